@@ -71,6 +71,10 @@ manifests: $(READY) ## render deploy/static from the chart, and what doctor hold
 	$(BIN)/python -m tests.deploy.manifests
 	UPDATE_EXPECTED=1 $(BIN)/python -m pytest -q tests/webhook/tools/doctor/test_expected.py
 
+.PHONY: plugin
+plugin: $(READY) ## build `kubectl gpu-admission` as one file, with krew's manifest: make plugin ADDRESS=https://…
+	$(BIN)/python -m tests.deploy.plugin "$(or $(ADDRESS),$(error ADDRESS is where the release will have the archive))"
+
 .PHONY: lock
 lock: $(READY) ## resolve the dependencies again into the hash-locked constraints files
 	$(BIN)/uv pip compile --quiet --universal --upgrade --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --group dev pyproject.toml -o constraints-dev.txt

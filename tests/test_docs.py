@@ -55,7 +55,9 @@ PAGES = sorted(
         ROOT / "README.md",
         ROOT / "SECURITY.md",
         *(ROOT / "docs").glob("*.md"),
-        *(ROOT / room / "README.md" for room in ("deploy", "policies", "webhook")),
+        ROOT / "CHANGELOG.md",
+        ROOT / "CONTRIBUTING.md",
+        *(ROOT / room / "README.md" for room in ("deploy", "deploy/chart", "policies", "webhook")),
     ]
 )
 RULES_PAGE = ROOT / "docs" / "rules.md"

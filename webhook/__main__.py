@@ -1,5 +1,5 @@
 """`python -m webhook` is `gpu-admission`."""
 
-from webhook.commands import main
+from webhook.commands import run
 
-main()
+run()

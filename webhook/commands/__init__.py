@@ -1,6 +1,8 @@
 """The command line `gpu-admission`: one module of this package per command, imported only when it is called."""
 
+import sys
 from importlib import import_module
+from pathlib import Path
 
 import click
 
@@ -9,6 +11,7 @@ COMMANDS = (
     "certs",
     "check",
     "classes",
+    "completion",
     "config",
     "console",
     "controller",
@@ -30,6 +33,11 @@ COMMANDS = (
 """Each is a module of this package with a command of the same name in it; a dash is an underscore there."""
 
 
+PROGRAM = "gpu-admission"
+COMPLETION_VARIABLE = "_GPU_ADMISSION_COMPLETE"
+"""Set by the completion script of a shell when it asks for words."""
+
+
 class LazyGroup(click.Group):
     """Imports a command when it is needed: `check` must not wait for what `serve` is made of."""
 
@@ -45,6 +53,12 @@ class LazyGroup(click.Group):
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="gpu-admission", prog_name="gpu-admission")
+@click.version_option(package_name=PROGRAM, prog_name=PROGRAM)
 def main() -> None:
     """Make every GPU pod correct, placed, warmed and paid for, or deny it with a message that its author can act on."""
+
+
+def run() -> None:
+    """Run the command line under the name by which it was called: kubectl runs `kubectl-gpu_admission` as a plugin."""
+    is_plugin = Path(sys.argv[0]).name.startswith("kubectl-")
+    main(prog_name=f"kubectl {PROGRAM}" if is_plugin else PROGRAM, complete_var=COMPLETION_VARIABLE)

@@ -30,7 +30,7 @@ UNKNOWN = "?"
 @config_option("the cluster's documents, or the built-in ones alone")
 @optional_cluster_options
 def classes(namespace: str, output: str, config: Path | None, cluster: ClusterChoice | None) -> None:
-    """List the GPU classes: which a namespace may use, and what is free.
+    """List the GPU classes, what is allowed and what is free.
 
     Built-in classes are listed, too. Free are the whole cards that no pod requests on nodes that take pods.
 

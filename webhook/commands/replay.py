@@ -36,7 +36,7 @@ class _Namespaces(msgspec.Struct):
 )
 @output_option("text", "json")
 def replay(files: tuple[str, ...], config: Path | None, namespaces: Path | None, output: str) -> None:
-    """Judge the new pods of an audit log again, under other policies.
+    """Judge the pods of an audit log again by other policies.
 
     A FILE may end in .gz; without any, standard input is read. Lines need the pods that `serve --audit-pods` writes. Quotas are
     not replayed.
@@ -63,7 +63,7 @@ def replay(files: tuple[str, ...], config: Path | None, namespaces: Path | None,
 
 
 def _is_wanted(line: bytes) -> bool:
-    return b'"operation":"CREATE","kind":"Pod"' in line
+    return b'"CREATE"' in line and b'"Pod"' in line
 
 
 def _labels(namespaces: Path | None) -> Mapping[str, Labels]:

@@ -2,7 +2,8 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -21,15 +22,17 @@ from webhook.commands.output import Screen, counted, one_line, print_json, print
 from webhook.commands.parameters import config_option, output_option
 from webhook.commands.quota import bar
 from webhook.configuration.loader import ConfigurationError
+from webhook.tools.audit.reading import Counts
 from webhook.tools.doctor.check import DoctorSeverity
 from webhook.tools.doctor.cluster import Names
 from webhook.tools.status.capacity import NO_CAPACITY
+from webhook.tools.status.denials import denials_in_logs
 from webhook.tools.status.quotas import most_held
 from webhook.tools.status.reading import read_status
 from webhook.tools.status.report import (
     ClusterStatus,
+    DeniedOwner,
     Health,
-    InstallationStatus,
     PolicyStatus,
     QuotaRow,
     QuotaState,
@@ -70,6 +73,13 @@ SEVERITIES = {DoctorSeverity.ERROR: "red", DoctorSeverity.WARNING: "yellow"}
     default=EVERY_SECONDS,
     help="With --watch: seconds between reads.",
 )
+@click.option(
+    "--audit-log",
+    "logs",
+    multiple=True,
+    metavar="FILE",
+    help="Count denials by this audit log, not by Events; several times, also .gz.",
+)
 @click.option("--install-namespace", default=DEFAULTS.namespace, help="Where gpu-admission is installed.")
 @config_option("the cluster's documents")
 @output_option("text", "json")
@@ -79,6 +89,7 @@ def status(
     namespaces: tuple[str, ...],
     watch: bool,
     interval: float,
+    logs: tuple[str, ...],
     install_namespace: str,
     config: Path | None,
     output: str,
@@ -86,20 +97,22 @@ def status(
 ) -> None:
     """Show policies, quotas, GPU classes and denials.
 
-    What you may not read is left out, and named at the end. Exits with 2 if the cluster or the documents cannot be used.
+    Parts that you may not read are left out, and named at the end. Exits with 2 if the cluster or the documents cannot be used.
     """
     home = cluster.namespace()
     names = Names(namespace=install_namespace)
 
-    def read(api: ApiClient, installation: InstallationStatus | None = None) -> ClusterStatus:
+    def read(api: ApiClient, before: ClusterStatus | None = None) -> ClusterStatus:
+        moment = datetime.now(UTC)
         return read_status(
             api,
-            now=datetime.now(UTC),
+            now=moment,
             namespaces=namespaces,
             home=home,
             names=names,
             config=config,
-            installation=installation,
+            installation=before.installation if before else None,
+            logged=before.denials if before and logs else _logged(logs, namespaces, moment),
         )
 
     try:
@@ -107,22 +120,40 @@ def status(
             if not watch:
                 show(Screen(), read(api)) if output == "text" else print_json(plain(read(api)))
                 return
-            found = readings(partial(read, api), interval)
-            if output == "json":
-                for each in changes(found):
-                    click.echo(msgspec.json.encode(plain(each)))
-            elif sys.stdout.isatty():
-                redraw(found)
-            else:
-                for each in changes(found):
-                    show(Screen(), each)
-                    click.echo()
+            with suppress(KeyboardInterrupt):
+                _watch(readings(partial(read, api), interval), output)
     except ConfigurationError as error:
         fail(error)
 
 
-Read = Callable[[InstallationStatus | None], ClusterStatus]
-"""Reads the status; what is known of the installation is not read again."""
+def _watch(found: Iterator[ClusterStatus | errors.ApiError], output: str) -> None:
+    if output == "json":
+        for each in changes(found):
+            click.echo(msgspec.json.encode(plain(each)))
+    elif sys.stdout.isatty():
+        redraw(found)
+    else:
+        for each in changes(found):
+            show(Screen(), each)
+            click.echo()
+
+
+def _logged(
+    logs: Sequence[str], namespaces: Sequence[str], moment: datetime
+) -> tuple[DeniedOwner, ...] | None:
+    """Return what audit logs say was denied, None without any; the command ends where one cannot be read."""
+    lines = Counts()
+    try:
+        found = denials_in_logs(logs, namespaces, moment, lines) if logs else None
+    except OSError as error:
+        fail(f"{error.filename}: {error.strerror}")
+    if lines.unreadable:
+        click.echo(f"{counted(lines.unreadable, 'line')} of the audit logs could not be read", err=True)
+    return found
+
+
+Read = Callable[[ClusterStatus | None], ClusterStatus]
+"""Reads the status; of the one before it takes what is costly to read: the installation, and what audit logs say."""
 
 
 def readings(read: Read, interval: float) -> Iterator[ClusterStatus | errors.ApiError]:
@@ -134,7 +165,7 @@ def readings(read: Read, interval: float) -> Iterator[ClusterStatus | errors.Api
         time.sleep(interval)
         is_due = time.monotonic() - checked >= CHECKED_SECONDS
         try:
-            found = read(None if is_due else found.installation)
+            found = read(None if is_due else found)
         except errors.ApiError as error:
             yield error
             continue

@@ -101,7 +101,12 @@ def show(screen: Screen, found: Explanation) -> None:
 
 
 def _entry(screen: Screen, name: str, text: str, style: str = "") -> None:
-    screen.paragraph(f"{name:<{COLUMN}}{text}", indent=2, hanging=COLUMN, style=style)
+    screen.paragraph(f"{name:<{COLUMN}}{_flat(text)}", indent=2, hanging=COLUMN, style=style)
+
+
+def _flat(text: str) -> str:
+    """Return the text on one line: messages of others may have several."""
+    return " ".join(text.split())
 
 
 def _details(screen: Screen, found: Explanation) -> None:
@@ -122,7 +127,7 @@ def _details(screen: Screen, found: Explanation) -> None:
 def _lines(screen: Screen, name: str, texts: Iterable[str], more: int = 0) -> None:
     """Print one line of each text, cut to the width: `-o json` has all of it."""
     for index, text in enumerate(texts):
-        screen.line(one_line(f"  {'' if index else name:<{COLUMN}}{text}", screen.width))
+        screen.line(one_line(f"  {'' if index else name:<{COLUMN}}{_flat(text)}", screen.width))
     if more:
         _entry(screen, "", f"and {more} more")
 

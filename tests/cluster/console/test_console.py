@@ -163,8 +163,8 @@ def test_a_denial_shows_what_to_write_instead(page: Page, consoles: Consoles) ->
 
     expect(denial).to_contain_text("Job/detector is accepted with this change:")
     assert [line.strip() for line in denial.locator(".minus, .plus").all_inner_texts()] == [
-        "-        gpu-admission.dev/gpu-class: nvidia-a10O",
-        "+        gpu-admission.dev/gpu-class: nvidia-a10",
+        "-        gpu-admission.dev/gpu-class: nvidia-a100-80g",
+        "+        gpu-admission.dev/gpu-class: nvidia-a100-80gb",
     ]
 
 

@@ -23,9 +23,9 @@ TENANT = "tenant"
 HOME = "speech"
 
 NODES: Mapping[str, tuple[int, str, str, dict[str, str]]] = {
-    "a100": (4, "nvidia-a100", "NVIDIA-A100-SXM4-80GB", {GPU: "8"}),
-    "a100-mig": (1, "nvidia-a100", "NVIDIA-A100-SXM4-80GB", {"nvidia.com/mig-1g.10gb": "14"}),
-    "h100": (2, "nvidia-h100", "NVIDIA-H100-80GB-HBM3", {GPU: "8"}),
+    "a100": (4, "nvidia-a100-80gb", "NVIDIA-A100-SXM4-80GB", {GPU: "8"}),
+    "a100-mig": (1, "nvidia-a100-80gb", "NVIDIA-A100-SXM4-80GB", {"nvidia.com/mig-1g.10gb": "14"}),
+    "h100": (2, "nvidia-h100-80gb", "NVIDIA-H100-80GB-HBM3", {GPU: "8"}),
     "l4": (3, "nvidia-l4", "NVIDIA-L4", {GPU: "4"}),
 }
 """How many there are, their two labels and what they have."""
@@ -40,18 +40,18 @@ QUOTAS: Mapping[str, dict[str, Any]] = {
 }
 
 WORKLOADS: tuple[tuple[str, str, str, int, int, str], ...] = (
-    ("foundation", "Job", "llama-pretrain", 2, 8, "nvidia-a100"),
-    ("foundation", "Job", "llama-eval", 1, 4, "nvidia-h100"),
-    ("foundation", "Job", "tokenizer-ablation", 2, 1, "nvidia-a100"),
+    ("foundation", "Job", "llama-pretrain", 2, 8, "nvidia-a100-80gb"),
+    ("foundation", "Job", "llama-eval", 1, 4, "nvidia-h100-80gb"),
+    ("foundation", "Job", "tokenizer-ablation", 2, 1, "nvidia-a100-80gb"),
     ("inference", "Deployment", "chat", 4, 1, "nvidia-l4"),
     ("inference", "Deployment", "embeddings", 3, 1, "nvidia-l4"),
     ("recsys", "Job", "two-tower", 1, 4, ""),
-    (HOME, "Job", "whisper-finetune", 1, 4, "nvidia-a100"),
+    (HOME, "Job", "whisper-finetune", 1, 4, "nvidia-a100-80gb"),
     (HOME, "Deployment", "diarization", 3, 1, ""),
     ("students", "Deployment", "notebook", 2, 1, "nvidia-l4"),
     ("students", "Job", "sweep", 1, 4, ""),
-    ("vision", "Job", "segment", 1, 2, "nvidia-a100"),
-    ("vision", "Job", "detector", 1, 1, "nvidia-a10O"),
+    ("vision", "Job", "segment", 1, 2, "nvidia-a100-80gb"),
+    ("vision", "Job", "detector", 1, 1, "nvidia-a100-80g"),
 )
 """Namespace, kind, name, pods, GPUs of each, and class. In three namespaces something is denied."""
 
@@ -63,13 +63,14 @@ def workload(kind: str, name: str, pods: int, gpus: int, gpu_class: str) -> dict
             "annotations": {"gpu-admission.dev/gpu-class": gpu_class} if gpu_class else {},
         },
         "spec": {
+            "terminationGracePeriodSeconds": 0,  # there is no kubelet to confirm an end
             "containers": [
                 {
                     "name": "main",
                     "image": "registry.example.com/train:1",
                     "resources": {"limits": {GPU: str(gpus)}},
                 }
-            ]
+            ],
         },
     }
     if kind == "Job":
@@ -114,7 +115,7 @@ def world() -> Iterator[ControlPlane]:
             document = workload(kind, name, pods, gpus, gpu_class)
             plane.kubectl("apply", "-n", namespace, "-f", "-", stdin=yaml.safe_dump(document))
         assert eventually(lambda: _denied(plane), seconds=60)
-        assert eventually(lambda: _run_bound_pods(plane) > len(WORKLOADS), seconds=30)
+        assert eventually(lambda: run_bound_pods(plane) > len(WORKLOADS), seconds=30)
         yield plane
 
 
@@ -124,7 +125,7 @@ def _around() -> Iterator[dict[str, Any]]:
     yield from (each for each in strict_manifests() if each["kind"] in kinds)
 
 
-def _run_bound_pods(plane: ControlPlane) -> int:
+def run_bound_pods(plane: ControlPlane) -> int:
     """Say of every pod on a node that it runs, as its kubelet would; return how many there are."""
     client = plane.client()
     bound = [each for each in client.get("/api/v1/pods")[1]["items"] if each["spec"].get("nodeName")]
@@ -178,7 +179,7 @@ def main() -> None:
     with world() as plane:
         print(plane.kubeconfig(), plane.kubeconfig(TENANT), flush=True)  # noqa: T201 - a command
         while True:
-            _run_bound_pods(plane)
+            run_bound_pods(plane)
             time.sleep(10)
 
 

@@ -38,6 +38,21 @@ RENDERED: dict[str, Callable[[], str]] = {
     "everything-else": lambda: template(
         *CREATE, "--set", "criticalPodsQuota=true,commonLabels.team=platform,webhook.nodeSelector.pool=system"
     ),
+    "opted-in-and-scaled": lambda: template(
+        *CREATE,
+        *("--set", "webhook.autoscaling.enabled=true,webhook.autoscaling.minReplicas=1"),
+        *("--set", "webhooks.namespaceSelector.matchLabels.gpus=checked"),
+        *(
+            "--set",
+            "webhooks.objectSelector.matchLabels.queue=gpus,controller.serviceAccount.annotations.role=gpus",
+        ),
+        *(
+            "--set",
+            "webhook.extraEnv[0].name=TZ,webhook.extraEnv[0].value=UTC,webhook.podLabels.team=platform",
+        ),
+        *("--set-json", 'webhook.extraVolumes=[{"name": "more", "emptyDir": {}}]'),
+        *("--set-json", 'webhook.extraVolumeMounts=[{"name": "more", "mountPath": "/more"}]'),
+    ),
     "as-little-as-can-be": lambda: template(
         *CREATE,
         *("--set", "canary.enabled=false,networkPolicy.enabled=false,webhooks.workloads=false"),
@@ -61,7 +76,9 @@ def test_is_accepted_and_its_pods_are_made(plane: ControlPlane, name: str) -> No
 
     assert len(said.splitlines()) == len(documents(text))
     wanted = {
-        document["metadata"]["name"]: document["spec"]["replicas"]
+        document["metadata"]["name"]: document["spec"].get(
+            "replicas", 1
+        )  # left out where an autoscaler sets it
         for document in documents(text)
         if document["kind"] == "Deployment"
     }

@@ -2,11 +2,17 @@
 
 import subprocess
 import sys
+from datetime import UTC, datetime
 
 from tests.cluster.controllers import ROOT, eventually
 from tests.cluster.doctor.faults import MUTATING, deleted, webhook_down
 from tests.cluster.doctor.installation import Installation
+from tests.controlplane.gpuquota import api_client
+from tests.controlplane.webhook import NAMESPACE
 from webhook.tools.doctor.checks import CHECKS
+from webhook.tools.doctor.cluster import InstalledCluster, Names
+from webhook.tools.status.installation import read_installation
+from webhook.tools.status.report import Health
 
 # ---- all is well
 
@@ -22,6 +28,20 @@ def test_json_names_every_check(installation: Installation) -> None:
 
     assert (status, document["healthy"]) == (0, True)
     assert [check["id"] for check in document["checks"]] == [check.id for check in CHECKS]
+
+
+def test_status_shows_the_parts_of_a_healthy_installation(installation: Installation) -> None:
+    names = Names(namespace=NAMESPACE)
+    cluster = InstalledCluster(api_client(installation.plane), names, config=None, now=datetime.now(UTC))
+    found = read_installation(cluster)
+
+    assert (found.findings, found.not_checked) == ((), ())
+    webhook, controller, canary, certificate = found.parts
+    # The webhook of this test is a process without a Deployment, and its certificate is in files.
+    assert (webhook.name, webhook.health) == ("webhook", Health.UNKNOWN)
+    assert (controller.health, controller.text.endswith(" leads")) == (Health.OK, True)
+    assert (canary.health, canary.text) == (Health.OK, "a GPU pod passes both webhooks on a dry run")
+    assert (certificate.health, certificate.text) == (Health.OK, "API servers trust what is served")
 
 
 # ---- what cannot be looked at

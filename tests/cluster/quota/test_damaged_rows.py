@@ -85,7 +85,8 @@ def test_a_row_with_a_line_that_cannot_be_read_heals(
     assert eventually(lambda: team.row().reservations.text == "", seconds=EXPIRY + 5)
     assert eventually(lambda: ready(team).status == "True", seconds=3)
     assert create(team, "after")[0] == 201
-    (event,) = team.client.get(f"/api/v1/namespaces/{team.name}/events")[1]["items"]
+    events = team.client.get(team.path("events"))[1]["items"]
+    (event,) = [each for each in events if each["source"]["component"] == "gpu-admission-controller"]
     assert (event["reason"], event["type"]) == ("UnreadableReservations", "Warning")
     assert event["involvedObject"]["kind"] == "GPUQuota"
     assert event["message"] == (

@@ -60,6 +60,8 @@ def _workloads(plane: ControlPlane) -> None:
     apply(client, TRAINING, replicated("sliced", "Deployment", MIG, replicas=2))
     job = {"template": {"spec": {"containers": [MIG], **on("nvidia-a100-80gb")}}}
     apply(client, TRAINING, workload("PyTorchJob", "llama", {"pytorchReplicaSpecs": {"Master": job}}))
+    broken = {"Master": {"template": {"spec": {"containers": "pytorch"}}}}
+    apply(client, TRAINING, workload("PyTorchJob", "broken", {"pytorchReplicaSpecs": broken}))
     apply(client, SERVING, stateful("full", 4, replicas=2))
     apply(client, SERVING, stateful("tainted", 1, "nvidia-l4"))
     apply(client, SERVING, stateful("nowhere", 1, "nvidia-h100-80gb"))

@@ -85,7 +85,7 @@ def test_a_tenant_sees_his_namespace_and_nothing_else(cluster: ControlPlane) -> 
     def text() -> list[str]:
         return status(cluster, "-n", TRAINING, user=TENANT).splitlines()
 
-    assert eventually(lambda: sum("StatefulSet/" in line for line in text()) == 3, seconds=30)
+    assert eventually(lambda: sum(f"{TRAINING} StatefulSet/" in line for line in text()) == 2, seconds=30)
     title, *lines = text()
     assert re.fullmatch(r"gpu-admission \S+  Kubernetes v\S+  \S+ \S+ UTC", title)
     assert re.sub(r"\d+ (denied)", r"N \1", "\n".join(lines[:7])) == (

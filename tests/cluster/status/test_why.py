@@ -171,6 +171,17 @@ def test_an_operator_that_makes_no_pods(cluster: ControlPlane) -> None:
     assert NO_SLICE in found["reasons"][0]["message"]
 
 
+def test_a_template_that_cannot_be_read(cluster: ControlPlane) -> None:
+    found = explained(cluster, "pytorchjob/broken", TRAINING)
+    assert (found["answer"], found["podsWanted"]) == ("unknown", None)
+    assert found["verdicts"] == [
+        {
+            "outcome": "unreadable",
+            "sentence": "Expected `array | null`, got `str` - at `$.spec.pytorchReplicaSpecs.Master.template.spec.containers`",
+        }
+    ]
+
+
 def test_a_pod_on_its_node_and_then_running(cluster: ControlPlane) -> None:
     path = f"/api/v1/namespaces/{SERVING}/pods/chat-0"
     client = cluster.client()

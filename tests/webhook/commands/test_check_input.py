@@ -130,7 +130,7 @@ def test_what_is_wrong_beside_a_placeholder_is_refused() -> None:
     result = check("-f", "-", stdin=POD.replace("COUNT", "$GPUS") + second)
 
     assert result.exit_code == 1
-    assert '(container "second") = "500m": must be a whole number of GPUs' in words(result.stdout)
+    assert '(container "second") = "500m" (0.5): set nvidia.com/gpu: 1' in words(result.stdout)
     assert '"$GPUS": a placeholder; render the file first' in words(result.stdout)
 
 

@@ -103,10 +103,10 @@ def test_sarif_has_a_result_for_each_finding_and_problem(folder: Path) -> None: 
 
     limit = "spec.containers[0].resources.limits[nvidia.com/gpu]"
     want = (
-        f'a%20dir/pods.yaml:9:16 error gpu-requests: {limit} (container "main") = "500m": must be',
-        'a%20dir/pods.yaml:20:11 warning gpu-requests: spec.containers[0].env[0] (container "main") = "all": CUDA_VISIB',
+        f'a%20dir/pods.yaml:9:16 error gpu-requests: {limit} (container "main") = "500m" (0.5): set nvidia.com/gpu: 1',
+        'a%20dir/pods.yaml:20:11 warning gpu-requests: spec.containers[0].env[0] (container "main") = "all": remove CUD',
         f'a%20dir/pods.yaml:30:16 note manifest: {limit} = "$GPUS": a placeholder; render',
-        'a%20dir/pods.yaml:52:11 note gpu-isolation: spec.containers[0].env[0] (container "main") = "all": NVIDIA_VISIB',
+        'a%20dir/pods.yaml:52:11 note gpu-isolation: spec.containers[0].env[0] (container "main") = "all": request nvid',
         "a%20dir/pods.yaml:54 error manifest: while parsing a flow node, did not find expected node content",
         "latin.yaml error manifest: must be UTF-8 text",
         'a%20dir/pods.yaml:40:35 warning manifest: Duplicate value: key "nvidia.com/gpu"; the last one counts',

@@ -25,7 +25,10 @@ def test_keys_that_limit_nothing_are_reported_with_their_line(tmp_path: Path) ->
     text = CliRunner().invoke(check, ["-f", str(file)])
     assert text.exit_code == 0
     reported = " ".join(text.output.split())
-    assert f"{file}:8: warning: spec.hard[limits.nvidia.com/gpu]: has no effect" in reported
+    assert (
+        f"{file}:8: warning: spec.hard[limits.nvidia.com/gpu]: remove it, requests.nvidia.com/gpu is set as well"
+        in reported
+    )
     assert "1 object: 0 refused, 0 would change, 1 ok" in reported
 
     found = json.loads(CliRunner().invoke(check, ["-f", str(file), "-o", "json"]).output)["objects"][0][

@@ -67,5 +67,7 @@ def test_misspelt_example() -> None:
 
     said = words(check("-f", str(example)))
 
-    assert "did you mean nvidia.com/gpu? [unread-fields]" in said
-    assert "write it as annotation gpu-admission.dev/gpu-class [unread-fields]" in said
+    assert "did you mean nvidia.com/gpu? Is a resource of no device plugin that is known" in said
+    assert (
+        "write it as annotation gpu-admission.dev/gpu-class; has no effect as a label [unread-fields]" in said
+    )

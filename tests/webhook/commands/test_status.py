@@ -176,6 +176,11 @@ not shown, for want of rights: the installation (canary); 1 check of
 """
 
 
+@pytest.fixture(autouse=True)
+def _eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+
 def printed(found: ClusterStatus, capsys: pytest.CaptureFixture[str]) -> str:
     command.show(Screen(), found)
     return capsys.readouterr().out
@@ -242,13 +247,13 @@ def test_json_has_amounts_as_text_and_moments() -> None:
 
 
 def test_the_checks_are_not_made_with_every_reading(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[InstallationStatus | None] = []
+    asked: list[ClusterStatus | None] = []
     clock = iter(range(0, 1000, 25))
     monkeypatch.setattr("webhook.commands.status.time.monotonic", lambda: float(next(clock)))
     monkeypatch.setattr("webhook.commands.status.time.sleep", lambda _: None)
 
-    def read(installation: InstallationStatus | None) -> ClusterStatus:
-        asked.append(installation)
+    def read(before: ClusterStatus | None) -> ClusterStatus:
+        asked.append(before)
         return status()
 
     found = command.readings(read, 5.0)

@@ -98,7 +98,7 @@ def test_a_bad_version_is_refused_and_the_old_one_stays(
         (
             'p.yaml:4: GPUPolicy/second spec.priority: must be a whole number, not text "high"',
             "p.yaml:4: GPUPolicy/second spec.x: unknown field: must be one of priority, match, pausedUntil, exemptions, "
-            "templates, rules",
+            "templates, help, rules",
         ),
     )
     assert watched.states == [watched.source.state]

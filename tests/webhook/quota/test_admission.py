@@ -39,7 +39,7 @@ POLICY = """
 apiVersion: gpu-admission.dev/v1alpha1
 kind: GPUPolicy
 metadata: {name: default}
-spec: {help: HELP, rules: {gpu-toleration: {mode: disabled}, gpu-quota: RULE}}
+spec: {rules: {gpu-toleration: {mode: disabled}, gpu-quota: RULE}}
 """
 POD = {"group": "", "version": "v1", "kind": "Pod"}
 CLAIM = {"group": "resource.k8s.io", "version": "v1", "kind": "ResourceClaim"}
@@ -110,7 +110,7 @@ def claim(label: str, device_class: str = "gpu.nvidia.com", count: int = 1, **me
 @pytest.fixture
 def serve(tmp_path: Path) -> Callable[..., Served]:
     def make(rule: str = "{}", *, quota: str = QUOTA, broken: bool = False, contact: str = "") -> Served:
-        policy = POLICY.replace("RULE", rule).replace("HELP", f'"{contact}"')
+        policy = POLICY.replace("RULE", rule).replace("spec: {", f'spec: {{help: "{contact}", ')
         (tmp_path / "policy.yaml").write_text(policy + "---" + quota)
         return Served(tmp_path, broken=broken)
 
@@ -130,7 +130,7 @@ def test_what_fits_is_reserved_and_what_does_not_is_refused(serve: Callable[...,
     assert refused.status is not None
     assert (refused.status.code, refused.status.reason) == (403, "Forbidden")
     assert message(refused) == (
-        "pod team/three: wait until 1 GPU more are free; exceeded quota: team/default, requested: gpus=1, used: "
+        "pod team/three: wait until others release 1 GPU; exceeded quota: team/default, requested: gpus=1, used: "
         "gpus=0, being created: gpus=2, limited: gpus=2; or ask the platform team to raise spec.hard.gpus "
         "[gpu-quota]"
     )
@@ -142,8 +142,8 @@ def test_a_class_is_named_with_what_decided_it(serve: Callable[..., Served]) -> 
     on_t4: JSON = {"nodeSelector": {"accelerator": "nvidia-t4"}}
     refused = served.validate(gpu_pod("one", 2, **on_t4))
     assert message(refused) == (
-        "pod team/one: request 1 nvidia-t4 or fewer; 2 can never fit: quota team/default grants 1 in all; charged "
-        "to nvidia-t4: nodeSelector accelerator=nvidia-t4; or ask the platform team to raise "
+        "pod team/one: request 1 nvidia-t4 or fewer; exceeded quota: team/default, 2 can never fit: the quota grants 1 in all; "
+        "charged to nvidia-t4: nodeSelector accelerator=nvidia-t4; or ask the platform team to raise "
         "spec.hard.classes[nvidia-t4] [gpu-quota]"
     )
 
@@ -303,7 +303,8 @@ def test_a_claim_is_charged_by_its_own_uid(serve: Callable[..., Served]) -> None
     assert served.validate(claim("claim1"), kind=CLAIM).allowed
     assert served.validate(claim("claim1"), kind=CLAIM).allowed
     refused = served.validate(claim("claim2", count=2), kind=CLAIM, name="claim2")
-    assert "resourceclaim team/claim2: exceeded quota: team/default, requested: gpus=2, " in message(refused)
+    said = "resourceclaim team/claim2: request 1 GPU or fewer, or wait until others release 1 GPU; exceeded quota: team/default"
+    assert said in message(refused)
     assert served.validate(claim("claim3", "dra.net", 8), kind=CLAIM).allowed
     assert served.held() == [uid("claim1")]
 

@@ -96,7 +96,7 @@ def reported(
             Document("GPUPolicy", "other", {"priority": True, "rules": {"gpu-class": {"default": "cadr"}}}),
             [
                 "denial spec.priority: must be a whole number, not true or false",
-                'denial spec.rules.gpu-class.default: must be a class or a family, not "cadr": did you mean "card"?',
+                'denial spec.rules.gpu-class.default: must be a class or a family, not "cadr": did you mean card?',
             ],
             id="references-are-reported-beside-what-cannot-be-read",
         ),
@@ -165,7 +165,7 @@ def test_a_change_that_would_break_others_is_refused() -> None:
 
     assert reported(Fixed(CARD, USES), changed, CARD.spec) == [
         "denial : would make GPUPolicy/uses unusable: spec.rules.gpu-class.default: must be a class or a "
-        'family, not "cards": did you mean "card"?'
+        'family, not "cards": did you mean card?'
     ]
 
 

@@ -36,11 +36,11 @@ def serve(tmp_path: Path) -> Callable[..., Served]:
 
 SHORT = (
     "spec.replicas: set replicas: 2; needs 3 GPUs, which can never fit: the GPUQuota of team grants 2 in all; 2 of 3 "
-    "pods will start; or ask HELP to raise spec.hard.gpus [gpu-quota]"
+    "pods will start; or ask the platform team to raise spec.hard.gpus [gpu-quota]"
 )
 NEVER = (
     "spec.template: request 2 GPUs or fewer; a pod needs 3 GPUs, which can never fit: the GPUQuota of team grants "
-    "2 in all; or ask HELP to raise spec.hard.gpus [gpu-quota]"
+    "2 in all; or ask the platform team to raise spec.hard.gpus [gpu-quota]"
 )
 OWNER = {"apiVersion": "v1", "kind": "X", "name": "x", "uid": "1", "controller": True}
 
@@ -106,24 +106,28 @@ def of_keda(**spec: Any) -> JSON:
     return {"metadata": {"name": "chat"}, "spec": {"scaleTargetRef": {"name": "chat"}, **spec}}
 
 
-GROWS = (
-    "may grow to {0} pods and then needs {0} GPUs; team has 2 of 2 free: 2 of {0} pods will start [gpu-quota]"
-)
+def grows(field: str, pods: int) -> str:
+    return (
+        f"spec.{field}: set {field}: 2; may grow to {pods} pods and then needs {pods} GPUs, which can never fit: the GPUQuota "
+        f"of team grants 2 in all; 2 of {pods} pods will start; or ask the platform team to raise spec.hard.gpus [gpu-quota]"
+    )
+
+
 READS = [("team", ScaleTarget("apps", "Deployment", "chat", 5))]
 
 
 @pytest.mark.parametrize(
     ("kind", "document", "stored", "want"),
     [
-        pytest.param(HPA, scaler(), deployment(1), "spec.maxReplicas: " + GROWS.format(5), id="hpa"),
+        pytest.param(HPA, scaler(), deployment(1), grows("maxReplicas", 5), id="hpa"),
         pytest.param(HPA, scaler(2), deployment(1), None, id="fits"),
         pytest.param(HPA, scaler(), None, None, id="the-target-cannot-be-read"),
         pytest.param(HPA, scaler(), [], None, id="the-target-is-no-object"),
         pytest.param(HPA, scaler(kind="InferenceService", apiVersion="serving.kserve.io/v1beta1"), deployment(1), None,
                      id="a-kind-that-is-not-read"),
         pytest.param(HPA, {"spec": {"scaleTargetRef": 3}}, deployment(1), None, id="unreadable"),
-        pytest.param(SCALED_OBJECT, scaler(), deployment(1), "spec.maxReplicaCount: " + GROWS.format(5), id="keda"),
-        pytest.param(SCALED_OBJECT, of_keda(), deployment(1), "spec.maxReplicaCount: " + GROWS.format(100), id="keda-defaults"),
+        pytest.param(SCALED_OBJECT, scaler(), deployment(1), grows("maxReplicaCount", 5), id="keda"),
+        pytest.param(SCALED_OBJECT, of_keda(), deployment(1), grows("maxReplicaCount", 100), id="keda-defaults"),
         pytest.param(SCALED_OBJECT, of_keda(maxReplicaCount=2), deployment(1), None, id="keda-fits"),
     ],
 )  # fmt: skip

@@ -102,7 +102,10 @@ def reviewed(directory: Path | None, kind: JSON, data: JSON) -> list[str]:
 def test_at_apply_the_author_of_a_kind_that_nobody_reads_is_warned() -> None:
     (warning,) = reviewed(None, KIND, OURS)
 
-    assert "spec.worker.resources.limits[nvidia.com/gpu]: TrainingJob contains GPU resources" in warning
+    assert (
+        "spec.worker.resources.limits[nvidia.com/gpu]: name their paths in workloadKinds of a GPUResourceMapping; "
+        in warning
+    )
 
 
 def test_a_row_of_ones_own_has_them_read(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ CONTROLLERS = "system:"
 
 
 class By(Enum):
-    """What GPU-hours are added up by."""
+    """How GPU-hours are grouped."""
 
     NAMESPACE = "namespace"
     OWNER = "owner"

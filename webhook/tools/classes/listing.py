@@ -51,7 +51,7 @@ class ListedClass(Shown, frozen=True, kw_only=True):
 
 
 class ClassListing(Shown, frozen=True, kw_only=True):
-    """What `classes` shows: classes that have nodes first, then by name.
+    """What `classes` shows: classes that have nodes first, then those that may be used, by name.
 
     policy: which governs the namespace, and why; empty where that cannot be read.
     unclassified: Mapping[str, ClassCapacity]
@@ -131,7 +131,7 @@ def list_classes(
     return ClassListing(
         namespace=namespace,
         policy="" if policy is None else f"{policy.name}: {policy.why}",
-        classes=tuple(sorted(listed, key=lambda each: (not each.has_nodes, each.name))),
+        classes=tuple(sorted(listed, key=lambda each: (not each.has_nodes, each.allowed is False, each.name))),
         unclassified={name: found for name, found in (capacities or {}).items() if name not in names},
         omitted=omitted,
     )

@@ -31,6 +31,7 @@ FILTERS = (
     views.fill,
     views.height,
     views.in_force,
+    views.knows_nodes,
     views.minutes,
     views.number,
     views.percent,

@@ -11,14 +11,12 @@ from typing import Any, NamedTuple
 import jsonpatch
 import msgspec
 
-from policies.quota.charge_request import QuotaGrant
-from policies.quota.spec import NAME
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
+from webhook.configuration.loader import Configuration
 from webhook.configuration.yaml_documents import dump_document
-from webhook.controller.records import QUOTAS, quota_record
-from webhook.serving.engine import Engine
-from webhook.serving.judging import JudgedBy, Judgement, UnusedQuota, Verdict, judge
+from webhook.controller.cluster_facts import ClusterFacts
+from webhook.serving.judging import Judgement, Verdict, judge
 from webhook.tools.console.corrections import corrected
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.report import DeniedOwner
@@ -70,14 +68,17 @@ class ProposalReader:
             served, data = self._top(served, name, namespace)
         except errors.NotFound:
             return None
-        if self._reader.policy_of(self._engine.configuration, namespace) is None:
+        configuration = self._configuration
+        if self._reader.policy_of(configuration, namespace) is None:
             return None
-        by = self._judged_by(namespace)
+        by = ClusterFacts(self._reader.api, namespace, self._reader.attempt).judged_by(
+            configuration, self._now
+        )
 
         def judged(document: Any) -> Judgement:
             return judge(served.group, served.kind, namespace, msgspec.json.encode(document), by)
 
-        fixed, judgement = corrected(data, judged, by.engine.configuration.classes)
+        fixed, judgement = corrected(data, judged, configuration.classes)
         is_accepted = judgement.verdict in {Verdict.CHANGED, Verdict.ACCEPTED}
         return Proposal(
             title=f"{served.kind}/{data['metadata']['name']}",
@@ -109,24 +110,8 @@ class ProposalReader:
         return found
 
     @cached_property
-    def _engine(self) -> Engine:
-        return Engine(self._reader.configuration(None))
-
-    def _judged_by(self, namespace: str) -> JudgedBy:
-        engine = self._engine
-        quota = UnusedQuota(self._grant(namespace), engine.configuration)
-        return JudgedBy(
-            engine=engine, now=self._now, labels_of=self._reader.labels_of, quota_of=lambda _namespace: quota
-        )
-
-    def _grant(self, namespace: str) -> QuotaGrant | None:
-        try:
-            found = self._reader.api.get(QUOTAS.path(namespace, NAME))
-        except (errors.NotFound, errors.Forbidden):
-            return None
-        record = quota_record(msgspec.Raw(found))
-        ledger = record and record.ledger
-        return QuotaGrant(ledger.hard, ledger.unpinned) if ledger else None
+    def _configuration(self) -> Configuration:
+        return self._reader.configuration(None)
 
 
 class DenialProposals:

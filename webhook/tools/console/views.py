@@ -42,6 +42,10 @@ LOOKS: dict[QuotaState | Health | Answer | DoctorSeverity, str] = {
 _AGES = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
+LIST_NODES = "list nodes"
+"""The right in `omitted` without which capacities are not known."""
+
+
 class Totals(NamedTuple):
     """Sums over a status. `cards` and `free` are whole GPUs of nodes; `free` is None where pods cannot be read."""
 
@@ -55,12 +59,11 @@ class Totals(NamedTuple):
 
 
 def totals(status: ClusterStatus) -> Totals:
-    capacities = [each.capacity for each in status.classes]
-    known = [each for each in capacities if each is not None]
-    free = [each.free for each in known]
+    capacities = [each.capacity for each in status.classes if each.capacity is not None]
+    free = [each.free for each in capacities]
     rows = [row for quota in status.quotas for row in quota.rows if row.key == GPUS]
     return Totals(
-        cards=sum((each.gpus for each in known), NOTHING) if len(known) == len(capacities) else None,
+        cards=sum((each.gpus for each in capacities), NOTHING) if knows_nodes(status) else None,
         free=sum((each for each in free if each is not None), NOTHING) if None not in free else None,
         granted=sum((row.hard for row in rows), NOTHING),
         used=sum((row.used or NOTHING for row in rows), NOTHING),
@@ -68,6 +71,10 @@ def totals(status: ClusterStatus) -> Totals:
         denied=None if status.denials is None else sum(each.count for each in status.denials),
         owners=len(status.denials or ()),
     )
+
+
+def knows_nodes(status: ClusterStatus) -> bool:
+    return LIST_NODES not in status.omitted
 
 
 def level(row: QuotaRow) -> Level:
@@ -159,7 +166,9 @@ def in_force(policy: PolicyStatus) -> Markup:
 
 
 def summary(status: ClusterStatus) -> str:
-    """Return what doctor found, in a few words."""
+    """Return what doctor found, in a few words; "" where the caller may read nothing of the installation."""
+    if all(part.for_administrators for part in status.installation.parts):
+        return ""
     severities = [each.severity for each in status.installation.findings]
     parts = [
         f"{count} {word}{'s' * (count > 1)}"

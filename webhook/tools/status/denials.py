@@ -1,16 +1,22 @@
-"""Pods that were denied: from Events of their controllers, as far back as the API server keeps those."""
+"""Pods that were denied in the last 24 hours: from Events of their controllers, as far back as the API server keeps those.
 
-from collections.abc import Callable, Iterable
+Or from audit logs, which have all of them, also pods without a controller.
+"""
+
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime, timedelta
 
 import msgspec
 
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Resource
+from webhook.tools.audit.reading import AuditLine, Counts, audit_lines
 from webhook.tools.status.report import DeniedOwner
 
 EVENTS = Resource("/api/v1", "events")
 WINDOW = timedelta(hours=24)
+DENIED = "denied"
+FROM_LOGS = "audit logs"
 FROM_EVENTS = "Events, which the API server keeps for an hour unless --event-ttl says otherwise"
 _OURS, _DENIED = "gpu-admission.dev", " denied the request: "
 """How the API server words the denial of a webhook (`pkg/admission/plugin/webhook/errors`, v1.36):
@@ -91,6 +97,37 @@ def denials_in_events(api: ApiClient, namespace: str, now: datetime) -> tuple[De
         for event in found
         if event.last is not None and event.last >= now - WINDOW
     )
+
+
+def denials_in_logs(
+    files: Iterable[str], namespaces: Collection[str], now: datetime, counts: Counts
+) -> tuple[DeniedOwner, ...]:
+    """Return what was denied by the audit logs, in all namespaces where none is named. Raises OSError."""
+    since = now - WINDOW
+    return _by_owner(
+        (line.namespace, line.owner or f"Pod/{line.name}", 1, at, _denied_by(line))
+        for line in audit_lines(files, counts, _is_denial)
+        if line.verdict == DENIED and line.kind == "Pod" and not line.dry_run
+        if (at := _moment(line.time)) is not None and at >= since
+        if not namespaces or line.namespace in namespaces
+    )
+
+
+def _is_denial(line: bytes) -> bool:
+    return b'"verdict":"denied"' in line
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else None
+
+
+def _denied_by(line: AuditLine) -> str:
+    rules = dict.fromkeys(found.rule for found in line.findings if found.outcome == DENIED)
+    return f"denied by {', '.join(rules) or 'the webhook'}"
 
 
 def _by_owner(denied: Iterable[tuple[str, str, int, datetime, str]]) -> tuple[DeniedOwner, ...]:

@@ -6,6 +6,7 @@ from webhook.cluster import errors
 from webhook.cluster.objects import WEBHOOK
 from webhook.tools.doctor.check import CheckResult, DoctorCheck, run_check
 from webhook.tools.doctor.checks import CHECKS
+from webhook.tools.doctor.checks.certificates import stored_certificate
 from webhook.tools.doctor.cluster import InstalledCluster
 from webhook.tools.status.report import Health, InstallationStatus, Part
 
@@ -25,7 +26,7 @@ def read_installation(
             _webhook(cluster),
             _part("controller", CONTROLLER, results, _leader(cluster)),
             _part("canary", CANARY, results, "a GPU pod passes both webhooks on a dry run"),
-            _part("certificate", CERTIFICATE, results, "API servers trust what is served"),
+            _part("certificate", CERTIFICATE, results, _trusted(cluster)),
         ),
         findings=tuple(finding for result in results for finding in result.findings),
         not_checked=tuple(
@@ -64,6 +65,16 @@ def _webhook(cluster: InstalledCluster) -> Part:
     image = found["spec"]["template"]["spec"]["containers"][0].get("image", "")
     text = f"{ready} of {wanted} replicas ready, {image}"
     return Part(name="webhook", health=Health.OK if ready else Health.FAILED, text=text)
+
+
+def _trusted(cluster: InstalledCluster) -> str:
+    trusted = "API servers trust what is served"
+    try:
+        leaf = stored_certificate(cluster)
+    except errors.ApiError:
+        leaf = None
+    # Without the Secret the certificate comes from files, and only the handshake of the check has seen it.
+    return f"{trusted}; the Secret's is valid until {leaf.not_valid_after_utc:%Y-%m-%d}" if leaf else trusted
 
 
 def _leader(cluster: InstalledCluster) -> str:

@@ -21,7 +21,7 @@ from webhook.quota.documents import GROUP, PLURAL
 from webhook.serving.canary_trace import VERSION
 from webhook.tools.doctor.cluster import InstalledCluster, Names
 from webhook.tools.status.capacity import NO_CAPACITY, ClassCapacity, capacity_by_class, read_gpu_nodes
-from webhook.tools.status.denials import FROM_EVENTS, denials_in_events
+from webhook.tools.status.denials import FROM_EVENTS, FROM_LOGS, denials_in_events
 from webhook.tools.status.installation import read_installation
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import quota_status
@@ -45,12 +45,14 @@ def read_status(
     names: Names | None = None,
     config: Path | None = None,
     installation: InstallationStatus | None = None,
+    logged: tuple[DeniedOwner, ...] | None = None,
 ) -> ClusterStatus:
     """Return the status now.
 
     namespaces: none for all that the caller may list, and where that is none, for `home` alone.
     config: a directory of documents in place of the cluster's.
     installation: what is known of it, for callers that ask often: the checks behind it take seconds.
+    logged: denials by audit logs (`denials_in_logs`), in place of those in Events.
 
     Raises `errors.ApiError` for everything but a lack of rights, ConfigurationError.
     """
@@ -65,7 +67,7 @@ def read_status(
     nodes = reader.attempt("list nodes", lambda: read_gpu_nodes(api, configuration))
     if nodes and any(node.used is None for node in nodes):
         reader.omitted.append("list pods in all namespaces")
-    denials = _read_denials(reader, shown, now)
+    denials: ByNamespace = {"": logged} if logged is not None else _read_denials(reader, shown, now)
     if installation is None:
         installation = read_installation(InstalledCluster(api, names or Names(), config=config, now=now))
     return ClusterStatus(
@@ -84,7 +86,7 @@ def read_status(
         quotas_are_known=None not in quotas,
         classes=_classes(configuration, None if nodes is None else capacity_by_class(nodes)),
         denials=_recent(denials),
-        denials_from=FROM_EVENTS,
+        denials_from=FROM_EVENTS if logged is None else FROM_LOGS,
         omitted=tuple(reader.omitted),
     )
 

@@ -37,10 +37,11 @@ from webhook.tools.why.explanation import (
 from webhook.tools.why.family import StoredPod, read_family
 from webhook.tools.why.fit import asked_of_nodes, classes_for, index_of, node_fits, quota_fit
 from webhook.tools.why.reasons import Situation, answered
-from webhook.workloads.places import workload_pods
+from webhook.workloads.places import PodPlace, workload_pods
 
 MOST_PODS = 20
 MOST_EVENTS = 10
+UNREADABLE = "unreadable"
 
 
 def explain(
@@ -91,8 +92,8 @@ class _Case:
         return self._explained(situation, pod, is_stored=True)
 
     def of_workload(self) -> Explanation:
-        served, document = self.served, msgspec.Raw(self.document)
-        data, places = workload_pods(self.configuration.workload_kinds, served.group, served.kind, document)
+        document = msgspec.Raw(self.document)
+        data, places = self._places(document)
         denied = [event for event in self.events if event.denial]
         uid = decode_metadata(document).uid
         family = read_family(self.reader, self.kinds, self.namespace, uid, denied)
@@ -106,7 +107,15 @@ class _Case:
         path = PODS.path(self.namespace, stuck.metadata.name)
         return self._explained(situation, decode_pod(self.reader.api.get(path)), is_stored=True)
 
-    def _template(self, places: Sequence[tuple[Any, Pod]]) -> Pod:
+    def _places(self, document: msgspec.Raw) -> tuple[Any, list[tuple[PodPlace, Pod]]]:
+        """Return the object as plain data, and the pods in it; none where they cannot be read, as the judgement says."""
+        served, kinds = self.served, self.configuration.workload_kinds
+        try:
+            return workload_pods(kinds, served.group, served.kind, document)
+        except msgspec.ValidationError:
+            return msgspec.json.decode(document), []
+
+    def _template(self, places: Sequence[tuple[PodPlace, Pod]]) -> Pod:
         """Return the first pod that the object would make with GPUs, as it would be admitted."""
         found = self.judgement.pods if self.judgement else ()
         pods = [each.admitted for each in found] or [pod for _, pod in places]
@@ -120,7 +129,7 @@ class _Case:
 
     @cached_property
     def judgement(self) -> Judgement | None:
-        """What the rules say of the object as if it were created now; None where they are not known. The quota is not asked."""
+        """Findings of the rules as if the object were created now, without the quota's; None where they are not known."""
         if self.policy is None:
             return None
         by = JudgedBy(
@@ -178,9 +187,7 @@ class _Case:
             summary=summary,
             reasons=reasons,
             policy=self.policy.name if self.policy else "",
-            verdicts=tuple(
-                RuleSentence(outcome=e.outcome.value, sentence=e.finding.sentence()) for e in findings
-            ),
+            verdicts=tuple(_sentences(judgement)),
             asked=asked,
             classes=classes,
             quota=situation.quota,
@@ -208,6 +215,13 @@ class _Case:
         return quota_fit(
             pod, self.quota.ledger, status, self.nodes or (), self.configuration, is_held=is_held
         )
+
+
+def _sentences(judgement: Judgement | None) -> Iterator[RuleSentence]:
+    if judgement is not None and judgement.unreadable:
+        yield RuleSentence(outcome=UNREADABLE, sentence=judgement.unreadable)
+    for each in judgement.findings() if judgement else ():
+        yield RuleSentence(outcome=each.outcome.value, sentence=each.finding.sentence())
 
 
 def _of_classes(nodes: Sequence[GPUNode], classes: Sequence[str]) -> list[GPUNode]:

@@ -48,7 +48,7 @@ class Reason(Shown, frozen=True):
 
 
 class RuleSentence(Shown, frozen=True):
-    """A finding of the rules about the object as if it were created now: `denied`, `warned` or `audited`."""
+    """A finding of the rules about the object as if it were created now: `denied`, `warned`, `audited`, or `unreadable`."""
 
     outcome: str
     sentence: str

@@ -54,8 +54,8 @@ def scaled_object(target: str, **spec: Any) -> JSON:
 
 OWNED = {"ownerReferences": [{"apiVersion": "v1", "kind": "X", "name": "x", "uid": "1", "controller": True}]}
 SURGE = (
-    "spec.strategy: an update needs 2 GPUs for a pod beside the others; ml will have 1 of 8 free: "
-    "it will not finish"
+    "spec.strategy: an update needs 2 GPUs for a pod beside the others, and will not finish: "
+    "ml will have 1 of 8 free"
 )
 
 
@@ -64,12 +64,12 @@ SURGE = (
     [
         pytest.param(
             [quota(gpus="8"), deployment("a", 6), deployment("b", 4)],
-            {"b": "spec.template: needs 4 GPUs; ml has 2 of 8 free: 2 of 4 pods will start"},
+            {"b": "spec.replicas: needs 4 GPUs; ml has 2 of 8 free: 2 of 4 pods will start"},
             id="what-stands-before-counts-as-used",
         ),
         pytest.param(
             [deployment("a", 6), deployment("b", 4), quota(gpus="8")],
-            {"b": "spec.template: needs 4 GPUs; ml has 2 of 8 free: 2 of 4 pods will start"},
+            {"b": "spec.replicas: needs 4 GPUs; ml has 2 of 8 free: 2 of 4 pods will start"},
             id="wherever-the-quota-stands",
         ),
         pytest.param(
@@ -90,10 +90,10 @@ SURGE = (
         pytest.param(
             [quota(gpus="8"), deployment("a", 2, 9), pod("p", 9), gang("g", 5), pod("q", 8)],
             {
-                "a": "spec.template: a pod needs 9 GPUs; the GPUQuota of ml allows 8: it can never start",
-                "p": "exceeded quota: ml/default, requested: gpus=9, used: gpus=0, limited: gpus=8",
-                "g": "spec.tasks[0].template: 5 pods that must run together need 10 GPUs; the GPUQuota of ml allows 8: "
-                "they can never start",
+                "a": "spec.template: a pod needs 9 GPUs, which can never fit: the GPUQuota of ml grants 8 in all",
+                "p": "exceeded quota: ml/default, 9 can never fit: the quota grants 8 in all",
+                "g": "spec.tasks[0].template: 5 pods that must run together need 10 GPUs, which can never fit: "
+                "the GPUQuota of ml grants 8 in all",
             },
             id="what-can-never-start-holds-nothing",
         ),
@@ -103,7 +103,10 @@ SURGE = (
         ),
         pytest.param(
             [quota(gpus="8"), hpa("a", 9), deployment("a", 2)],
-            {"HPA": "spec.maxReplicas: may grow to 9 pods and then needs 9 GPUs; ml has 8 of 8 free: 8 of 9 pods will start"},
+            {
+                "HPA": "spec.maxReplicas: may grow to 9 pods and then needs 9 GPUs, which can never fit: "
+                "the GPUQuota of ml grants 8 in all; 8 of 9 pods will start"
+            },
             id="an-autoscaler-before-its-target",
         ),
         pytest.param(
@@ -164,7 +167,7 @@ def test_a_quota_of_the_configuration_counts_as_well(tmp_path: Any) -> None:
     (tmp_path / "quota.yaml").write_text(json.dumps(quota(gpus="4")))
 
     assert found([deployment("a", 5)], "--config", str(tmp_path)) == {
-        "a": "spec.template: needs 5 GPUs; ml has 4 of 4 free: 4 of 5 pods will start"
+        "a": "spec.replicas: needs 5 GPUs, which can never fit: the GPUQuota of ml grants 4 in all; 4 of 5 pods will start"
     }
     assert found([quota(gpus="5"), deployment("a", 5)], "--config", str(tmp_path)) == {}
 

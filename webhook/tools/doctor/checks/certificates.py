@@ -226,6 +226,15 @@ def _secret(cluster: InstalledCluster, name: str = "") -> tuple[str, StoredSecre
     return f"Secret/{full.name} in {full.namespace}", ClusterSecret(cluster.api, full).read()
 
 
+def stored_certificate(cluster: InstalledCluster) -> x509.Certificate | None:
+    """Return the certificate of the Secret that servers read, None if there is none that can be read as one."""
+    _, stored = _secret(cluster)
+    try:
+        return x509.load_pem_x509_certificate(stored.content.data.get(CERTIFICATE, b"")) if stored else None
+    except ValueError:
+        return None
+
+
 def _stand_in(cluster: InstalledCluster, bundles: Iterable[CABundle], reached: str) -> Iterator[Observation]:
     where, stored = _secret(cluster)
     if stored is None:
@@ -233,11 +242,9 @@ def _stand_in(cluster: InstalledCluster, bundles: Iterable[CABundle], reached: s
         yield NotChecked(f"{reached}{lacking}")
         return
     yield Note(f"the certificate is that of {where}: {reached}")
-    try:
-        leaf = x509.load_pem_x509_certificate(stored.content.data.get(CERTIFICATE, b""))
-    except ValueError:
-        return
-    yield from _lifetimes(where, leaf, bundles, cluster.now)
+    leaf = stored_certificate(cluster)
+    if leaf is not None:
+        yield from _lifetimes(where, leaf, bundles, cluster.now)
 
 
 def _is_controllers(cluster: InstalledCluster, bundles: Iterable[CABundle]) -> bool:

@@ -1,0 +1,114 @@
+"""`kubectl gpu-admission` as one file for this platform, its archive, and the manifest by which krew installs that.
+
+`python -m tests.deploy.plugin ADDRESS` (`make plugin`) writes them to dist/. The file is a PEX: the locked packages of .venv and
+ours, native wheels too, so it runs on this operating system and processor with this minor version of Python, which it finds on
+PATH. It unpacks itself to PEX_ROOT (~/.cache/pex) when it runs first.
+"""
+
+import hashlib
+import platform
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+
+ROOT = Path(__file__).parents[2]
+DIST = ROOT / "dist"
+PLUGIN, BINARY = "gpu-admission", "kubectl-gpu_admission"
+SYSTEMS = {"Linux": "linux", "Darwin": "darwin"}
+PROCESSORS = {"x86_64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
+"""As krew names them: GOOS and GOARCH."""
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def build(folder: Path) -> Path:
+    """Write the file into `folder`; everything in it comes from the environment of this Python, nothing from an index."""
+    path = folder / BINARY
+    with tempfile.TemporaryDirectory() as scratch:
+        _run("hatchling", "build", "-t", "wheel", "-d", scratch)
+        (wheel,) = Path(scratch).glob("*.whl")
+        # Unpacked, with its metadata: the environment has our package editable, of which no wheel could be copied.
+        sources = Path(scratch) / "sources"
+        shutil.unpack_archive(wheel, sources, "zip")
+        environment = ("--venv-repository", sys.prefix, "--no-pypi")
+        entry = ("-D", str(sources), "-e", "webhook.commands:run")
+        shebang = ("--python-shebang", f"/usr/bin/env python{PYTHON}")
+        _run("pex", *_project()["dependencies"], *environment, *entry, *shebang, "-o", str(path))
+    return path
+
+
+def _project() -> dict[str, Any]:
+    return dict(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"])
+
+
+def archive(binary: Path) -> Path:
+    """Write the archive of the file beside it, as krew downloads it."""
+    path = binary.with_name(f"{BINARY}-{'-'.join(target().values())}.tar.gz")
+    with tarfile.open(path, "w:gz") as packed:
+        packed.add(binary, arcname=BINARY)
+    return path
+
+
+def target() -> dict[str, str]:
+    """Return this platform as krew selects it."""
+    return {"os": SYSTEMS[platform.system()], "arch": PROCESSORS[platform.machine()]}
+
+
+def manifest(archives: Sequence[tuple[dict[str, str], Path]], address: str) -> dict[str, Any]:
+    """Return krew's manifest of the archives that a release has under `address`.
+
+    Its fields: https://krew.sigs.k8s.io/docs/developer-guide/plugin-manifest/
+    """
+    return {
+        "apiVersion": "krew.googlecontainertools.github.com/v1alpha2",
+        "kind": "Plugin",
+        "metadata": {"name": PLUGIN},
+        "spec": {
+            "version": f"v{_project()['version']}",
+            "homepage": address,
+            "shortDescription": "See why GPU pods wait or are denied",
+            "description": (
+                "GPU classes, quotas and their holders, denials with what to write instead, and the state of an\n"
+                "installation of gpu-admission, with your own credentials.\n"
+            ),
+            "caveats": f"Needs python{PYTHON} on PATH.\n",
+            "platforms": [
+                {
+                    "selector": {"matchLabels": labels},
+                    "uri": f"{address}/{path.name}",
+                    "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+                    "bin": BINARY,
+                }
+                for labels, path in archives
+            ],
+        },
+    }
+
+
+def _run(module: str, *arguments: str) -> None:
+    subprocess.run([sys.executable, "-m", module, *arguments], cwd=ROOT, check=True)
+
+
+@click.command()
+@click.argument("address")
+def main(address: str) -> None:
+    """Write the plugin for this platform, its archive and krew's manifest; ADDRESS is where the release will have the archive."""
+    DIST.mkdir(exist_ok=True)
+    binary = build(DIST)
+    packed = archive(binary)
+    path = DIST / f"{PLUGIN}.yaml"
+    path.write_text(yaml.safe_dump(manifest([(target(), packed)], address.rstrip("/")), sort_keys=False))
+    for written in (binary, packed, path):
+        click.echo(written.relative_to(ROOT))
+
+
+if __name__ == "__main__":
+    main()

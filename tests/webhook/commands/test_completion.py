@@ -1,0 +1,94 @@
+"""`gpu-admission completion`, as bash and kubectl use it; the single file behind kubectl: tests/deploy/test_plugin.py."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from webhook.commands import COMMANDS, main, run
+
+
+def completion(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["completion", *arguments])
+
+
+@pytest.mark.parametrize(
+    ("words", "want"),
+    [
+        pytest.param(
+            ["class"],
+            ["classes\tList the GPU classes: which a namespace...", ":4"],
+            id="a-command",
+        ),
+        pytest.param(["classes", "-o", ""], ["text", "json", ":4"], id="values-of-an-option"),
+        pytest.param(
+            ["classes", "--stand"],
+            [
+                "--standalone\tWork without a cluster: documents come from --config or are the built-in ones.",
+                ":4",
+            ],
+            id="an-option",
+        ),
+        pytest.param(["classes", "--config", "exa"], [":0"], id="a-path-is-left-to-the-shell"),
+        pytest.param(["rules", ""], [":4"], id="an-argument-of-which-nothing-is-known"),
+    ],
+)
+def test_words_for_kubectl(words: list[str], want: list[str]) -> None:
+    assert completion("kubectl", "--", *words).stdout.splitlines() == want
+
+
+def test_all_commands_are_offered() -> None:
+    lines = completion("kubectl", "--", "").stdout.splitlines()
+
+    assert [line.split("\t")[0] for line in lines[:-1]] == sorted(COMMANDS)
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_a_script_asks_this_program(shell: str) -> None:
+    shown = completion(shell)
+
+    assert shown.exit_code == 0
+    assert f"_GPU_ADMISSION_COMPLETE={shell}_complete" in shown.stdout
+
+
+def test_words_are_for_kubectl() -> None:
+    shown = completion("fish", "--", "class")
+
+    assert (shown.exit_code, shown.stderr.splitlines()[-1]) == (2, "Error: WORDS are for kubectl")
+
+
+@pytest.mark.processes
+def test_bash_completes_by_the_script(tmp_path: Path) -> None:
+    """The function that the script defines, as bash calls it at a TAB behind `gpu-admission class`."""
+    program = tmp_path / "gpu-admission"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m webhook "$@"\n')
+    program.chmod(0o755)
+    script = f"""
+        PATH={tmp_path}:$PATH
+        source <(gpu-admission completion bash)
+        COMP_WORDS=(gpu-admission class); COMP_CWORD=1
+        _gpu_admission_completion gpu-admission
+        echo "${{COMPREPLY[@]}}"
+    """
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "classes\n"
+
+
+@pytest.mark.parametrize(
+    ("called", "want"),
+    [
+        pytest.param("/usr/bin/gpu-admission", "Usage: gpu-admission ", id="by-its-name"),
+        pytest.param("/usr/bin/kubectl-gpu_admission", "Usage: kubectl gpu-admission ", id="as-a-plugin"),
+    ],
+)
+def test_help_says_how_it_was_called(
+    called: str, want: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", [called, "--help"])
+    with pytest.raises(SystemExit):
+        run()
+
+    assert capsys.readouterr().out.startswith(want)

@@ -1,0 +1,127 @@
+"""Lines about what is held: only the leader writes them, at once when it begins to lead, and in portions for the log."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import monotonic, sleep
+from typing import Any
+
+import pytest
+
+from webhook.controller import usage_log
+from webhook.controller.records import Blueprint, CountedRecord
+from webhook.controller.usage_log import Holding, UsageLog
+
+LINE = dict[str, Any]
+
+
+def holding(name: str) -> Holding:
+    record = CountedRecord(
+        uid=name,
+        namespace="team",
+        name=name,
+        holder="Job/train",
+        version=1,
+        since="2026-11-21T00:00:00Z",
+        blueprint=Blueprint(b"", {}),
+    )
+    return Holding("Pod", record, {"charge": {"gpus": "1"}, "class": "nvidia-l4"})
+
+
+class Elections:
+    def __init__(self) -> None:
+        self.leads = False
+        self.asked_since_it_lost = False
+
+    def __call__(self) -> bool:
+        self.asked_since_it_lost = not self.leads
+        return self.leads
+
+
+def eventually(check: Callable[[], object]) -> bool:
+    deadline = monotonic() + 20
+    while not (answer := bool(check())) and monotonic() < deadline:
+        sleep(0.01)
+    return answer
+
+
+@contextmanager
+def running(log: UsageLog, holdings: list[Holding]) -> Iterator[None]:
+    stopping = threading.Event()
+    thread = threading.Thread(target=log.run, args=(lambda: holdings, stopping))
+    thread.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(usage_log, "POLL_SECONDS", 0.01)
+
+
+def test_what_is_released_is_a_line_of_the_leader_alone() -> None:
+    lines: list[LINE] = []
+    elected = Elections()
+    log = UsageLog(lines.append, elected, replica="controller-1")
+
+    log.released(holding("before"))
+    elected.leads = True
+    log.released(holding("train-0"))
+
+    (line,) = lines
+    assert line.pop("time").endswith("Z")
+    assert line == {
+        "phase": "count",
+        "kind": "Pod",
+        "namespace": "team",
+        "name": "train-0",
+        "verdict": "released",
+        "replica": "controller-1",
+        "objectUid": "train-0",
+        "owner": "Job/train",
+        "since": "2026-11-21T00:00:00Z",
+        "charge": {"gpus": "1"},
+        "class": "nvidia-l4",
+    }
+
+
+def test_what_is_held_is_written_whenever_a_process_begins_to_lead() -> None:
+    lines: list[LINE] = []
+    elected = Elections()
+    with running(UsageLog(lines.append, elected, replica="controller-1"), [holding("a"), holding("b")]):
+        elected.leads = True
+        assert eventually(lambda: len(lines) == 2)
+        elected.leads = False
+        assert eventually(lambda: elected.asked_since_it_lost), "until it has seen that"
+        elected.leads = True
+        assert eventually(lambda: len(lines) == 4)
+
+    assert [(line["name"], line["verdict"]) for line in lines] == [(each, "held") for each in "abab"]
+
+
+def test_what_is_held_is_written_once_a_period() -> None:
+    lines: list[LINE] = []
+    elected = Elections()
+    elected.leads = True
+    with running(UsageLog(lines.append, elected, replica="controller-1", seconds=0.05), [holding("a")]):
+        assert eventually(lambda: len(lines) >= 3)
+
+
+def test_many_lines_are_handed_over_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(usage_log, "AT_ONCE", 10)
+    monkeypatch.setattr(usage_log, "PAUSE_SECONDS", 60.0)
+    lines: list[LINE] = []
+    elected = Elections()
+    elected.leads = True
+    with running(
+        UsageLog(lines.append, elected, replica="controller-1"), [holding(str(n)) for n in range(25)]
+    ):
+        assert eventually(lambda: len(lines) == 10)
+        sleep(0.1)
+        assert len(lines) == 10, "the rest waits for the log"
+
+    assert len(lines) == 25, "nothing is left out at the end"

@@ -1,0 +1,81 @@
+"""A million lines: time and memory of `gpu-admission usage`."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+
+from tests.webhook.tools.audit.lines import count, moment, validated
+
+ROOT = Path(__file__).parents[4]
+PODS = 250_000
+SECONDS, MEBIBYTES = 10, 200
+SLOWER = 4
+"""How much slower than the machine of the promise another one may be."""
+
+INJECTED = [{"rule": "gpu-toleration", "what": "toleration nvidia.com/gpu:NoSchedule"}]
+POLICY = {"name": "default", "version": "12"}
+
+
+def lines_of(pod: int, template: list[bytes]) -> bytes:
+    """Return the four lines of one pod: both phases, held once, and released after an hour."""
+    begin = 2 * pod / 60
+    marks = {
+        b"NAME": b"train-%d" % pod,
+        b"UID": b"%08x-0000-4000-8000-000000000000" % pod,
+        b"BEGIN": moment(begin).encode(),
+        b"HALF": moment(begin + 30).encode(),
+        b"END": moment(begin + 60).encode(),
+    }
+    text = b"".join(template)
+    for mark, value in marks.items():
+        text = text.replace(mark, value)
+    return text
+
+
+def template() -> list[bytes]:
+    charge = {"gpus": "2", "classes/nvidia-l4": "2", "resources/nvidia.com/gpu": "2"}
+    common = {
+        "name": "NAME",
+        "objectUid": "UID",
+        "owner": "Job/train",
+        "class": "nvidia-l4",
+        "charge": charge,
+    }
+    reviewed = {**validated("x", 0), **common, "policy": POLICY, "time": "BEGIN"}
+    counted = {**count("held", "x", 0, 0), **common, "since": "BEGIN"}
+    lines = (
+        {**reviewed, "phase": "mutate", "injected": INJECTED},
+        reviewed,
+        {**counted, "time": "HALF"},
+        {**counted, "time": "END", "verdict": "released"},
+    )
+    return [msgspec.json.encode(each) + b"\n" for each in lines]
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_a_million_lines_take_seconds_and_little_memory() -> None:
+    command = [sys.executable, "-m", "webhook", "usage", "-o", "json", "--by", "user"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as running:
+        assert running.stdin is not None
+        assert running.stdout is not None
+        lines, process, largest = template(), psutil.Process(running.pid), 0
+        for pod in range(PODS):
+            running.stdin.write(lines_of(pod, lines))
+            if pod % 10_000 == 0:
+                largest = max(largest, process.memory_info().rss)
+        running.stdin.flush()
+        used = process.cpu_times()
+        running.stdin.close()
+        found = msgspec.json.decode(running.stdout.read())
+
+    assert running.returncode == 0
+    assert (found["lines"], found["gpuHours"]) == (4 * PODS, str(2 * PODS))
+    seconds = used.user + used.system
+    assert (seconds < SECONDS * SLOWER, largest < MEBIBYTES * 2**20) == (True, True), (seconds, largest)

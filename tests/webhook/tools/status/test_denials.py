@@ -1,0 +1,102 @@
+"""What was denied, by Events and by audit logs."""
+
+import gzip
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from tests.builders import JSON
+from tests.webhook.cluster.apiserver import Answer, ApiServer, Request
+from webhook.tools.audit.reading import Counts
+from webhook.tools.status.denials import denials_in_events, denials_in_logs
+from webhook.tools.status.report import DeniedOwner
+
+NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
+OURS = 'Error creating: admission webhook "pods.validate.gpu-admission.dev" denied the request: '
+OTHER = 'Error creating: admission webhook "policy.example.com" denied the request: no'
+
+
+def ago(hours: float) -> str:
+    return (NOW - timedelta(hours=hours)).isoformat().replace("+00:00", "Z")
+
+
+def event(message: str, owner: str, namespace: str = "team", **fields: Any) -> JSON:
+    kind, name = owner.split("/")
+    involved = {"kind": kind, "name": name, "namespace": namespace}
+    return {
+        "metadata": {},
+        "involvedObject": involved,
+        "reason": "FailedCreate",
+        "message": message,
+        **fields,
+    }
+
+
+def test_events_of_one_owner_are_added_up(tmp_path: Path) -> None:
+    events = [
+        event(OURS + "first\nmore", "Job/train", count=3, lastTimestamp=ago(2)),
+        event(OURS + "last\nmore", "Job/train", count=1, lastTimestamp=ago(1)),
+        event(
+            OURS + "a series",
+            "Job/serve",
+            eventTime=ago(5),
+            series={"count": 7, "lastObservedTime": ago(0.5)},
+        ),
+        event(OURS + "old", "Job/old", lastTimestamp=ago(25)),
+        event(OTHER, "Job/other", lastTimestamp=ago(1)),
+        event("exceeded quota", "Job/native", lastTimestamp=ago(1)),
+    ]
+
+    def answer(_: Request) -> Answer:
+        return Answer(json.dumps({"metadata": {"resourceVersion": "7"}, "items": events}).encode())
+
+    with ApiServer(tmp_path, answer) as server:
+        found = denials_in_events(server.client(), "team", NOW)
+        asked = [(request.path, request.query["fieldSelector"]) for request in server.requests]
+    assert found == (
+        DeniedOwner(
+            namespace="team", owner="Job/serve", count=7, last=NOW - timedelta(hours=0.5), message="a series"
+        ),
+        DeniedOwner(
+            namespace="team", owner="Job/train", count=4, last=NOW - timedelta(hours=1), message="last"
+        ),
+    )
+    assert asked == [("/api/v1/namespaces/team/events", "type!=Normal")]
+
+
+def line(owner: str = "Job/train", hours: float = 1, **fields: Any) -> str:
+    found = [{"rule": "gpu-quota", "outcome": "denied"}, {"rule": "spot", "outcome": "warned"}]
+    said = {"time": ago(hours), "phase": "validate", "kind": "Pod", "namespace": "team", "name": "train-0"}
+    return json.dumps(
+        {**said, "verdict": "denied", "owner": owner, "findings": found, **fields}, separators=(",", ":")
+    )
+
+
+def test_audit_logs_have_every_denial(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text(
+        "\n".join(
+            (
+                line(),
+                line(hours=2),
+                line(owner="", name="alone"),
+                line(hours=30),
+                line(time="yesterday"),
+                line(time="2026-11-22T11:00:00"),
+                line(dryRun=True),
+                line(verdict="allowed"),
+                line(kind="ResourceClaim"),
+                line(namespace="other"),
+                '{"verdict":"denied", cut short',
+            )
+        )
+    )
+    with gzip.open(tmp_path / "b.log.gz", "wt") as packed:
+        packed.write(line(hours=0.5, findings=[]))
+    lines = Counts()
+    found = denials_in_logs([str(tmp_path / "a.log"), str(tmp_path / "b.log.gz")], ["team"], NOW, lines)
+    assert [(each.owner, each.count, each.message) for each in found] == [
+        ("Job/train", 3, "denied by the webhook"),
+        ("Pod/alone", 1, "denied by gpu-quota"),
+    ]
+    assert lines.unreadable == 1
