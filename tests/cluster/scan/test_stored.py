@@ -1,0 +1,89 @@
+"""A pod as the API server stores it after the webhook, judged by the same configuration: it would get the same again."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from policies.pods.annotations import INJECTED
+from tests.builders import JSON, container, gpu_container
+from tests.controlplane import ControlPlane, create_gpu_node
+from tests.controlplane.webhook import Webhook
+from webhook.configuration.loader import load_directory
+from webhook.serving.engine import Engine
+from webhook.serving.judging import JudgedBy, judge
+
+POLICY = """\
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUPolicy
+metadata: {name: default}
+spec:
+  rules:
+    gpu-class: {default: nvidia-a100-80gb}
+    gpu-isolation: {mode: enforce}
+    shared-memory: {mode: enforce, sizeLimit: 8Gi}
+    readiness-delay: {modelLoadSeconds: 60}
+    spot: {mode: enforce, pods: all, nodeSelector: {pool: spot}, minTerminationSeconds: 120, serving: true}
+"""
+NODE = "stored-1"
+PODS = "/api/v1/namespaces/stored/pods"
+PROBE = {"httpGet": {"path": "/health", "port": 8000}}
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("config")
+    (directory / "policy.yaml").write_text(POLICY)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def plane(config: Path) -> Iterator[ControlPlane]:
+    with ControlPlane() as plane:
+        create_gpu_node(plane.client(), NODE, labels={"accelerator": "nvidia-a100-80gb", "pool": "spot"})
+        plane.client().post("/api/v1/namespaces", {"metadata": {"name": "stored"}})
+        with Webhook(plane, config=config, host=44) as webhook:
+            webhook.register()
+            yield plane
+
+
+@pytest.mark.parametrize(
+    ("name", "containers", "annotations"),
+    [
+        pytest.param("plain", [gpu_container()], {}, id="class-and-toleration"),
+        pytest.param(
+            "several", [gpu_container("2"), container("side")], {}, id="shared-memory-and-isolation"
+        ),
+        pytest.param("serving", [gpu_container(readinessProbe=PROBE)], {}, id="startup-probe"),
+        pytest.param(
+            "warmed",
+            [gpu_container(readinessProbe=PROBE)],
+            {"gpu-admission.dev/model-uri": "s3://models/llama-3"},
+            id="fetcher",
+        ),
+    ],
+)
+def test_what_was_injected_would_be_injected_again(
+    plane: ControlPlane, config: Path, name: str, containers: list[JSON], annotations: dict[str, str]
+) -> None:
+    client = plane.client()
+    body = {"metadata": {"name": name, "annotations": annotations}, "spec": {"containers": containers}}
+    status, made = client.post(PODS, body)
+    assert status == 201, made
+    binding = {"metadata": {"name": name}, "target": {"kind": "Node", "name": NODE}}
+    assert client.post(f"{PODS}/{name}/binding", binding)[0] == 201
+    _, stored = client.get(f"{PODS}/{name}")
+    configuration = load_directory(config)
+    fetcher = "gpu-admission-fetcher:0.1.0"
+    by = JudgedBy(engine=Engine(configuration, fetcher), now=datetime.now(UTC))
+
+    (found,) = judge("", "Pod", "stored", msgspec.json.encode(stored), by).pods
+
+    lines: dict[str, list[str]] = {}
+    for each in found.changes:
+        lines.setdefault(each.rule, []).append(each.change.what)
+    again = "\n".join(f"{rule}: {', '.join(whats)}" for rule, whats in lines.items())
+    assert again == stored["metadata"]["annotations"][INJECTED]
+    assert not found.is_refused
