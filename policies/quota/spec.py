@@ -61,6 +61,12 @@ class QuotaSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
                 yield f"hard.{error.path}", str(error)
 
 
+def hard_field(key: str) -> str:
+    """Return the field of a GPUQuota that grants a key of its amounts: `spec.hard.classes[nvidia-t4]`."""
+    group, _, name = key.partition("/")
+    return f"spec.hard.{group}[{name}]" if name else f"spec.hard.{group}"
+
+
 def unheld_classes(spec: QuotaSpec) -> str:
     """Return a warning about `spec.unpinned` where pods that pin no class exceed the limits by class; empty where they cannot."""
     if not spec.hard.classes or spec.unpinned is not Unpinned.TOTAL_ONLY:

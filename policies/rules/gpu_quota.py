@@ -26,7 +26,7 @@ from policies.quota.claims import template_findings
 from policies.quota.ledger.decide import Reason, ReservationVerdict, Shortfall
 from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, QuotaLedger
 from policies.quota.outlook import Outlook, Trouble, outlook
-from policies.quota.spec import NAME
+from policies.quota.spec import NAME, hard_field
 from policies.rule import Context, Mode, Rule, RuleOptions
 
 RECOUNT_SECONDS = 10
@@ -174,7 +174,7 @@ def _exceeded(
         rule=RULE_ID,
         message="; ".join(facts),
         remedy=", and ".join(ways),
-        ask=f"to raise {_all(map(_field, keys))}",
+        ask=f"to raise {_all(map(hard_field, keys))}",
     )
 
 
@@ -202,7 +202,7 @@ def _bad_outlook(found: Outlook, workload: Workload, namespace: str, mode: Mode)
         f"the GPUQuota of {namespace} grants {hard} in all",
         f"{format_amount(found.left)} of {hard} free",
     )
-    path, remedy, ask = found.path, "", f"to raise {_field(found.key)}"
+    path, remedy, ask = found.path, "", f"to raise {hard_field(found.key)}"
     is_denied = mode is Mode.ENFORCE
     match found.trouble:
         case Trouble.POD_TOO_LARGE:
@@ -260,8 +260,3 @@ def _count(key: str, amount: Fraction) -> str:
 
 def _all(words: Iterable[str]) -> str:
     return " and ".join(words)
-
-
-def _field(key: str) -> str:
-    group, _, name = key.partition("/")
-    return f"spec.hard.{group}[{name}]" if name else f"spec.hard.{group}"

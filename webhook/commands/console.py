@@ -1,5 +1,6 @@
 """`gpu-admission console`: status, denials and `why` as a local web page."""
 
+import os
 import webbrowser
 from urllib.parse import urlsplit
 
@@ -35,7 +36,8 @@ def console(namespaces: tuple[str, ...], port: int, *, no_browser: bool, cluster
         try:
             server = console_server(api, cluster=name, namespaces=namespaces, home=home, port=port)
         except OSError as error:
-            fail(f"port {port} of {HOST} cannot be used: {error.strerror}; name another one with --port")
+            reason = os.strerror(error.errno or 0)
+            fail(f"port {port} of {HOST} cannot be used: {reason}; name another one with --port")
         address = f"http://{HOST}:{server.port}/"
         click.echo(f"The console is at {address} until Ctrl-C.")
         if not no_browser:

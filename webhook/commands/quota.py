@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from policies.placement.named_nodes import NO_NODES, NodeIndex
-from policies.quota.amounts import CLASSES, GPUS, NOTHING, Vector, format_amount, texts
+from policies.quota.amounts import GPUS, NOTHING, Vector, format_amount, texts
 from policies.quota.charge import Unpinned
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.cluster import errors
@@ -32,6 +32,7 @@ from webhook.controller.records import (
     QuotaRecord,
     quota_record,
 )
+from webhook.tools.status.quotas import key_order
 
 NAME_COLUMN = 30
 BAR = 24
@@ -160,7 +161,7 @@ def _report_text(screen: Screen, record: QuotaRecord, objects: Sequence[HolderOf
         return
     screen.line(f"{record.namespace}  {_state(ledger)}", "bold")
     screen.line(f"  {'':<{NAME_COLUMN}} {'':<{BAR}} used + reserved of hard", "dim")
-    for key in sorted(ledger.hard, key=_order):
+    for key in sorted(ledger.hard, key=key_order):
         _dimension(screen, ledger, key)
     for condition in ledger.conditions:
         if (condition.status == "True") != (condition.type == "Ready"):
@@ -205,12 +206,8 @@ def _cells(amount: Fraction, hard: Fraction) -> int:
     return min(max(int(amount / hard * BAR), int(amount > NOTHING)), BAR - 1)
 
 
-def _order(key: str) -> tuple[int, str]:
-    return (0 if key == GPUS else 1 if key.startswith(CLASSES) else 2), key
-
-
 def _largest(screen: Screen, ledger: QuotaLedger) -> None:
-    for key in sorted(ledger.holders, key=_order):
+    for key in sorted(ledger.holders, key=key_order):
         largest = ", ".join(f"{holder.name} {holder.amount}" for holder in ledger.holders[key])
         if largest:
             screen.paragraph(f"most of {key}: {largest}", indent=2)
@@ -220,7 +217,7 @@ def _objects(screen: Screen, objects: Sequence[HolderOfQuota]) -> None:
     screen.line(f"  held by {counted(len(objects), 'object')}{':' if objects else ''}")
     for held in objects:
         place = f" on {held.node}" if held.node else ""
-        demand = sorted(held.demand.items(), key=lambda item: _order(item[0]))
+        demand = sorted(held.demand.items(), key=lambda item: key_order(item[0]))
         amounts = ", ".join(f"{key} {format_amount(amount)}" for key, amount in demand)
         screen.paragraph(f"{held.kind} {held.name}{place}: {amounts}", indent=4)
 

@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -119,18 +120,22 @@ def status(
             if not watch:
                 show(Screen(), read(api)) if output == "text" else print_json(plain(read(api)))
                 return
-            found = readings(partial(read, api), interval)
-            if output == "json":
-                for each in changes(found):
-                    click.echo(msgspec.json.encode(plain(each)))
-            elif sys.stdout.isatty():
-                redraw(found)
-            else:
-                for each in changes(found):
-                    show(Screen(), each)
-                    click.echo()
+            with suppress(KeyboardInterrupt):
+                _watch(readings(partial(read, api), interval), output)
     except ConfigurationError as error:
         fail(error)
+
+
+def _watch(found: Iterator[ClusterStatus | errors.ApiError], output: str) -> None:
+    if output == "json":
+        for each in changes(found):
+            click.echo(msgspec.json.encode(plain(each)))
+    elif sys.stdout.isatty():
+        redraw(found)
+    else:
+        for each in changes(found):
+            show(Screen(), each)
+            click.echo()
 
 
 def _logged(

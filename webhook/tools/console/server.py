@@ -61,11 +61,12 @@ def console_server(
     api: ApiClient, *, cluster: str, namespaces: Sequence[str] = (), home: str = "", port: int = 0
 ) -> BaseWSGIServer:
     """Return the server, bound to a port of loopback, by default a free one. Raises OSError for one that is taken."""
-    listening = socket.create_server((HOST, port))  # werkzeug would end the process where it cannot bind
     history = History()
     observer = Observer(
         StatusReader(api, namespaces, home).read,
         lambda status: history.record(monotonic(), levels(status)),
     )
     app = create_app(api, observer, history, cluster=cluster, home=home)
-    return make_server(HOST, port, app, threaded=True, request_handler=_Handler, fd=listening.detach())
+    # Where werkzeug itself cannot bind, it ends the process.
+    with socket.create_server((HOST, port)) as bound:
+        return make_server(HOST, port, app, threaded=True, request_handler=_Handler, fd=bound.fileno())

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from policies.finding import PLATFORM_TEAM, Finding
 from policies.quota.amounts import GPUS, format_amount
+from policies.quota.spec import hard_field
 from webhook.cluster.objects import timestamp
 from webhook.tools.status.denials import ClusterEvent
 from webhook.tools.why.explanation import Answer, NodeFit, QuotaDemand, QuotaFit, Reason, Source
@@ -144,17 +145,12 @@ def _lack(row: QuotaDemand) -> str:
 
 
 def _way_out(row: QuotaDemand, whom: str) -> str:
-    raised = f"ask {whom} to raise {_field(row.key)}"
+    raised = f"ask {whom} to raise {hard_field(row.key)}"
     if row.never:
         return f"ask for {format_amount(row.hard)} or fewer in one pod, or {raised}"
     if row.used is None:
         return "wait some seconds; if it stays so, gpu-admission doctor says what keeps the controller from counting"
     return f"wait until others finish, delete pods that are not needed any more, or {raised}"
-
-
-def _field(key: str) -> str:
-    group, _, name = key.partition("/")
-    return f"spec.hard.{group}[{name}]" if name else f"spec.hard.{group}"
 
 
 def _event_reasons(of: Situation, *, is_explained: bool) -> Iterator[Reason]:

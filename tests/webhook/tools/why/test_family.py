@@ -1,0 +1,158 @@
+"""Kinds by any of their names, and the pods of an object by the owners between."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.builders import JSON
+from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
+from webhook.tools.status.denials import ClusterEvent
+from webhook.tools.status.permitted import Permitted
+from webhook.tools.why.discovery import ServedKinds, UnknownKindError
+from webhook.tools.why.family import read_family
+
+TEAM = "/namespaces/team/"
+
+
+def served(plural: str, kind: str, scope: str = "Namespaced", *short: str) -> JSON:
+    return {
+        "resource": plural,
+        "responseKind": {"kind": kind},
+        "scope": scope,
+        "singularResource": kind.lower(),
+        "shortNames": list(short),
+    }
+
+
+def group(name: str, version: str, *resources: JSON) -> JSON:
+    return {"metadata": {"name": name}, "versions": [{"version": version, "resources": list(resources)}]}
+
+
+CORE = [group("", "v1", served("pods", "Pod", "Namespaced", "po"), served("nodes", "Node", "Cluster", "no"))]
+GROUPS = [
+    group("batch", "v1", served("jobs", "Job")),
+    group("batch.volcano.sh", "v1alpha1", served("jobs", "Job", "Namespaced", "vcjob")),
+    group("jobset.x-k8s.io", "v1alpha2", served("jobsets", "JobSet")),
+]
+
+
+def owned(uid: str, by: str = "", kind: str = "", api_version: str = "batch/v1") -> JSON:
+    owner = {"apiVersion": api_version, "kind": kind, "name": by, "uid": by, "controller": True}
+    return {"metadata": {"name": uid, "uid": uid, "ownerReferences": [owner] if by else []}}
+
+
+def answering(collections: dict[str, list[JSON] | None]) -> Callable[[Request], Answer]:
+    """Answer with collections by the end of their paths; those of None are forbidden."""
+
+    def answer(request: Request) -> Answer:
+        if request.path in {"/api", "/apis"}:
+            return Answer(json.dumps({"items": CORE if request.path == "/api" else GROUPS}).encode())
+        items = collections[request.path.partition(TEAM)[2]]
+        if items is None:
+            return status(403, "forbidden", "Forbidden")
+        return Answer(json.dumps({"metadata": {"resourceVersion": "7"}, "items": items}).encode())
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("word", "want"),
+    [
+        pytest.param("pod", "/api/v1/pods", id="singular"),
+        pytest.param("po", "/api/v1/pods", id="short"),
+        pytest.param("Job", "/apis/batch/v1/jobs", id="kind"),
+        pytest.param("jobs", "/apis/batch/v1/jobs", id="the-first-of-two-groups"),
+        pytest.param("jobs.batch.volcano.sh", "/apis/batch.volcano.sh/v1alpha1/jobs", id="with-its-group"),
+        pytest.param("vcjob", "/apis/batch.volcano.sh/v1alpha1/jobs", id="short-of-a-custom-kind"),
+    ],
+)
+def test_a_kind_by_its_names(tmp_path: Path, word: str, want: str) -> None:
+    with ApiServer(tmp_path, answering({})) as server:
+        assert ServedKinds(server.client()).find(word).resource.path() == want
+
+
+@pytest.mark.parametrize("word", [pytest.param("node", id="no-namespace"), pytest.param("cow", id="unknown")])
+def test_a_kind_that_is_not_served(tmp_path: Path, word: str) -> None:
+    with (
+        ApiServer(tmp_path, answering({})) as server,
+        pytest.raises(UnknownKindError, match=f'serves no namespaced kind "{word}"'),
+    ):
+        ServedKinds(server.client()).find(word)
+
+
+def denied(uid: str, kind: str, api_version: str = "batch/v1") -> ClusterEvent:
+    involved = {"uid": uid, "kind": kind, "apiVersion": api_version}
+    return msgspec.convert({"metadata": {}, "involvedObject": involved}, ClusterEvent)
+
+
+PODS = [
+    owned("pod-0", by="job-0", kind="Job"),
+    owned("pod-1", by="job-1", kind="Job"),
+    owned("of-another", by="job-9", kind="Job"),
+    owned("orphan", by="gone", kind="Job"),
+    owned("alone"),
+]
+JOBS = [
+    *(owned(f"job-{n}", by="set", kind="JobSet", api_version="jobset.x-k8s.io/v1alpha2") for n in (0, 1, 2)),
+    owned("job-9", by="other", kind="JobSet", api_version="jobset.x-k8s.io/v1alpha2"),
+]
+SETS = [owned("set"), owned("other")]
+
+
+@pytest.mark.parametrize(
+    ("collections", "events", "pods", "members", "omitted"),
+    [
+        pytest.param(
+            {"pods": PODS, "jobs": JOBS, "jobsets": SETS},
+            [denied("job-2", "Job")],
+            ["pod-0", "pod-1"],
+            {"set", "job-0", "job-1", "job-2", "pod-0", "pod-1"},
+            [],
+            id="pods-and-what-was-denied-pods",
+        ),
+        pytest.param(
+            {"pods": [owned("direct", by="set", kind="JobSet")]},
+            [],
+            ["direct"],
+            {"set", "direct"},
+            [],
+            id="pods-of-its-own",
+        ),
+        pytest.param(
+            {"pods": PODS, "jobs": None},
+            [],
+            [],
+            {"set"},
+            ["list jobs.batch -n team"],
+            id="what-stands-between-is-forbidden",
+        ),
+        pytest.param(
+            {"pods": [owned("of-unserved", by="x", kind="Cow")]},
+            [],
+            [],
+            {"set"},
+            [],
+            id="an-owner-that-is-not-served",
+        ),
+        pytest.param({"pods": None}, [], [], {"set"}, ["list pods -n team"], id="pods-are-forbidden"),
+    ],
+)
+def test_the_family_of_a_job_set(
+    tmp_path: Path,
+    collections: dict[str, Any],
+    events: list[ClusterEvent],
+    pods: list[str],
+    members: set[str],
+    omitted: list[str],
+) -> None:
+    with ApiServer(tmp_path, answering(collections)) as server:
+        reader = Permitted(server.client())
+        found = read_family(reader, ServedKinds(reader.api), "team", "set", events)
+        asked = [request.path.partition(TEAM)[2] for request in server.requests if TEAM in request.path]
+    assert [pod.metadata.name for pod in found.pods] == pods
+    assert (set(found.uids), reader.omitted) == (members, omitted)
+    assert len(asked) == len(set(asked)), "each kind is listed once"
