@@ -144,7 +144,7 @@ def test_a_bad_policy_is_refused_at_apply_with_everything_wrong(served: Served) 
         "* spec.exemptions[0].reason: must say why the exemption exists",
         '* spec.exemptions[0].rules[0]: unknown rule "gpu-clas"; did you mean gpu-class?',
         '* spec.rules.gpu-class.default: must be a class or a family, not "nvidia-a1000": did you mean '
-        '"nvidia-a100"?',
+        "nvidia-a100?",
         '* spec.rules.shared-memory.sizeLimit: must be a quantity or a percentage such as 50%: "half"',
     ):
         assert line in answer.stderr, answer.stderr
