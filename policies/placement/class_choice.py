@@ -108,7 +108,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         allowed = self.allowed_of(tuple(self.catalogue))
         others = sorted({each.resource for each in allowed} - {each.name for each in self.resources})
         having = [each.name for each in self.catalogue if self.may_offer(each)]
-        remedy = f"request {few(others)}" if others else ""
+        remedy = f"request {few(others)}: 1" if others else ""
         if not having:
             return remedy, f"for a GPUClass with {self.asked_words}"
         return remedy, f"to allow {few(having)} in namespace {self.namespace}"
