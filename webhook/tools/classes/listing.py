@@ -131,7 +131,9 @@ def list_classes(
     return ClassListing(
         namespace=namespace,
         policy="" if policy is None else f"{policy.name}: {policy.why}",
-        classes=tuple(sorted(listed, key=lambda each: (not each.has_nodes, each.allowed is False, each.name))),
+        classes=tuple(
+            sorted(listed, key=lambda each: (not each.has_nodes, each.allowed is False, each.name))
+        ),
         unclassified={name: found for name, found in (capacities or {}).items() if name not in names},
         omitted=omitted,
     )
