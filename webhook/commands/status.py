@@ -270,7 +270,9 @@ def _policy(policy: PolicyStatus) -> str:
     if policy.paused_until is not None:
         state = f"PAUSED until {policy.paused_until:%Y-%m-%d %H:%M} UTC, every rule only audits"
     rules = ", ".join(f"{len(found)} {mode}" for mode, found in policy.modes.items())
-    return f"{state}; priority {policy.priority}, matches {policy.where}{f'; rules: {rules}' if rules else ''}"
+    return (
+        f"{state}; priority {policy.priority}, matches {policy.where}{f'; rules: {rules}' if rules else ''}"
+    )
 
 
 def _look(policy: PolicyStatus) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 from click.testing import CliRunner
@@ -90,6 +91,16 @@ def test_policies_and_pauses(cluster: ControlPlane) -> None:
         "exemptions": ["sandbox: gpu-class (experiments)"],
         "modes": MODES,
     }
+
+
+def test_the_modes_of_policies_in_a_directory(cluster: ControlPlane, tmp_path: Path) -> None:
+    spec = {"rules": {"gpu-quota": {"mode": "warn"}}}
+    document = {"apiVersion": API_VERSION, "kind": "GPUPolicy", "metadata": {"name": "default"}, "spec": spec}
+    (tmp_path / "policy.json").write_text(json.dumps(document))
+
+    (policy,) = shown(cluster, "--config", str(tmp_path))["policies"]
+
+    assert (policy["name"], policy["modes"]) == ("default", MODES)
 
 
 def test_a_tenant_sees_his_namespace_and_nothing_else(cluster: ControlPlane) -> None:

@@ -64,7 +64,8 @@ def read_status(
         configuration, policies = documents.configuration, tuple(_policies(documents, now))
     else:
         configuration = reader.configuration(config)
-        policies = tuple(_policy(each, None, now) for each in configuration.policies.policies)
+        stated = configuration.policies
+        policies = tuple(_policy(each, _modes(stated, each), None, now) for each in stated.policies)
     shown, quotas = _read_quotas(reader, tuple(namespaces), home)
     nodes = reader.attempt("list nodes", lambda: read_gpu_nodes(api, configuration))
     if nodes and any(node.used is None for node in nodes):
@@ -161,7 +162,11 @@ def _modes(policies: PolicySet, policy: Policy) -> dict[str, tuple[str, ...]]:
 
 
 def _policy(
-    policy: Policy, modes: dict[str, tuple[str, ...]], since: datetime | None, now: datetime, held_back: str
+    policy: Policy,
+    modes: dict[str, tuple[str, ...]],
+    since: datetime | None,
+    now: datetime,
+    held_back: str = "",
 ) -> PolicyStatus:
     spec = policy.spec
     return PolicyStatus(
