@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import cached_property, partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -247,8 +248,16 @@ def _pod_state(pod: StoredPod) -> PodState:
 
 
 def _observed(events: Sequence[ClusterEvent]) -> Iterator[ObservedEvent]:
-    newest = sorted(events, key=lambda each: each.last.timestamp() if each.last else 0.0, reverse=True)
-    for each in newest[:MOST_EVENTS]:
-        yield ObservedEvent(
-            about=each.owner, reason=each.reason, message=each.message, count=each.times, last=each.last
+    """Yield the newest first, the denials of one owner as one: each names another pod."""
+    found: dict[tuple[str, str, str], ObservedEvent] = {}
+    for each in sorted(events, key=lambda each: each.last.timestamp() if each.last else 0.0, reverse=True):
+        key = (each.owner, each.reason, "" if each.denial else each.message)
+        newer = found.get(key)
+        found[key] = ObservedEvent(
+            about=each.owner,
+            reason=each.reason,
+            message=newer.message if newer else each.denial or each.message,
+            count=each.times + (newer.count if newer else 0),
+            last=newer.last if newer else each.last,
         )
+    yield from islice(found.values(), MOST_EVENTS)

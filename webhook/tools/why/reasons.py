@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from math import floor
 from typing import Any
 
 import msgspec
@@ -10,6 +11,7 @@ from msgspec.structs import replace
 from policies.finding import PLATFORM_TEAM, Finding
 from policies.quota.amounts import GPUS, format_amount
 from policies.quota.spec import hard_field
+from policies.rules import gpu_requests
 from webhook.cluster.objects import timestamp
 from webhook.tools.status.denials import ClusterEvent
 from webhook.tools.why.explanation import Answer, NodeFit, QuotaDemand, QuotaFit, Reason, Source
@@ -56,6 +58,12 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_missing_pods(self) -> bool:
         return bool(self.denied) if self.wanted is None else len(self.living) < self.wanted
+
+    @property
+    def replicas(self) -> int:
+        """How many pods of one template it keeps as long as it is there; 0 where it is not of that kind."""
+        replicas = _map(_map(self.data).get("spec")).get("replicas")
+        return replicas if isinstance(replicas, int) and replicas == self.wanted else 0
 
     @property
     def has_ended(self) -> bool:
@@ -126,12 +134,21 @@ def _denial(finding: Finding) -> Reason:
 
 
 def _quota_reasons(of: Situation) -> Iterator[Reason]:
-    """Yield what is lacking of the quota: the dimension that limits most; `quota` has the others."""
+    """Yield what is lacking of the quota: the dimension that limits most; `quota` has the others.
+
+    Nothing where a pod asks for what is no amount of GPUs at all.
+    """
     rows = [row for row in (of.quota.rows if of.quota else ()) if not row.fits]
-    if rows:
-        row = min(rows, key=lambda row: (not row.never, row.share, row.key == GPUS, row.key))
-        message = f"a pod asks for {format_amount(row.asked)} of {row.key}{_lack(row)}"
-        yield Reason(source=Source.QUOTA, message=message, remedy=_way_out(row, of.whom))
+    if not rows or any(each.rule == gpu_requests.RULE.id for each in of.denials or ()):
+        return
+    row = min(rows, key=lambda row: (not row.never, row.share, row.key == GPUS, row.key))
+    message = f"a pod asks for {format_amount(row.asked)} of {row.key}{_lack(row)}"
+    remedy = _way_out(row, of.whom)
+    wanted = of.replicas
+    if not row.never and wanted * row.asked > row.hard:  # no other's end makes room for all of them
+        message = f"{wanted} pods ask for {format_amount(wanted * row.asked)} of {row.key}{_lack(replace(row, never=True))}"
+        remedy = f"set replicas: {floor(row.hard / row.asked)}, or {_raised(row, of.whom)}"
+    yield Reason(source=Source.QUOTA, message=message, remedy=remedy)
 
 
 def _lack(row: QuotaDemand) -> str:
@@ -144,8 +161,12 @@ def _lack(row: QuotaDemand) -> str:
     return f": {format_amount(row.used)} of {hard} are used{creating}"
 
 
+def _raised(row: QuotaDemand, whom: str) -> str:
+    return f"ask {whom} to raise {hard_field(row.key)}"
+
+
 def _way_out(row: QuotaDemand, whom: str) -> str:
-    raised = f"ask {whom} to raise {hard_field(row.key)}"
+    raised = _raised(row, whom)
     if row.never:
         return f"ask for {format_amount(row.hard)} or fewer in one pod, or {raised}"
     if row.used is None:

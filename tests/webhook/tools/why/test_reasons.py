@@ -263,3 +263,53 @@ def test_the_nodes(given: JSON, message: str, remedy: str) -> None:
 def test_nothing_is_said_of_nodes_that_may_fit(nodes: list[NodeFit] | None) -> None:
     _, _, reasons = answered(situation(pods=[unschedulable("train-0")], nodes=nodes))
     assert [each.source.value for each in reasons] == ["scheduler"]
+
+
+HALF = [demand("gpus", "2", "2", "4")]
+
+
+@pytest.mark.parametrize(
+    ("given", "want"),
+    [
+        pytest.param(
+            {"data": {"spec": {"replicas": 3}}, "wanted": 3, "pods": [RUNNING]},
+            [
+                (
+                    "3 pods ask for 6 of gpus and can never fit: the quota grants 4 in all",
+                    "set replicas: 2, or ask the platform team to raise spec.hard.gpus",
+                )
+            ],
+            id="its-replicas-are-larger-than-the-whole-quota",
+        ),
+        pytest.param(
+            {"data": {"spec": {"replicas": 2}}, "wanted": 2, "pods": [RUNNING]},
+            [
+                (
+                    "a pod asks for 2 of gpus: 2 of 4 are used",
+                    "wait until others finish, delete pods that are not needed any more, or ask the platform team to raise "
+                    "spec.hard.gpus",
+                )
+            ],
+            id="others-hold-what-it-lacks",
+        ),
+        pytest.param(
+            {"data": {"spec": {"parallelism": 3}}, "wanted": 3, "pods": [RUNNING]},
+            [
+                (
+                    "a pod asks for 2 of gpus: 2 of 4 are used",
+                    "wait until others finish, delete pods that are not needed any more, or ask the platform team to raise "
+                    "spec.hard.gpus",
+                )
+            ],
+            id="pods-of-a-job-take-turns",
+        ),
+        pytest.param(
+            {"denials": [NO_GPU]},
+            [("spec: must be whole [gpu-requests]", "set 1, or ask the platform team to allow it")],
+            id="what-is-no-amount-of-gpus-is-not-compared",
+        ),
+    ],
+)
+def test_what_is_lacking_of_the_quota(given: Any, want: list[tuple[str, str]]) -> None:
+    _, _, reasons = answered(situation(**{"quota": quota(*HALF), **given}))
+    assert [(reason.message, reason.remedy) for reason in reasons] == want
