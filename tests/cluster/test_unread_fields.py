@@ -170,8 +170,8 @@ def named(document: JSON) -> JSON:
         pytest.param(
             workload("DaemonSet", gpu_container()),
             True,
-            'Warning: spec.template.spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "1": is held on '
-            "every node of this DaemonSet, and no other pod gets it there;",
+            'Warning: containers[0].resources.limits[nvidia.com/gpu] (container "main") = "1": remove the request if it only '
+            "monitors GPUs; is held on every node of this DaemonSet",
             id="daemonset-with-gpus",
         ),
     ],

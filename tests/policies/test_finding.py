@@ -1,5 +1,7 @@
 """The sentence of a finding, and the way to a pod template in it."""
 
+from typing import Any
+
 import pytest
 
 from policies.finding import Finding, short_path
@@ -61,5 +63,5 @@ def test_the_way_to_a_template_is_short(path: str, want: str) -> None:
         ),
     ],
 )
-def test_a_sentence_says_what_to_write_then_why_then_whom_to_ask(parts: dict[str, str], want: str) -> None:
+def test_a_sentence_says_what_to_write_then_why_then_whom_to_ask(parts: dict[str, Any], want: str) -> None:
     assert Finding(rule="r", message="must hold", **parts).sentence() == want
