@@ -164,21 +164,6 @@ def test_a_workload_is_refused_by_the_policy(cluster: ControlPlane) -> None:
     assert [each["outcome"] for each in found["verdicts"]] == ["denied"]
 
 
-def test_denials_of_one_owner_are_one_line(cluster: ControlPlane) -> None:
-    """Each names another pod, and so is an Event of its own."""
-    path = f"/api/v1/namespaces/{TRAINING}/events"
-
-    def denied() -> list[str]:
-        items = cluster.client().get(path)[1]["items"]
-        return [each["message"] for each in items if each["message"].count(f"{TRAINING}/sliced-")]
-
-    assert eventually(lambda: len(denied()) > 1, seconds=30)
-    (seen,) = explained(cluster, "deploy/sliced", TRAINING)["events"]
-    assert seen["about"].startswith("ReplicaSet/sliced-")
-    assert seen["message"].startswith(f"pod {TRAINING}/sliced-")
-    assert seen["count"] > 1
-
-
 def test_an_operator_that_makes_no_pods(cluster: ControlPlane) -> None:
     """No operator runs here: what the rules would deny is known all the same."""
     found = explained(cluster, "pytorchjob/llama", TRAINING)

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import cached_property, partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,24 +23,22 @@ from webhook.controller.records import PODS, QUOTAS, QuotaRecord, quota_record
 from webhook.serving.engine import Engine, Outcome
 from webhook.serving.judging import JudgedBy, Judgement, judge
 from webhook.tools.status.capacity import GPUNode, read_gpu_nodes
-from webhook.tools.status.denials import ClusterEvent, read_events
+from webhook.tools.status.denials import read_events
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import quota_status
 from webhook.tools.why.discovery import ServedKind, ServedKinds
 from webhook.tools.why.explanation import (
     Explanation,
-    ObservedEvent,
     PodState,
     QuotaFit,
     RuleSentence,
 )
 from webhook.tools.why.family import StoredPod, read_family
 from webhook.tools.why.fit import asked_of_nodes, classes_for, index_of, node_fits, quota_fit
-from webhook.tools.why.reasons import Situation, answered
+from webhook.tools.why.reasons import Situation, answered, observed
 from webhook.workloads.places import PodPlace, workload_pods
 
 MOST_PODS = 20
-MOST_EVENTS = 10
 UNREADABLE = "unreadable"
 
 
@@ -196,7 +193,7 @@ class _Case:
             pods=tuple(map(_pod_state, ordered[:MOST_PODS])),
             pods_total=len(situation.pods),
             pods_wanted=situation.wanted,
-            events=tuple(_observed(situation.events)),
+            events=tuple(observed(situation.events)),
             omitted=tuple(self.reader.omitted),
         )
 
@@ -245,19 +242,3 @@ def _pod_state(pod: StoredPod) -> PodState:
     gated = f"waits for {', '.join(pod.gates)}" if pod.gates else ""
     reason = gated or pod.unscheduled or "; ".join(pod.waiting) or pod.status.message
     return PodState(name=pod.metadata.name, phase=pod.status.phase, node=pod.spec.node_name, reason=reason)
-
-
-def _observed(events: Sequence[ClusterEvent]) -> Iterator[ObservedEvent]:
-    """Yield the newest first, the denials of one owner as one: each names another pod."""
-    found: dict[tuple[str, str, str], ObservedEvent] = {}
-    for each in sorted(events, key=lambda each: each.last.timestamp() if each.last else 0.0, reverse=True):
-        key = (each.owner, each.reason, "" if each.denial else each.message)
-        newer = found.get(key)
-        found[key] = ObservedEvent(
-            about=each.owner,
-            reason=each.reason,
-            message=newer.message if newer else each.denial or each.message,
-            count=each.times + (newer.count if newer else 0),
-            last=newer.last if newer else each.last,
-        )
-    yield from islice(found.values(), MOST_EVENTS)

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from math import floor
 from typing import Any
 
@@ -14,9 +15,18 @@ from policies.quota.spec import hard_field
 from policies.rules import gpu_requests
 from webhook.cluster.objects import timestamp
 from webhook.tools.status.denials import ClusterEvent
-from webhook.tools.why.explanation import Answer, NodeFit, QuotaDemand, QuotaFit, Reason, Source
+from webhook.tools.why.explanation import (
+    Answer,
+    NodeFit,
+    ObservedEvent,
+    QuotaDemand,
+    QuotaFit,
+    Reason,
+    Source,
+)
 from webhook.tools.why.family import StoredPod
 
+MOST_EVENTS = 10
 FAILED_CREATE = "FailedCreate"
 """The reason of controllers' Events on pods that the API server did not take (`pkg/controller`, v1.36)."""
 SCHEDULER_LOG = 'see the log of the scheduler that spec.schedulerName names ("{}")'
@@ -105,6 +115,22 @@ def answered(of: Situation) -> tuple[Answer, str, tuple[Reason, ...]]:
     )
 
 
+def observed(events: Sequence[ClusterEvent]) -> Iterator[ObservedEvent]:
+    """Yield the newest first, the denials of one owner as one: each names another pod."""
+    found: dict[tuple[str, str, str], ObservedEvent] = {}
+    for each in sorted(events, key=lambda each: each.last.timestamp() if each.last else 0.0, reverse=True):
+        key = (each.owner, each.reason, "" if each.denial else each.message)
+        newer = found.get(key)
+        found[key] = ObservedEvent(
+            about=each.owner,
+            reason=each.reason,
+            message=newer.message if newer else each.denial or each.message,
+            count=each.times + (newer.count if newer else 0),
+            last=newer.last if newer else each.last,
+        )
+    yield from islice(found.values(), MOST_EVENTS)
+
+
 def _answer(of: Situation, reasons: Sequence[Reason]) -> Answer:
     sources, living = {reason.source for reason in reasons}, of.living
     tests: tuple[tuple[Answer, Callable[[], bool]], ...] = (
@@ -136,7 +162,7 @@ def _denial(finding: Finding) -> Reason:
 def _quota_reasons(of: Situation) -> Iterator[Reason]:
     """Yield what is lacking of the quota: the dimension that limits most; `quota` has the others.
 
-    Nothing where a pod asks for what is no amount of GPUs at all.
+    Nothing where the amount itself is wrong: it would be compared in vain.
     """
     rows = [row for row in (of.quota.rows if of.quota else ()) if not row.fits]
     if not rows or any(each.rule == gpu_requests.RULE.id for each in of.denials or ()):

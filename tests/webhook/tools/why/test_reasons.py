@@ -13,7 +13,7 @@ from webhook.tools.status.denials import ClusterEvent
 from webhook.tools.status.report import QuotaState
 from webhook.tools.why.explanation import Answer, NodeFit, QuotaDemand, QuotaFit
 from webhook.tools.why.family import StoredPod
-from webhook.tools.why.reasons import Situation, answered
+from webhook.tools.why.reasons import Situation, answered, observed
 
 NO_GPU = Finding(rule="gpu-requests", path="spec", message="must be whole", remedy="set 1", ask="to allow it")
 WEBHOOK = 'Error creating: admission webhook "pods.validate.gpu-admission.dev" denied the request: '
@@ -313,3 +313,22 @@ HALF = [demand("gpus", "2", "2", "4")]
 def test_what_is_lacking_of_the_quota(given: Any, want: list[tuple[str, str]]) -> None:
     _, _, reasons = answered(situation(**{"quota": quota(*HALF), **given}))
     assert [(reason.message, reason.remedy) for reason in reasons] == want
+
+
+def test_denials_of_one_owner_are_one_line() -> None:
+    """Each names another pod, and so is an Event of its own."""
+    quota_denial = WEBHOOK + "pod ml/train-{}: no [gpu-quota]"
+    found = observed(
+        [
+            event(quota_denial.format(1), minute=1, count=2),
+            event(quota_denial.format(2), minute=3),
+            event("exceeded quota: compute", minute=2),
+        ]
+    )
+
+    assert [
+        (each.about, each.count, each.last.minute if each.last else None, each.message) for each in found
+    ] == [
+        ("Job/train", 3, 3, "pod ml/train-2: no [gpu-quota]"),
+        ("Job/train", 1, 2, "exceeded quota: compute"),
+    ]
