@@ -99,7 +99,7 @@ class _Case:
         events = [event for event in self.events if event.involved_object.uid in uids]
         wanted = _wanted(data, [place.count.running for place, _ in places])
         situation = Situation(data=data, pods=family.pods, events=events, wanted=wanted)
-        stuck = next((pod for pod in situation.living if not pod.is_running), None)
+        stuck = situation.stuck
         if stuck is None or situation.is_missing_pods:
             return self._explained(situation, self._template(places), is_stored=False)
         path = PODS.path(self.namespace, stuck.metadata.name)

@@ -60,6 +60,12 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
         return [pod for pod in self.pods if not pod.has_ended]
 
     @property
+    def stuck(self) -> StoredPod | None:
+        """A pod that does not run; of several one that finds no node, so that nodes are compared with that one."""
+        waiting = (pod for pod in self.living if not pod.is_running)
+        return min(waiting, key=lambda pod: not pod.unscheduled, default=None)
+
+    @property
     def denied(self) -> list[ClusterEvent]:
         """Events of pods that we denied, the last one first."""
         found = (event for event in self.events if event.denial)

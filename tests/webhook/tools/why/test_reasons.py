@@ -332,3 +332,16 @@ def test_denials_of_one_owner_are_one_line() -> None:
         ("Job/train", 3, 3, "pod ml/train-2: no [gpu-quota]"),
         ("Job/train", 1, 2, "exceeded quota: compute"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("pods", "want"),
+    [
+        pytest.param([pod("a", spec={"nodeName": "t4-0"}), unschedulable("b")], "b", id="one-finds-no-node"),
+        pytest.param([RUNNING, pod("a", spec={"nodeName": "t4-0"})], "a", id="one-does-not-start"),
+        pytest.param([RUNNING, pod("a", phase="Succeeded")], None, id="none"),
+    ],
+)
+def test_the_pod_with_which_nodes_are_compared(pods: list[StoredPod], want: str | None) -> None:
+    stuck = situation(pods=pods).stuck
+    assert (stuck.metadata.name if stuck else None) == want
