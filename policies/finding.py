@@ -21,7 +21,7 @@ VALUE_LENGTH = 120
 """The most characters of a value in a sentence; an annotation may hold 256 KiB."""
 
 _TEMPLATE = re.compile(
-    r"((?:[\w-]+(?:\[[^\]]*\])?\.)*)(?!jobTemplate\.)(\w*[tT]emplate)\.(spec|metadata)\.(.+)", re.DOTALL
+    r"((?:[\w-]+(?:\[[^\]]*\])?\.)*)(?!jobTemplate\.)(\w*[tT]emplate)\.(spec|metadata)(\..+)?", re.DOTALL
 )
 _EVERY_WORKLOAD = frozenset({"spec", "template", "jobTemplate", "podTemplate"})
 """Steps to a pod template that tell none from another."""
@@ -43,8 +43,10 @@ def short_path(path: str) -> str:
         return path
     way, template, part, rest = found.groups()
     steps = [step for step in (*way.split("."), template) if step and step not in _EVERY_WORKLOAD]
-    distinct = f"{steps[-1]}…" if steps else ""
-    return distinct + (rest if part == "spec" else f"template.metadata.{rest}")
+    inside = f"{part}{rest or ''}"
+    below = inside.removeprefix("spec.") if inside != "spec" or steps else "template.spec"
+    below = f"template.{below}" if part == "metadata" else below
+    return f"{steps[-1]}…{below}" if steps else below
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

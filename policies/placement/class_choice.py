@@ -1,6 +1,6 @@
 """Choice of a GPU class for a pod, by its annotation, by the memory that its model needs, or the default of the policy."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from enum import Enum
 from fnmatch import fnmatchcase
 from functools import partial
@@ -55,6 +55,20 @@ class Choice(msgspec.Struct, frozen=True):
         return frozenset(gpu_class.name for gpu_class in self.classes)
 
 
+class Word(msgspec.Struct, frozen=True):
+    """The name of a class or family as pods are pinned to it: by the annotation, or by the values of the node label."""
+
+    name: str
+    values: tuple[str, ...]
+
+    @classmethod
+    def of(cls, classes: tuple[GPUClass, ...], name: str, label_key: str) -> "Word":
+        """Return the word for classes that are one, or a whole family."""
+        is_family = any(each.name != name for each in classes)
+        choice = Choice(classes, name, ChoiceSource.ANNOTATION, "", is_family)
+        return cls(name, label_values(choice, label_key))
+
+
 class Question(msgspec.Struct, frozen=True, kw_only=True):
     """What a choice depends on: the pod, and what the policy says of classes. `label_key` is what pods are pinned by."""
 
@@ -101,14 +115,42 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     def usable(self) -> tuple[GPUClass, ...]:
         """Return the classes that the namespace may use and that have what is asked for; if some have nodes, those."""
         having = [each for each in self.allowed_of(tuple(self.catalogue)) if self.may_offer(each)]
-        return tuple(filter(self.has_nodes, having) if self.nodes is not None else ()) or tuple(having)
+        return tuple(each for each in having if self.reaching(each, having)) or tuple(having)
+
+    def reaching(self, gpu_class: GPUClass, among: Iterable[GPUClass]) -> Word | None:
+        """Return its name if that pins a pod to nodes, else its family's: nodes may be labelled by that alone.
+
+        The family only where all its classes are `among` those that will do. None where neither does, or nodes are not known.
+        """
+        family = self.catalogue.family(gpu_class.family)
+        words = [Word.of((gpu_class,), gpu_class.name, self.label_key)]
+        if set(family) <= set(among):
+            words.append(Word.of(family, gpu_class.family, self.label_key))
+        is_made = is_covered(gpu_class, self.known_pools)
+        nodes = self.nodes
+        return next(
+            (
+                each
+                for each in words
+                if is_made
+                or (nodes and each.values and nodes.could_take(OPEN_POD, self.label_key, each.values))
+            ),
+            None,
+        )
+
+    def words(self, classes: Collection[GPUClass]) -> tuple[Word, ...]:
+        """Return what to write for any of the classes: what leads to nodes, where some of it does."""
+        reaching = filter(None, (self.reaching(each, classes) for each in classes))
+        return tuple(dict.fromkeys(reaching)) or tuple(
+            Word.of((each,), each.name, self.label_key) for each in classes
+        )
 
     def without_any(self) -> tuple[str, str]:
         """Return what the author can write where there are none of those, and what to ask for."""
         allowed = self.allowed_of(tuple(self.catalogue))
         others = sorted({each.resource for each in allowed} - {each.name for each in self.resources})
         having = [each.name for each in self.catalogue if self.may_offer(each)]
-        remedy = f"request {few(others)}" if others else ""
+        remedy = f"request {few(others)}: 1" if others else ""
         if not having:
             return remedy, f"for a GPUClass with {self.asked_words}"
         return remedy, f"to allow {few(having)} in namespace {self.namespace}"
@@ -174,7 +216,8 @@ def _named(question: Question, name: str) -> Choice | Finding:
     if permitted and any(question.may_offer(gpu_class) for gpu_class in named):
         return _chosen(question, permitted, name, ChoiceSource.ANNOTATION, f"annotation {GPU_CLASS}")
     usable = question.usable()
-    remedy, ask = (f"set {GPU_CLASS}: {names(usable)}", "") if usable else question.without_any()
+    named_so = few([word.name for word in question.words(usable)])
+    remedy, ask = (f"set {GPU_CLASS}: {named_so}", "") if usable else question.without_any()
     if not usable:
         message = question.none_usable
     elif not named:

@@ -15,7 +15,7 @@ out where the pod chooses hardware otherwise, be it by preference, and where it 
 asks for what another vendor makes.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 import msgspec
 
@@ -37,8 +37,6 @@ from policies.placement.class_choice import (
     few,
     is_covered,
     label_values,
-    label_values_of,
-    names,
     suggestion,
     warning,
 )
@@ -159,17 +157,19 @@ class _Case:
             return NODE_NAME
         return GATE if self.pod.is_gated or self.context.is_update else None
 
-    def naming(self, classes: Iterable[GPUClass]) -> str:
+    def naming(self, classes: Collection[GPUClass]) -> str:
         """Return what the author writes so that the pod lands on one of the classes."""
         key, pinned = self.options.label_key, self.pinned
-        values = few([value for each in classes for value in label_values_of(each, key)[:1]])
+        words = self.question.words(classes)
+        names = few([each.name for each in words])
+        values = few([value for each in words for value in each.values[:1]])
         if self.placed_by is not None:
             return f"{self.placed_by.who} nodeSelector {key}: {values}"
         if pinned is None or self.is_asked_for or pinned.is_injected:
-            return f"set {GPU_CLASS}: {names(classes)}"
+            return f"set {GPU_CLASS}: {names}"
         if list(self.pod.body.node_selector or ()) == [key] and len(pinned.because) == 1:
             return f"set nodeSelector {key}: {values}"
-        return f"remove {' and '.join(pinned.because)}, and set {GPU_CLASS}: {names(classes)}"
+        return f"remove {' and '.join(pinned.because)}, and set {GPU_CLASS}: {names}"
 
     def another(self) -> tuple[str, str]:
         """Return likewise what lands it on a class that there is for it; where there is none, what else, and what to ask for."""
@@ -284,7 +284,8 @@ def _contradiction(case: _Case) -> Iterator[Finding]:
     itself = f"{', '.join(pinned.classes)}, to which the pod pins itself ({'; '.join(pinned.because)})"
     if pinned.classes and named.isdisjoint(pinned.classes):
         fitting = [c for c in case.question.usable() if c.name in pinned.classes]
-        remedy = f"set {GPU_CLASS}: {names(fitting)}, or remove" if fitting else "remove"
+        words = few([each.name for each in case.question.words(fitting)])
+        remedy = f"set {GPU_CLASS}: {words}, or remove" if fitting else "remove"
         yield about_annotation(choice.asked, f"must be {itself}", f"{remedy} the pod's own constraint")
     elif is_wider(pinned, choice) and not fits_in and case.placed_by is None:
         remedy = "remove the pod's own constraints, and the annotation pins it"

@@ -16,10 +16,12 @@ from enum import Enum
 from fractions import Fraction
 from math import ceil
 
+from msgspec.structs import replace
+
 from policies.finding import Finding, Severity
 from policies.gpus.claims import ResourceClaimTemplate
 from policies.pods.workload import Workload
-from policies.quota.amounts import CLASSES, format_amount
+from policies.quota.amounts import CLASSES, NOTHING, format_amount
 from policies.quota.charge import RULE_ID, Charge
 from policies.quota.charge_request import ChargeRequest, LedgerError
 from policies.quota.claims import template_findings
@@ -182,12 +184,12 @@ def _full(namespace: str, ledger: QuotaLedger, full: Sequence[Shortfall], now: d
     def amounts(of: Callable[[Shortfall], Fraction]) -> str:
         return ",".join(f"{each.key}={format_amount(of(each))}" for each in full)
 
+    if not ledger.revisions.pods:  # no controller counts: without a cluster, reservations are what exists
+        full = [replace(each, used=each.used + each.reserved, reserved=NOTHING) for each in full]
     text = f"exceeded quota: {namespace}/{NAME}, requested: {amounts(lambda s: s.requested)}, used: {amounts(lambda s: s.used)}"
     if any(each.reserved for each in full):
         text += f", being created: {amounts(lambda s: s.reserved)}"
-        # Else no controller counts: without a cluster, reservations are what exists.
-        if ledger.revisions.pods:
-            text += f" (until {now.astimezone(UTC) + timedelta(seconds=HELD_SECONDS):%H:%M:%SZ})"
+        text += f" (until {now.astimezone(UTC) + timedelta(seconds=HELD_SECONDS):%H:%M:%SZ})"
     yield f"{text}, limited: {amounts(lambda s: s.hard)}"
     for each in full:
         holders = ", ".join(f"{holder.name} {holder.amount}" for holder in ledger.holders.get(each.key, ()))

@@ -29,7 +29,7 @@ spec:
 """
 OPEN, STRICT = "devices-open", "devices-strict"
 INJECTED = "gpu-admission.dev/injected"
-UNPINNED = "must pin the pod to a GPU class: namespace devices-strict may not use every class; name one with the annotation"
+UNPINNED = "must pin the pod to a GPU class: namespace devices-strict may not use every class"
 
 
 @pytest.fixture(scope="module")

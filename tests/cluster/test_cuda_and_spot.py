@@ -33,12 +33,12 @@ POLICY: JSON = {
     },
 }
 TOO_NEW = (
-    f'Warning: metadata.annotations[{CUDA}] = "13.0": should be at most 12.6, the newest CUDA of the nodes that can take the '
-    "pod; use an image with an older CUDA, or ask the platform team for newer drivers [cuda-version]"
+    f'Warning: metadata.annotations[{CUDA}] = "13.0": use an image with an older CUDA; should be at most 12.6, the newest CUDA '
+    "of the nodes that can take the pod; or ask the platform team for newer drivers [cuda-version]"
 )
 SERVER = (
-    f'Warning: metadata.annotations[{SPOT}] = "true": has no effect: the pod restarts always, so it may serve; declare '
-    'gpu-admission.dev/model-phase: "training" where it does not, or ask the platform team for serving: true [spot]'
+    f'Warning: metadata.annotations[{SPOT}] = "true": declare gpu-admission.dev/model-phase: "training" where it does not '
+    "serve; has no effect: the pod restarts always, so it may; or ask the platform team for serving: true [spot]"
 )
 
 

@@ -203,7 +203,7 @@ SIDECARS = [
             TEAM,
             pod(gpu_container(name="a"), container("b", env=[ALL])),
             [
-                'spec.containers[1].env[0] (container "b") = "all": NVIDIA_VISIBLE_DEVICES must be "void" or unset'
+                'spec.containers[1].env[0] (container "b") = "all": request nvidia.com/gpu: 1 in resources.limits or remove'
             ],
             id="variable",
         ),
@@ -215,15 +215,17 @@ SIDECARS = [
                     env=[{"name": ALL["name"], "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
                 )
             ),
-            ['spec.containers[0].env[0] (container "a"): NVIDIA_VISIBLE_DEVICES must be "void" or unset'],
+            [
+                'spec.containers[0].env[0] (container "a"): request nvidia.com/gpu: 1 in resources.limits or remove'
+            ],
             id="variable-from-elsewhere",
         ),
         pytest.param(
             TEAM,
             pod(MOUNTING, **DEVICES),
             [
-                'spec.volumes[0].hostPath.path = "/dev//nvidia0": must not lead to GPUs of the node '
-                '(mounted by container "main")'
+                'spec.volumes[0].hostPath.path = "/dev//nvidia0": request nvidia.com/gpu: 1 in resources.limits; must not lead '
+                'to GPUs of the node (mounted by container "main")'
             ],
             id="devices-mounted",
         ),
@@ -231,8 +233,8 @@ SIDECARS = [
             TEAM,
             pod(gpu_container(env=[ALL])),
             [
-                'spec.containers[0].env[0] (container "main") = "all": NVIDIA_VISIBLE_DEVICES must be "void" or unset '
-                "beside a GPU request: it replaces the GPUs that the node assigns; remove the variable [gpu-isolation]"
+                'spec.containers[0].env[0] (container "main") = "all": remove the variable; NVIDIA_VISIBLE_DEVICES must be '
+                '"void" or unset beside a GPU request: it replaces the GPUs that the node assigns [gpu-isolation]'
             ],
             id="variable-beside-a-request",
         ),
@@ -251,7 +253,7 @@ SIDECARS = [
         pytest.param(
             TEAM,
             pod(container(env=[{"name": "HABANA_VISIBLE_DEVICES", "value": "void"}])),
-            ['(container "main") = "void": HABANA_VISIBLE_DEVICES must be "none" or unset'],
+            ['(container "main") = "void": request', 'HABANA_VISIBLE_DEVICES must be "none" or unset'],
             id="variable-of-another-vendor",
         ),
         pytest.param(
@@ -270,7 +272,7 @@ SIDECARS = [
             ),
             [
                 'spec.containers[0].volumeMounts[0].mountPath (container "main") = '
-                '"/var/run/nvidia-container-devices/all": must not be a list of GPUs'
+                '"/var/run/nvidia-container-devices/all": request nvidia.com/gpu: 1 in'
             ],
             id="null-mounted-where-nvidias-runtime-reads-a-gpu",
         ),
@@ -278,7 +280,10 @@ SIDECARS = [
             pytest.param(
                 TEAM,
                 pod(MOUNTING, volumes=[{"name": "dev", "hostPath": {"path": path}}]),
-                [f'spec.volumes[0].hostPath.path = "{path}": must not lead to GPUs'],
+                [
+                    f'spec.volumes[0].hostPath.path = "{path}": request nvidia.com/gpu: 1 in',
+                    "must not lead to GPUs",
+                ],
                 id=name,
             )
             for name, path in (
@@ -294,8 +299,8 @@ SIDECARS = [
             TEAM,
             pod(gpu_container(), annotations={"nvidia.cdi.k8s.io/container.main": "nvidia.com/gpu=all"}),
             [
-                'metadata.annotations[nvidia.cdi.k8s.io/container.main] = "nvidia.com/gpu=all": must not name devices of '
-                "the node"
+                'metadata.annotations[nvidia.cdi.k8s.io/container.main] = "nvidia.com/gpu=all": request',
+                "must not name devices of the node",
             ],
             id="cdi-annotation",
         ),
@@ -303,20 +308,22 @@ SIDECARS = [
             TEAM,
             pod(gpu_container("5")),
             [
-                'spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "5": must be at most 4'
+                'spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "5": set nvidia.com/gpu: 4'
             ],
             id="more-than-a-container-may-have",
         ),
         pytest.param(
             TEAM,
             pod(*(gpu_container("3", name=name) for name in "abc")),
-            ["spec: the pod needs 9 nvidia.com/gpu at one time: must be at most 8 per pod by policy"],
+            [
+                "request nvidia.com/gpu: 8 or less; the pod needs 9 nvidia.com/gpu at one time: must be at most 8 per pod"
+            ],
             id="more-than-a-pod-may-have",
         ),
         pytest.param(
             TEAM,
             pod(gpu_container("4"), initContainers=SIDECARS),
-            ["spec: the pod needs 9 nvidia.com/gpu at one time"],
+            ["the pod needs 9 nvidia.com/gpu at one time"],
             id="sidecars-count-for-the-whole-life",
         ),
         pytest.param(
@@ -329,15 +336,17 @@ SIDECARS = [
             RESTRICTED,
             pod(gpu_container(), nodeSelector={"accelerator": "nvidia-h100-80gb"}),
             [
-                "spec: must not pin the pod to nvidia-h100-80gb (nodeSelector accelerator=nvidia-h100-80gb): not allowed in "
-                f"namespace {RESTRICTED}; allowed here: nvidia-t4, nvidia-a100* [gpu-class]"
+                "must not pin the pod to nvidia-h100-80gb (nodeSelector accelerator=nvidia-h100-80gb): not allowed in "
+                f"namespace {RESTRICTED} [gpu-class]"
             ],
             id="class-that-may-not-be-used",
         ),
         pytest.param(
             LABELLED,
             pod(gpu_container("2")),
-            ["must be at most 1 per pod by policy; request 1"],
+            [
+                "request nvidia.com/gpu: 1 or less; the pod needs 2 nvidia.com/gpu at one time: must be at most 1"
+            ],
             id="policy-by-labels",
         ),
         pytest.param(
@@ -350,7 +359,7 @@ SIDECARS = [
             RESTRICTED,
             pod(gpu_container(), annotations={"gpu-admission.dev/gpu-class": "nvidia-h100"}),
             [
-                'metadata.annotations[gpu-admission.dev/gpu-class] = "nvidia-h100": is not allowed in namespace'
+                'metadata.annotations[gpu-admission.dev/gpu-class] = "nvidia-h100": set gpu-admission.dev/gpu-class: '
             ],
             id="class-named-by-annotation",
         ),

@@ -59,10 +59,10 @@ def test_an_ephemeral_container_may_not_see_gpus(plane: ControlPlane) -> None:
     )
 
     assert (shown, mounted, listed) == (403, 403, 403)
-    want = 'spec.ephemeralContainers[0].env[0] (container "peek") = "all": NVIDIA_VISIBLE_DEVICES must be "void" or unset'
+    want = 'spec.ephemeralContainers[0].env[0] (container "peek") = "all": request nvidia.com/gpu: 1 in resources.limits'
     assert want in first["message"]
     assert '(mounted by container "peek"): nothing counts or reserves them' in second["message"]
-    assert f'(container "peek") = "{LIST}": must not be a list of GPUs' in third["message"]
+    assert f'(container "peek") = "{LIST}": request nvidia' in third["message"]
 
 
 def test_ephemeral_containers_get_void_once(mutating: ControlPlane) -> None:
@@ -97,7 +97,7 @@ def test_an_annotation_that_names_devices_may_not_be_added_later(plane: ControlP
 
     assert (refused, changed) == (403, 200)
     assert (
-        f'metadata.annotations[{key}] = "nvidia.com/gpu=all": must not name devices of the node'
+        f'metadata.annotations[{key}] = "nvidia.com/gpu=all": request nvidia.com/gpu: 1 in'
         in answer["message"]
     )
 
@@ -125,7 +125,8 @@ HERE = "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].resources."
     [
         pytest.param(
             {"limits": gpus("0.5")},
-            HERE + 'limits[nvidia.com/gpu] (container "pytorch") = "0.5": must be a whole number',
+            HERE
+            + 'limits[nvidia.com/gpu] (container "pytorch") = "0.5": set nvidia.com/gpu: 1, or request a slice',
             id="half",
         ),
         pytest.param(
@@ -133,10 +134,16 @@ HERE = "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].resources."
             'limits[nvidia.com/gpu] (container "pytorch") = "0.5"',
             id="half-as-a-number",
         ),
-        pytest.param({"limits": gpus("500m")}, '"500m": must be a whole number', id="500m"),
-        pytest.param({"limits": gpus("-1")}, '"-1": must not be negative', id="negative"),
+        pytest.param({"limits": gpus("500m")}, '"500m": set nvidia.com/gpu: 1, or request', id="500m"),
         pytest.param(
-            {"limits": gpus("many")}, '"many": must be a quantity that Kubernetes can count', id="no-number"
+            {"limits": gpus("-1")},
+            '"-1": set nvidia.com/gpu: 1, or omit it; must not be negative',
+            id="negative",
+        ),
+        pytest.param(
+            {"limits": gpus("many")},
+            '"many": set nvidia.com/gpu: 1; must be a quantity that Kubernetes can count',
+            id="no-number",
         ),
         pytest.param(
             {"limits": gpus("9223372036854775807")},
@@ -145,12 +152,16 @@ HERE = "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].resources."
         ),
         pytest.param(
             {"limits": gpus("2"), "requests": gpus("1")},
-            HERE + 'requests[nvidia.com/gpu] (container "pytorch") = "1": must equal the limit',
+            HERE + 'requests[nvidia.com/gpu] (container "pytorch") = "1": set both to the same value',
             id="request-below-limit",
         ),
         pytest.param({"requests": gpus("1")}, "must have an equal limit", id="request-without-limit"),
         pytest.param({"limits": None, "requests": gpus("1")}, "must have an equal limit", id="limits-null"),
-        pytest.param({"limits": gpus(5)}, '"5": must be at most 4 per container by policy', id="too-many"),
+        pytest.param(
+            {"limits": gpus(5)},
+            '"5": set nvidia.com/gpu: 4 or less; must be at most 4 per',
+            id="too-many",
+        ),
     ],
 )
 def test_templates_inside_custom_resources_are_checked_as_written(
@@ -196,9 +207,9 @@ def test_a_template_is_refused_or_warned_of_as_the_policy_says(plane: ControlPla
         json.dumps({"spec": {"replicas": 0}}),
     )
 
-    told = 'spec.template.spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "5": must be at most 4'
+    told = 'spec.template.spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "5": set nvidia.com/gpu: 4'
     assert (refused.returncode, told in refused.stderr) == (1, True), refused.stderr
-    assert "spec.template.spec: the pod needs 5 nvidia.com/gpu at one time" in warned.stderr
+    assert "the pod needs 5 nvidia.com/gpu at one time" in warned.stderr
     assert (scaled.stderr, patched.stderr) == ("", "")
 
 
@@ -223,12 +234,12 @@ def test_a_rule_that_only_warns_warns(plane: ControlPlane) -> None:
     )
 
     for told in (
-        'spec.containers[0].env[0] (container "a") = "all": NVIDIA_VISIBLE_DEVICES must be "void" or unset',
-        'spec.containers[0].securityContext.privileged (container "a") = "true": should be false: a privileged container sees',
-        "spec.tolerations[0]: should not let the pod onto GPU nodes: it requests no GPU",
+        'spec.containers[0].env[0] (container "a") = "all": request nvidia.com/gpu: 1 in',
+        'spec.containers[0].securityContext.privileged (container "a") = "true": remove it; CUDA and ROCm need',
+        "spec.tolerations[0]: remove the toleration or request a GPU; should not let the pod onto GPU nodes",
         (
-            'spec.containers[0].env[0] (container "main"): can replace the GPUs that the node assigns: what it holds '
-            "is not known at admission; remove the variable [gpu-isolation]; spec.containers[0].envFrom[1] (container "
+            'spec.containers[0].env[0] (container "main"): remove the variable; can replace the GPUs that the node '
+            "assigns: what it holds is not known at admission [gpu-isolation]; spec.containers[0].envFrom[1] (container "
             '"main"): set a prefix, or name the variables in env; can replace the GPUs that the node assigns: what it '
             "holds is not known at admission [gpu-isolation]"
         ),

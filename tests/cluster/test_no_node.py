@@ -22,13 +22,12 @@ POLICY: JSON = {
     "spec": {"rules": {"gpu-class": {"knownPools": ["nvidia-b200"]}}},
 }
 H200 = (
-    "Warning: class nvidia-h200: no node matches nodeSelector accelerator=nvidia-h200, so the pod stays "
-    "pending; nodes exist for nvidia-t4 [gpu-class]"
+    "Warning: set gpu-admission.dev/gpu-class: nvidia-t4, of which there are nodes; class nvidia-h200: no node matches "
+    "nodeSelector accelerator=nvidia-h200, so the pod stays pending [gpu-class]"
 )
 L4 = (
     "Warning: class nvidia-l4: no node matches nodeSelector accelerator=nvidia-l4, so the pod stays "
-    "pending; nodes with nvidia.com/gpu.product=NVIDIA-L4 lack accelerator: ask the platform team to "
-    "label them [gpu-class]"
+    "pending; ask the platform team to label nodes with nvidia.com/gpu.product=NVIDIA-L4, which lack accelerator [gpu-class]"
 )
 
 
@@ -88,7 +87,7 @@ def deployment(gpu_class: str) -> JSON:
         pytest.param(asking("nvidia-b200"), [], id="a-class-that-the-policy-says-is-made-on-demand"),
         pytest.param(
             deployment("nvidia-h200"),
-            [H200.replace("class", "spec.template: class", 1).replace("nodeSelector ", "")],
+            [H200.replace("set", "spec.template: set", 1).replace("nodeSelector ", "")],
             id="a-template",
         ),
         pytest.param(named("cpu", pod(), NAMESPACE), [], id="a-pod-without-gpu"),

@@ -143,7 +143,7 @@ def named(document: JSON) -> JSON:
         pytest.param(
             named(limited("NVIDIA.com/gpu")),
             False,
-            "the API server refuses this one; did you mean nvidia.com/gpu? [unread-fields]",
+            "did you mean nvidia.com/gpu? Must be the name of an extended resource, domain/name in small letters",
             id="refused-resource",
         ),
         pytest.param(
@@ -162,7 +162,7 @@ def named(document: JSON) -> JSON:
             workload("StatefulSet", gpu_container(2, args=["vllm", "serve", "--tensor-parallel-size", "4"])),
             True,
             (
-                'Warning: spec.template.spec.containers[0].args[2] (container "main") = "--tensor-parallel-size 4": '
+                'Warning: containers[0].args[2] (container "main") = "--tensor-parallel-size 4": '
                 "set 2 or request 4 GPUs; should be at most 2, the GPUs of the container [parallelism]"
             ),
             id="more-processes-than-gpus",
@@ -170,8 +170,8 @@ def named(document: JSON) -> JSON:
         pytest.param(
             workload("DaemonSet", gpu_container()),
             True,
-            'Warning: spec.template.spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "1": is held on '
-            "every node of this DaemonSet, and no other pod gets it there;",
+            'Warning: containers[0].resources.limits[nvidia.com/gpu] (container "main") = "1": remove the request if it only '
+            "monitors GPUs; is held on every node of this DaemonSet",
             id="daemonset-with-gpus",
         ),
     ],

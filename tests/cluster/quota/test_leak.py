@@ -175,7 +175,7 @@ def test_phantoms_of_a_deployment_that_a_native_quota_refuses(
     }
     record_property("figures", json.dumps(figures))
     assert status == 403, refused
-    held_until = r"used: gpus=0, reserved: gpus=8 \(until \d\d:\d\d:\d\dZ\), limited: gpus=8"
+    held_until = r"used: gpus=0, being created: gpus=8 \(until \d\d:\d\d:\d\dZ\), limited: gpus=8"
     assert re.search(held_until, refused["message"]), refused["message"]
     assert shown == 8
     assert admitted_after is not None, figures

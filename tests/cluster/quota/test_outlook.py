@@ -14,6 +14,7 @@ from tests.controlplane.gpuquota import Namespace
 from tests.controlplane.webhook import Webhook
 
 KINDS = (("kubeflow.org", "v1", "PyTorchJob"), ("keda.sh", "v1alpha1", "ScaledObject"))
+RAISE = "ask the platform team to raise spec.hard.classes[nvidia-a100-80gb]"
 ON_A100 = {"nodeSelector": {"accelerator": "nvidia-a100-80gb"}}
 
 
@@ -98,15 +99,16 @@ def warned(team: Namespace, plane: ControlPlane, document: JSON) -> list[str]:
 
 def test_a_deployment_that_does_not_fit(served: ControlPlane, team: Namespace) -> None:
     assert warned(team, served, deployment(team, 4, 4)) == [
-        f"spec.template: needs 16 nvidia-a100-80gb; {team.name} has 8 of 8 free: 2 of 4 pods will start"
+        f"spec.replicas: set replicas: 2; needs 16 nvidia-a100-80gb, which can never fit: the GPUQuota of {team.name} grants 8 "
+        f"in all; 2 of 4 pods will start; or {RAISE}"
     ]
 
 
 def test_a_deployment_that_cannot_surge(served: ControlPlane, team: Namespace) -> None:
     (line,) = warned(team, served, deployment(team, 2, 4))
     assert line.replace(team.name, "TEAM") == (
-        "spec.strategy: an update needs 4 nvidia-a100-80gb for a pod beside the others; TEAM will have 0 of 8 free: "
-        "it will not finish; set type: Recreate, or rollingUpdate.maxUnavailable: 1"
+        "spec.strategy: set type: Recreate, or rollingUpdate.maxUnavailable: 1; an update needs 4 nvidia-a100-80gb for a pod "
+        "beside the others, and will not finish: TEAM will have 0 of 8 free"
     )
     assert warned(team, served, deployment(team, 2, 4, rollingUpdate={"maxUnavailable": 1})) == []
 
@@ -114,7 +116,8 @@ def test_a_deployment_that_cannot_surge(served: ControlPlane, team: Namespace) -
 def test_a_deployment_that_is_scaled_by_its_author(served: ControlPlane, team: Namespace) -> None:
     assert warned(team, served, deployment(team, 4)) == []
     assert warned(team, served, deployment(team, 9)) == [
-        f"spec.template: needs 9 nvidia-a100-80gb; {team.name} has 8 of 8 free: 8 of 9 pods will start"
+        f"spec.replicas: set replicas: 8; needs 9 nvidia-a100-80gb, which can never fit: the GPUQuota of {team.name} grants 8 "
+        f"in all; 8 of 9 pods will start; or {RAISE}"
     ]
 
 
@@ -122,8 +125,8 @@ def test_a_pytorch_job_larger_than_the_quota(served: ControlPlane, team: Namespa
     assert warned(team, served, pytorch_job(team, 1)) == []
     (line,) = warned(team, served, pytorch_job(team, 3))
     assert line == (
-        f"4 pods that must run together need 16 nvidia-a100-80gb; the GPUQuota of {team.name} allows 8: "
-        "they can never start; ask the platform team to raise spec.hard.classes[nvidia-a100-80gb]"
+        f"4 pods that must run together need 16 nvidia-a100-80gb, which can never fit: the GPUQuota of {team.name} grants 8 in "
+        f"all; {RAISE}"
     )
 
 
@@ -134,7 +137,7 @@ def test_what_runs_already_is_not_free(served: ControlPlane, team: Namespace) ->
     assert eventually(lambda: (team.used() or {}).get("gpus") == 6 and not team.row().reservations)
 
     assert warned(team, served, deployment(team, 4)) == [
-        f"spec.template: needs 4 nvidia-a100-80gb; {team.name} has 2 of 8 free: 2 of 4 pods will start"
+        f"spec.replicas: set replicas: 2; needs 4 nvidia-a100-80gb; {team.name} has 2 of 8 free: 2 of 4 pods will start"
     ]
 
 
@@ -149,8 +152,8 @@ def test_an_autoscaler(served: ControlPlane, team: Namespace, scaler: str) -> No
     fitting = hpa(team, 4) if scaler == "hpa" else scaled_object(team, maxReplicaCount=4)
 
     assert warned(team, served, document) == [
-        f"{field}: may grow to {most} pods and then needs {2 * most} nvidia-a100-80gb; {team.name} has 8 of 8 free: "
-        f"4 of {most} pods will start"
+        f"{field}: set {field.removeprefix('spec.')}: 4; may grow to {most} pods and then needs {2 * most} nvidia-a100-80gb, "
+        f"which can never fit: the GPUQuota of {team.name} grants 8 in all; 4 of {most} pods will start; or {RAISE}"
     ]
     assert warned(team, served, fitting) == []
 

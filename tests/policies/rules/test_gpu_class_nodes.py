@@ -18,6 +18,7 @@ DEFAULT = GPUClassOptions(default="nvidia-a100-80gb")
 PRODUCT = "nvidia.com/gpu.product"
 T4 = (("accelerator", "nvidia-t4"),)
 A100 = (("accelerator", "nvidia-a100-80gb"),)
+A100_BY_FAMILY = (("accelerator", "nvidia-a100"),)
 L4_BY_PRODUCT = (("kubernetes.io/arch", "amd64"), (PRODUCT, "NVIDIA-L4"))
 L4 = gpu_class(
     "nvidia-l4",
@@ -120,6 +121,54 @@ def reported(
                 )
             ],
             id="a-family-goes-by-its-own-name",
+        ),
+        pytest.param(
+            asking("nvidia-a100-80gb"),
+            [A100_BY_FAMILY, T4],
+            GPUClassOptions(),
+            [
+                (
+                    "set gpu-admission.dev/gpu-class: nvidia-a100 or nvidia-t4, of which there are nodes; class "
+                    "nvidia-a100-80gb: no node matches accelerator=nvidia-a100-80gb, so the pod stays pending [gpu-class]"
+                )
+            ],
+            id="nodes-labelled-by-the-family-are-reached-by-its-name",
+        ),
+        pytest.param(
+            pod(gpu_container(), nodeSelector={"accelerator": "nvidia-a100-80gb"}),
+            [A100_BY_FAMILY],
+            GPUClassOptions(),
+            [
+                (
+                    "set nodeSelector accelerator: nvidia-a100, of which there are nodes; class nvidia-a100-80gb: no node "
+                    "matches nodeSelector accelerator=nvidia-a100-80gb, so the pod stays pending [gpu-class]"
+                )
+            ],
+            id="and-by-its-label",
+        ),
+        pytest.param(
+            asking("nvidia-a1O0"),
+            [A100_BY_FAMILY],
+            GPUClassOptions(allowed=("nvidia-a100", "nvidia-l4")),
+            [
+                (
+                    'metadata.annotations[gpu-admission.dev/gpu-class] = "nvidia-a1O0": did you mean nvidia-a100? Must be a '
+                    "GPU class or a family of classes [gpu-class]"
+                )
+            ],
+            id="what-was-meant-is-a-family-with-nodes",
+        ),
+        pytest.param(
+            asking("nvidia-t4"),
+            [A100_BY_FAMILY],
+            GPUClassOptions(allowed=("nvidia-a100", "nvidia-l4")),
+            [
+                (
+                    'metadata.annotations[gpu-admission.dev/gpu-class] = "nvidia-t4": set gpu-admission.dev/gpu-class: '
+                    "nvidia-a100; must be a class that namespace ml-training may use [gpu-class]"
+                )
+            ],
+            id="what-is-allowed-is-a-family-with-nodes",
         ),
         pytest.param(
             pod(gpu_container()),

@@ -1,8 +1,11 @@
 """Rule gpu-quota: what it says of each verdict of the ledger. What is charged and reserved: tests/policies/quota."""
 
+from collections.abc import Iterable
+from datetime import UTC, datetime
 from fractions import Fraction
 
 import pytest
+from msgspec.structs import replace
 
 from policies.pods.pod import Pod
 from policies.quota.charge import Unpinned
@@ -13,7 +16,7 @@ from policies.quota.charge_request import (
     charge_request_for_pod,
 )
 from policies.quota.ledger.decide import Reason, ReservationVerdict, Shortfall
-from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
 from policies.rules.gpu_quota import GPUQuotaOptions, reserve
 from tests.builders import context, uid
 
@@ -22,18 +25,17 @@ LEDGER = QuotaLedger(
 )
 
 
-def verdict(reason: Reason) -> ReservationVerdict:
-    short = Shortfall(
-        key="gpus", requested=Fraction(1), used=Fraction(8), reserved=Fraction(0), hard=Fraction(8)
-    )
-    return ReservationVerdict(reason, (short,) if reason is Reason.EXCEEDED else ())
+def short(key: str, requested: int, used: int, reserved: int, hard: int) -> Shortfall:
+    return Shortfall(key, *(Fraction(amount) for amount in (requested, used, reserved, hard)))
 
 
 class Decided:
     """A quota that has decided."""
 
-    def __init__(self, reason: Reason) -> None:
-        self.outcome = ReservationOutcome(LEDGER, verdict=verdict(reason))
+    def __init__(
+        self, reason: Reason, ledger: QuotaLedger = LEDGER, shortfalls: Iterable[Shortfall] = ()
+    ) -> None:
+        self.outcome = ReservationOutcome(ledger, verdict=ReservationVerdict(reason, tuple(shortfalls)))
 
     def reserve(self, charge_request: ChargeRequest) -> ReservationOutcome:  # noqa: ARG002 - the signature of a quota
         return self.outcome
@@ -44,7 +46,8 @@ class Decided:
 
 @pytest.mark.parametrize("reason", Reason, ids=lambda reason: reason.value.replace(" ", "-"))
 def test_every_verdict_that_denies_says_why_and_what_to_do(reason: Reason) -> None:
-    quota = Decided(reason)
+    exceeded = [short("gpus", 1, 8, 0, 8)] if reason is Reason.EXCEEDED else []
+    quota = Decided(reason, shortfalls=exceeded)
     around = context(quota=quota, namespace="team")
     asked = charge_request_for_pod(uid("review"), Pod(), None, around)
 
@@ -54,3 +57,59 @@ def test_every_verdict_that_denies_says_why_and_what_to_do(reason: Reason) -> No
     for finding in found:
         assert "team/default" in finding.message
         assert finding.remedy
+
+
+COUNTED = replace(LEDGER, revisions=Revisions(pods=1))
+
+
+@pytest.mark.parametrize(
+    ("ledger", "shortfalls", "want"),
+    [
+        pytest.param(
+            LEDGER,
+            [short("gpus", 8, 0, 0, 4)],
+            "request 4 GPUs or fewer; exceeded quota: team/default, 8 can never fit: the quota grants 4 in all; or ask the "
+            "platform team to raise spec.hard.gpus",
+            id="larger-than-the-quota-nobody-waits-for-it",
+        ),
+        pytest.param(
+            LEDGER,
+            [short("gpus", 8, 0, 0, 4), short("classes/nvidia-t4", 8, 0, 0, 0)],
+            "request 4 GPUs or fewer; exceeded quota: team/default, 8 and 8 can never fit: the quota grants 4 and 0 in all; or "
+            "ask the platform team to raise spec.hard.gpus and spec.hard.classes[nvidia-t4]",
+            id="two-dimensions-in-one-sentence",
+        ),
+        pytest.param(
+            LEDGER,
+            [short("gpus", 2, 3, 1, 4)],
+            "wait until others release 2 GPUs; exceeded quota: team/default, requested: gpus=2, used: gpus=4, limited: gpus=4; "
+            "or ask the platform team to raise spec.hard.gpus",
+            id="full-and-nobody-counts",
+        ),
+        pytest.param(
+            COUNTED,
+            [short("gpus", 3, 1, 1, 4)],
+            "request 2 GPUs or fewer, or wait until others release 1 GPU; exceeded quota: team/default, requested: gpus=3, used: "
+            "gpus=1, being created: gpus=1 (until 12:00:50Z), limited: gpus=4; or ask the platform team to raise spec.hard.gpus",
+            id="some-is-left-and-some-is-being-created",
+        ),
+        pytest.param(
+            COUNTED,
+            [short("gpus", 8, 0, 0, 4), short("classes/nvidia-t4", 1, 2, 0, 2)],
+            "request 4 GPUs or fewer, and wait until others release 1 nvidia-t4; exceeded quota: team/default, 8 can never fit: "
+            "the quota grants 4 in all; exceeded quota: team/default, requested: classes/nvidia-t4=1, used: "
+            "classes/nvidia-t4=2, limited: classes/nvidia-t4=2; or ask the platform team to raise spec.hard.gpus and "
+            "spec.hard.classes[nvidia-t4]",
+            id="one-never-and-one-later",
+        ),
+    ],
+)
+def test_waiting_is_named_only_where_it_helps(
+    ledger: QuotaLedger, shortfalls: list[Shortfall], want: str
+) -> None:
+    quota = Decided(Reason.EXCEEDED, ledger, shortfalls)
+    around = context(quota=quota, namespace="team", now=datetime(2027, 1, 1, 12, tzinfo=UTC))
+
+    (found,) = reserve(charge_request_for_pod(uid("review"), Pod(), None, around), GPUQuotaOptions(), around)
+
+    assert found.sentence() == f"{want} [gpu-quota]"

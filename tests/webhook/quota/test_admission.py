@@ -131,7 +131,7 @@ def test_what_fits_is_reserved_and_what_does_not_is_refused(serve: Callable[...,
     assert (refused.status.code, refused.status.reason) == (403, "Forbidden")
     assert message(refused) == (
         "pod team/three: wait until others release 1 GPU; exceeded quota: team/default, requested: gpus=1, used: "
-        "gpus=0, being created: gpus=2, limited: gpus=2; or ask the platform team to raise spec.hard.gpus "
+        "gpus=2, limited: gpus=2; or ask the platform team to raise spec.hard.gpus "
         "[gpu-quota]"
     )
     assert served.held() == [uid("one"), uid("two")]

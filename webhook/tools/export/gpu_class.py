@@ -9,7 +9,7 @@ from functools import partial
 
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.placement.class_choice import ANY, RULE_ID, is_covered
+from policies.placement.class_choice import ANY, RULE_ID, is_covered, names
 from policies.placement.pinning import classes_of_label
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.field_paths import annotation_path
@@ -45,15 +45,21 @@ def fragments(
     allowed = [each for each in catalogue if is_covered(each, options.allowed)]
     known = list(dict.fromkeys([*catalogue.names(), *catalogue.families()]))
     permitted = [name for name in known if any(each in allowed for each in catalogue.resolve(name))]
-    words = "allowed here: " + ", ".join(options.allowed)
-    about = partial(sentence, rule=RULE_ID, remedy=text(words))
-    about_annotation = partial(about, text(annotation_path(GPU_CLASS)), value=quoted_value("n"))
+    pin = f"set nodeSelector {options.label_key}: {names(allowed)}"
+    about = partial(sentence, rule=RULE_ID, remedy=text(pin))
+    about_annotation = partial(
+        sentence,
+        text(annotation_path(GPU_CLASS)),
+        rule=RULE_ID,
+        value=quoted_value("n"),
+        remedy=text(f"set {GPU_CLASS}: {names(allowed)}"),
+    )
     unpinned = (
         "'must pin the pod to a GPU class: namespace ' + request.namespace + ' may not use every class'"
     )
     yield ValidationFragment(
         part="gpu-class.entitlement",
-        description=f"GPU pods run only on classes that their namespace may use; {words}.",
+        description=f"GPU pods run only on classes that their namespace may use: {', '.join(options.allowed)}.",
         resources=(POD_CHANGES,),
         conditions=(NOT_A_MIRROR_POD, may_ask(resource_mapping), _PLACEMENT_CHANGED),
         variables=(
@@ -66,12 +72,12 @@ def fragments(
         findings=f"""\
 !variables.asks ? [] :
   variables.misnamed.map(n, n in {texts(known)}
-    ? {about_annotation("'is not allowed in namespace ' + request.namespace")}
+    ? {about_annotation("'must be a class that namespace ' + request.namespace + ' may use'")}
     : {about_annotation(text("must be a GPU class or a family of classes"))}) +
   (variables.pins && variables.outside.size() > 0 ? [
     {about("'spec'", _OUTSIDE)}] : []) +
   (!variables.pins && variables.misnamed.size() == 0 && {POD}.spec.?schedulingGates.orValue([]).size() == 0 ? [
-    {about("'spec'", unpinned, remedy=text(f"set nodeSelector {options.label_key}; {words}"))}] : [])""",
+    {about("'spec'", unpinned)}] : [])""",
     )
 
 

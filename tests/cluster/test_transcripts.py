@@ -1,0 +1,180 @@
+"""What kubectl prints, whole: at `apply`, and in `get events` where a controller of Kubernetes creates the pods.
+
+`kubectl get events` shows only the first line of a message, so that has to be a sentence by itself.
+"""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from tests.builders import JSON, gpu_container
+from tests.cluster.controllers import eventually
+from tests.cluster.test_workload_kinds import CRDS, install
+from tests.controlplane import ControlPlane
+from tests.controlplane.webhook import Webhook
+
+CONFIGURATION = """
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUPolicy
+metadata: {name: default}
+spec:
+  help: "#gpu-support"
+  rules:
+    gpu-requests: {maxPerPod: 8}
+---
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUPolicy
+metadata: {name: small-cards}
+spec:
+  priority: 1
+  match: {namespaces: [small-cards]}
+  help: https://wiki.example.com/gpu
+  rules:
+    gpu-class: {allowed: [nvidia-t4, nvidia-l4]}
+---
+apiVersion: gpu-admission.dev/v1alpha1
+kind: GPUQuota
+metadata: {name: default, namespace: ml}
+spec:
+  hard: {gpus: "4"}
+"""
+CLASS = "gpu-admission.dev/gpu-class"
+RANDOM = re.compile(r"(?<=/chat)(-[a-z0-9]{5,10}){1,2}\b|(?<=/train)-[a-z0-9]{5}\b")
+NAMESPACES = ("ml", "small-cards", "training")
+
+
+@pytest.fixture(scope="module")
+def served(full_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    config = tmp_path_factory.mktemp("config")
+    (config / "all.yaml").write_text(CONFIGURATION)
+    client = full_plane.client()
+    for name in NAMESPACES:
+        full_plane.kubectl("create", "namespace", name)
+    install(client, "kubeflow.org", "v1", "PyTorchJob")
+    with Webhook(full_plane, config=config, host=41) as webhook:
+        webhook.register()
+        yield full_plane
+        webhook.unregister()
+    client.delete(f"{CRDS}/pytorchjobs.kubeflow.org")
+    full_plane.kubectl("delete", "namespace", *NAMESPACES, "--wait=false")
+
+
+def applied(plane: ControlPlane, document: JSON, namespace: str = "ml") -> str:
+    """Return all that kubectl prints."""
+    done = plane.kubectl("apply", "-n", namespace, "-f", "-", stdin=yaml.safe_dump(document), check=False)
+    return done.stderr + done.stdout
+
+
+def events(plane: ControlPlane, kind: str) -> set[str]:
+    """Return what `kubectl get events` says of creations that failed, without times and the random parts of names."""
+    chosen = f"involvedObject.kind={kind},reason=FailedCreate"
+
+    def listed() -> set[str]:
+        shown = plane.kubectl("get", "events", "-n", "ml", "--field-selector", chosen, "--no-headers").stdout
+        words = (" ".join(line.split()[1:]) for line in shown.splitlines())
+        return {RANDOM.sub("-RANDOM", line) for line in words}
+
+    return eventually(listed, seconds=60)
+
+
+def made(api_version: str, kind: str, name: str, spec: JSON) -> JSON:
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def template(gpus: str, **spec: object) -> JSON:
+    return {
+        "metadata": {"labels": {"app": "chat"}},
+        "spec": {"containers": [gpu_container(gpus, "pytorch")], **spec},
+    }
+
+
+DENIED = 'admission webhook "pods.{}.gpu-admission.dev" denied the request: pod '
+
+
+def test_a_job_of_one_pod_that_is_larger_than_the_quota(served: ControlPlane) -> None:
+    job = made("batch/v1", "Job", "train", {"template": template("8", restartPolicy="Never")})
+
+    assert applied(served, job) == (
+        "Warning: spec.template: request 4 GPUs or fewer; a pod needs 8 GPUs, which can never fit: the GPUQuota of ml grants 4 "
+        "in all; or ask #gpu-support to raise spec.hard.gpus [gpu-quota]\n"
+        "job.batch/train created\n"
+    )
+    assert events(served, "Job") == {
+        f"Warning FailedCreate job/train Error creating: {DENIED.format('validate')}ml/train-RANDOM: request 4 GPUs or fewer; "
+        "exceeded quota: ml/default, 8 can never fit: the quota grants 4 in all; or ask #gpu-support to raise spec.hard.gpus "
+        "[gpu-quota]"
+    }
+
+
+def test_a_deployment_over_the_quota(served: ControlPlane) -> None:
+    spec = {"replicas": 3, "selector": {"matchLabels": {"app": "chat"}}, "template": template("2")}
+
+    assert applied(served, made("apps/v1", "Deployment", "chat", spec)) == (
+        "Warning: spec.replicas: set replicas: 2; needs 6 GPUs, which can never fit: the GPUQuota of ml grants 4 in all; 2 of 3 "
+        "pods will start; or ask #gpu-support to raise spec.hard.gpus [gpu-quota]\n"
+        "deployment.apps/chat created\n"
+    )
+    assert events(served, "ReplicaSet") == {
+        f"Warning FailedCreate replicaset/chat-RANDOM Error creating: {DENIED.format('validate')}ml/chat-RANDOM: wait until "
+        "others release 2 GPUs; exceeded quota: ml/default, requested: gpus=2, used: gpus=4, limited: gpus=4; or ask "
+        "#gpu-support to raise spec.hard.gpus [gpu-quota]"
+    }
+
+
+def test_a_pytorchjob_with_two_errors(served: ControlPlane) -> None:
+    replicas = {
+        "Master": {"replicas": 1, "template": template("0.5")},
+        "Worker": {"replicas": 2, "template": template("16")},
+    }
+    job = made("kubeflow.org/v1", "PyTorchJob", "train", {"pytorchReplicaSpecs": replicas})
+
+    assert applied(served, job, "training") == (
+        'Warning: its pods would be denied: Worker…containers[0].resources.limits[nvidia.com/gpu] (container "pytorch") = "16": '
+        "request nvidia.com/gpu: 8 or less; must be at most 8 per pod by policy [gpu-requests]\n"
+        'Warning: its pods would be denied: Master…containers[0].resources.limits[nvidia.com/gpu] (container "pytorch") = "0.5": '
+        "set nvidia.com/gpu: 1, or nvidia.com/mig-3g.40gb: 1 (a slice), or nvidia.com/gpu.shared: 1 (a time-sliced share); must "
+        "be a whole number of GPUs, not half of one [gpu-requests]\n"
+        "pytorchjob.kubeflow.org/train created\n"
+    )
+
+
+REFUSED = 'Error from server (Forbidden): error when creating "STDIN": ' + DENIED
+NO_MIG = (
+    "request nvidia.com/gpu: 1; no class that namespace small-cards may use has nvidia.com/mig-1g.5gb; or ask the platform team "
+    "(https://wiki.example.com/gpu) to allow nvidia-a100-40gb or nvidia-a800-40gb in namespace small-cards [gpu-class]\n"
+)
+
+
+def test_a_mig_pod_where_no_class_has_mig(served: ControlPlane) -> None:
+    container = gpu_container("1", resource="nvidia.com/mig-1g.5gb")
+    pod: JSON = made("v1", "Pod", "train", {"containers": [container]})
+
+    assert (
+        applied(served, pod, "small-cards")
+        == f"{REFUSED.format('validate')}small-cards/train: spec: {NO_MIG}"
+    )
+
+    # Whatever class is named, no message says to name another one.
+    for gpu_class in ("nvidia-t4", "nvidia-l4"):
+        pod["metadata"]["annotations"] = {CLASS: gpu_class}
+        assert applied(served, pod, "small-cards") == (
+            'Warning: spec.containers[0].resources.limits[nvidia.com/mig-1g.5gb] (container "main") = "1": request whole GPUs '
+            f"(nvidia.com/gpu); should be a slice of {gpu_class} (annotation {CLASS}), to which the pod is pinned: it lists no "
+            "1g.5gb [gpu-requests]\n"
+            f'{REFUSED.format("validate")}small-cards/train: metadata.annotations[{CLASS}] = "{gpu_class}": {NO_MIG}'
+        )
+
+
+def test_all_that_is_wrong_with_a_pod_is_said_at_once(served: ControlPlane) -> None:
+    pod: JSON = made("v1", "Pod", "train", {"containers": [gpu_container("0.5")]})
+    pod["metadata"]["annotations"] = {CLASS: "nvidia-h100"}
+
+    assert applied(served, pod, "small-cards") == (
+        f"{REFUSED.format('mutate')}small-cards/train: spec.containers[0].resources.limits[nvidia.com/gpu] (container "
+        '"main") = "500m" (0.5): set nvidia.com/gpu: 1, or nvidia.com/gpu.shared: 1 (a time-sliced share); must be a whole '
+        "number of GPUs, not half of one [gpu-requests] (and 1 more; help: https://wiki.example.com/gpu)\n"
+        f'- metadata.annotations[{CLASS}] = "nvidia-h100": set {CLASS}: nvidia-l4 or nvidia-t4; must be a class that namespace '
+        "small-cards may use [gpu-class]\n"
+    )
