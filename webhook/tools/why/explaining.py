@@ -17,6 +17,7 @@ from policies.quota.spec import NAME
 from policies.rules import gpu_class
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
+from webhook.cluster.nesting import shallow
 from webhook.cluster.objects import decode_metadata
 from webhook.configuration.dynamic_resources import read_claims
 from webhook.controller.records import PODS, QUOTAS, QuotaRecord, quota_record
@@ -70,7 +71,7 @@ class _Case:
     ) -> None:
         self.reader, self.kinds, self.served = reader, kinds, served
         self.namespace, self.name, self.now = namespace, name, now
-        self.document = reader.api.get(served.resource.path(namespace, name))
+        self.document = shallow(reader.api.get(served.resource.path(namespace, name)))
         self.configuration = reader.configuration(config)
         read = partial(read_events, reader.api, namespace)
         self.events = reader.attempt(f"list events -n {namespace}", read) or []
