@@ -153,7 +153,7 @@ def test_what_is_stripped_every_time_does_not_loop_and_is_told(
     assert accepted, said
     assert TOLERATION not in stored(plane, "stripped", NAMESPACE)["spec"]["tolerations"]
     assert "Warning: toleration nvidia.com/gpu:NoSchedule is missing from the final pod" in said
-    assert "a later webhook took it out" in said
+    assert "a mutating webhook after gpu-admission took it out" in said
     assert other.calls == 2
     lines = [line for line in webhook.audit() if line["name"] == "stripped"]
     assert [(line["phase"], line["verdict"]) for line in lines] == [

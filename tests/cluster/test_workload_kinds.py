@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from policies.finding import short_path
 from tests.builders import JSON, gpu_container
 from tests.cluster.configuration import install_configuration_kinds
 from tests.cluster.test_admission import apply
@@ -257,7 +258,7 @@ def test_its_author_is_told_where_it_is_wrong(
     accepted, said = apply(plane, custom(api_version, kind, "wrong", spec))
 
     assert accepted, said
-    assert f"Warning: its pods would be denied: {path}" in said
+    assert f"Warning: its pods would be denied: {short_path(path)}" in said
     assert '= "500m"' in said
     resource = f"{kind.lower()}s.{api_version.partition('/')[0]}"
     stored = yaml.safe_load(plane.kubectl("get", resource, "wrong", "-n", "kinds", "-o", "yaml").stdout)
@@ -272,7 +273,7 @@ def test_a_policy_can_refuse_it(
     accepted, said = apply(plane, custom(api_version, kind, "wrong", spec, "strict"))
 
     assert not accepted
-    assert f"{kind} strict/wrong: {path}" in said
+    assert f"{kind} strict/wrong: {short_path(path)}" in said
 
 
 def test_who_asks_for_nothing_wrong_hears_nothing(plane: ControlPlane, webhook: Webhook) -> None:
@@ -312,7 +313,9 @@ def test_a_kind_that_is_installed_later_is_looked_at_from_then_on(plane: Control
     accepted, said = apply(plane, custom("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "late", spec))
 
     assert accepted, said
-    assert f"its pods would be denied: spec.leaderWorkerTemplate.workerTemplate.{WRONG}" in said
+    assert (
+        f"its pods would be denied: {short_path(f'spec.leaderWorkerTemplate.workerTemplate.{WRONG}')}" in said
+    )
 
 
 @pytest.mark.usefixtures("webhook")
@@ -323,8 +326,8 @@ def test_a_kind_without_a_row_is_said_to_be_unread(plane: ControlPlane) -> None:
 
     assert accepted, said
     assert (
-        f"Warning: spec.workers.template.{WRONG}: Unmapped contains GPU resources that gpu-admission does not read"
-        in said
+        f"Warning: {short_path(f'spec.workers.template.{WRONG}')}: name their paths in workloadKinds of a GPUResourceMapping; "
+        "Unmapped contains GPU resources that gpu-admission does not read" in said
     )
 
 
@@ -338,7 +341,7 @@ def test_an_object_without_a_spec_is_checked_when_it_changes(plane: ControlPlane
     }
     accepted, said = apply(plane, workspace)
     assert accepted, said
-    assert f"its pods would be denied: inference.template.{WRONG}" in said
+    assert f"its pods would be denied: {short_path(f'inference.template.{WRONG}')}" in said
     before = webhook.calls()["validate"]
 
     path = "/apis/kaito.sh/v1beta1/namespaces/kinds/workspaces/w"

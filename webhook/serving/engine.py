@@ -357,6 +357,6 @@ def _missing(rule_id: str, change: Change) -> Finding:
     return Finding(
         rule=rule_id,
         severity=Severity.WARNING,
-        message=f"{change.what} is missing from the final pod: it was not injected, or a later webhook took it out",
-        remedy="see which mutating webhooks run after gpu-admission",
+        message=f"{change.what} is missing from the final pod: it was not injected, or a mutating webhook after gpu-admission "
+        "took it out",
     )

@@ -56,7 +56,7 @@ def test_pods_without_gpus_may_not_look_at_them(down: ControlPlane) -> None:
 
     assert status == 403
     assert (
-        'env[0] (container "main") = "all": NVIDIA_VISIBLE_DEVICES must be "void" or unset'
+        'env[0] (container "main") = "all": request nvidia.com/gpu: 1 in resources.limits or remove the variable'
         in answer["message"]
     )
 

@@ -169,9 +169,9 @@ def test_a_claim_made_again_is_charged_whatever_its_name_says(
     marked = as_tenant(counted, team, "annotate", "resourceclaim", name, f"{MARK}=true")
     labelled = as_tenant(counted, team, "label", "resourceclaim", name, "team=ml")
 
-    assert f'metadata.annotations[{MARK}] = "true": must be omitted' in refused
+    assert f'metadata.annotations[{MARK}] = "true": remove the annotation; must be omitted' in refused
     assert "created" in honest
-    assert f'metadata.annotations[{MARK}] = "true": must be omitted' in marked
+    assert f'metadata.annotations[{MARK}] = "true": remove the annotation; must be omitted' in marked
     assert "labeled" in labelled
     assert eventually(lambda: (team.used() or {}).get(GPUS) == 4)
 

@@ -232,7 +232,7 @@ def test_text_has_the_groups_the_total_and_what_is_not_known(tmp_path: Path) -> 
     ]
     assert result.stderr.splitlines() == [
         "1 pod or claim without a line that says when it ended: each counts to its last line.",
-        "1 pod or claim was admitted, but no line of the controller has it: it does not count.",
+        "1 pod or claim was admitted, but in no line of the controller, and not counted.",
         "1 of 4 lines could not be read.",
     ]
 
