@@ -64,7 +64,8 @@ def read_status(
         configuration, policies = documents.configuration, tuple(_policies(documents, now))
     else:
         configuration = reader.configuration(config)
-        policies = tuple(_policy(each, None, now) for each in configuration.policies.policies)
+        known = configuration.policies
+        policies = tuple(_policy(each, _modes(known, each), None, now, "") for each in known.policies)
     shown, quotas = _read_quotas(reader, tuple(namespaces), home)
     nodes = reader.attempt("list nodes", lambda: read_gpu_nodes(api, configuration))
     if nodes and any(node.used is None for node in nodes):
