@@ -247,6 +247,13 @@ def certificates(directory: Path) -> Path:
     return directory
 
 
+def replace(path: Path, data: bytes) -> None:
+    """Write a file as Kubernetes renews those of a Secret: at no moment is there half of it."""
+    beside = path.with_name(f".{path.name}")
+    beside.write_bytes(data)
+    beside.replace(path)
+
+
 def new_pair(name: str = "localhost") -> tuple[KeyPair, KeyPair]:
     """Another authority and a server certificate of it."""
     now, day = dt.datetime.now(dt.UTC), dt.timedelta(days=1)

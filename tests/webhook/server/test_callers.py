@@ -14,7 +14,15 @@ from typing import Any
 import pytest
 
 from tests.controlplane.pki import Authority
-from tests.webhook.server.harness import Server, certificates, new_pair, request, serving, start_in_vain
+from tests.webhook.server.harness import (
+    Server,
+    certificates,
+    new_pair,
+    replace,
+    request,
+    serving,
+    start_in_vain,
+)
 from webhook.server.poller import SWEEP_SECONDS
 
 CALLER = "kube-apiserver-webhooks"
@@ -34,7 +42,7 @@ def issued(folder: Path, authority: Authority = AUTHORITY, *names: str, **fields
 
 def asking(directory: Path, **settings: Any) -> dict[str, Any]:
     """Return settings with the authority of callers in a file of the directory."""
-    (directory / "callers.crt").write_bytes(AUTHORITY.certificate)
+    replace(directory / "callers.crt", AUTHORITY.certificate)
     return {"client_ca": str(directory / "callers.crt"), "client_names": [CALLER], **settings}
 
 
@@ -233,7 +241,7 @@ def test_session_of_an_authority_that_is_gone_is_not_resumed(
     with serving(directory, **asking(directory)) as server:
         made = context(server, version, issued(tmp_path))
         session = session_of(server, made)
-        (directory / "callers.crt").write_bytes(ANOTHER.certificate)
+        replace(directory / "callers.crt", ANOTHER.certificate)
         with (
             pytest.raises(ssl.SSLError, match="alert unknown ca"),
             server.client(context=made, session=session) as client,
@@ -257,7 +265,7 @@ def test_new_authority_holds_for_kept_connections_and_new_ones(directory: Path, 
     old, new = issued(tmp_path), issued(tmp_path, ANOTHER)
     with serving(directory, **asking(directory)) as server, server.client(pem=old) as kept:
         assert kept.post("/body").status == 200
-        (directory / "callers.crt").write_bytes(ANOTHER.certificate)
+        replace(directory / "callers.crt", ANOTHER.certificate)
         time.sleep(2 * SWEEP_SECONDS)  # with nobody connecting
         assert kept.post("/body").status == 503, "to be repeated on a new connection, as kube-apiserver does"
         with pytest.raises(ssl.SSLError, match="alert unknown ca"), server.client(pem=old) as again:
@@ -268,7 +276,7 @@ def test_new_authority_holds_for_kept_connections_and_new_ones(directory: Path, 
 
 def test_rotation_with_both_authorities_refuses_nobody(directory: Path, tmp_path: Path) -> None:
     with serving(directory, **asking(directory)) as server:
-        (directory / "callers.crt").write_bytes(AUTHORITY.certificate + ANOTHER.certificate)
+        replace(directory / "callers.crt", AUTHORITY.certificate + ANOTHER.certificate)
         for authority in (AUTHORITY, ANOTHER):
             with server.client(pem=issued(tmp_path, authority)) as client:
                 assert client.post("/body").status == 200
@@ -286,22 +294,22 @@ def test_new_serving_certificate_ends_no_callers_connection(directory: Path, tmp
 BROKEN = [
     pytest.param(lambda path: path.unlink(), "callers.crt: No such file or directory", id="gone"),
     pytest.param(
-        lambda path: path.write_text("x"),
+        lambda path: replace(path, b"x"),
         "callers.crt must hold certificates of authorities in PEM",
         id="not-pem",
     ),
     pytest.param(
-        lambda path: path.write_text(""),
+        lambda path: replace(path, b""),
         "callers.crt must hold certificates of authorities in PEM",
         id="empty",
     ),
     pytest.param(
-        lambda path: path.write_bytes(AUTHORITY.issue(names=[CALLER])),
+        lambda path: replace(path, AUTHORITY.issue(names=[CALLER])),
         "callers.crt must hold certificates of authorities only",
         id="not-of-an-authority",
     ),
     pytest.param(
-        lambda path: path.write_bytes(Authority("old", lifetime=-SECOND).certificate),
+        lambda path: replace(path, Authority("old", lifetime=-SECOND).certificate),
         "callers.crt expired on ",
         id="expired",
     ),
@@ -320,7 +328,7 @@ def test_authorities_that_cannot_be_used_keep_the_ones_before(
             assert want in client.post("/state").json()["client_ca"]
         with pytest.raises(ssl.SSLError), server.client(pem=issued(tmp_path, ANOTHER)) as client:
             client.post("/body")
-        (directory / "callers.crt").write_bytes(ANOTHER.certificate)
+        replace(directory / "callers.crt", ANOTHER.certificate)
         with server.client(pem=issued(tmp_path, ANOTHER)) as client:
             assert client.post("/state").json()["client_ca"] is None
         assert len([line for line in server.lines if "keeping the client CA" in line]) == 1
@@ -333,9 +341,9 @@ def test_broken_authorities_do_not_keep_a_new_serving_certificate_away(
         (directory / "callers.crt").unlink()
         server.wait_for("keeping the client CA")
         authority, pair = new_pair()
-        (directory / "ca.crt").write_bytes(authority.certificate_pem())
-        (directory / "tls.key").write_bytes(pair.key_pem())
-        (directory / "tls.crt").write_bytes(pair.certificate_pem())
+        replace(directory / "ca.crt", authority.certificate_pem())
+        replace(directory / "tls.key", pair.key_pem())
+        replace(directory / "tls.crt", pair.certificate_pem())
         with server.client(pem=issued(tmp_path)) as client:
             assert client.post("/body").status == 200
 

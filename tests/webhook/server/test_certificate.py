@@ -8,7 +8,7 @@ import pytest
 from cryptography import x509
 
 from certs.issue import KeyPair
-from tests.webhook.server.harness import Server, new_pair, serving
+from tests.webhook.server.harness import Server, new_pair, replace, serving
 from webhook.server.tls import CertificateError, ServingCertificate
 
 
@@ -20,8 +20,8 @@ def served_serial(server: Server) -> int:
 
 
 def write(directory: Path, pair: KeyPair) -> None:
-    (directory / "tls.key").write_bytes(pair.key_pem())
-    (directory / "tls.crt").write_bytes(pair.certificate_pem())
+    replace(directory / "tls.key", pair.key_pem())
+    replace(directory / "tls.crt", pair.certificate_pem())
 
 
 def kubelet_publish(volume: Path, generation: str, pair: KeyPair) -> None:
@@ -60,15 +60,15 @@ def test_certificate_behind_swapped_links_is_served(tmp_path: Path) -> None:
 
 
 def break_certificate(directory: Path) -> None:
-    (directory / "tls.crt").write_text("not a certificate")
+    replace(directory / "tls.crt", b"not a certificate")
 
 
 def break_key(directory: Path) -> None:
-    (directory / "tls.key").write_text("not a key")
+    replace(directory / "tls.key", b"not a key")
 
 
 def break_match(directory: Path) -> None:
-    (directory / "tls.key").write_bytes(new_pair()[1].key_pem())
+    replace(directory / "tls.key", new_pair()[1].key_pem())
 
 
 def remove_key(directory: Path) -> None:
@@ -94,6 +94,7 @@ def test_broken_pair_keeps_the_one_before(directory: Path, damage: Callable[[Pat
             state = client.post("/state").json()
         assert want in state["last_error"]
         assert state["failures"] == 1
+        server.wait_for("keeping the certificate valid until")
         assert len([line for line in server.lines if "keeping the certificate valid until" in line]) == 1
 
         _, pair = new_pair()
