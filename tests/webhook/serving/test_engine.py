@@ -157,7 +157,8 @@ def test_an_injection_that_did_not_survive_is_reported_at_the_end() -> None:
 
     assert decision.allowed
     assert reported(decision, Outcome.WARNED) == [
-        "toleration team is missing from the final pod: it was not injected, or a mutating webhook after gpu-admission took it out"
+        "toleration team is missing from the final pod: it was not injected, or a mutating webhook after gpu-admission "
+        "took it out"
     ]
     assert decision.operations == []
 
