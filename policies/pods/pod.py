@@ -259,6 +259,12 @@ class Metadata(View, frozen=True):
         return any(owner.controller for owner in self.owner_references or ())
 
     @property
+    def maker(self) -> str:
+        """The controller that made the object, as `ReplicaSet/train-5d9`, as far as the object says; "" if none did."""
+        owner = next((each for each in self.owner_references or () if each.controller), None)
+        return f"{owner.kind}/{owner.name}" if owner else ""
+
+    @property
     def version(self) -> int:
         """The resourceVersion, which Kubernetes orders as a whole number; 0 where there is none."""
         text = self.resource_version or ""

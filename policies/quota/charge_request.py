@@ -50,6 +50,7 @@ class ChargeRequest:
         *,
         version: int = 0,
         name: str = "",
+        maker: str = "",
         is_free: bool = False,
     ) -> None:
         # Only reviews that no API server made lack a uid; each is of an object of its own.
@@ -58,6 +59,8 @@ class ChargeRequest:
         self._version, self._name = version, name
         self._charges: dict[Basis, Charge] = {}
         self.is_free = is_free
+        self.maker = maker
+        """The controller that made a new object, as holders are named."""
         self.outcome: ReservationOutcome | None = None
         """What the quota of its namespace answered; None until it was asked."""
 
@@ -169,7 +172,10 @@ def charge_request_for_pod(
     uid = metadata.uid or ""
     if before is None:
         name, is_free = _qualified("pods", metadata), not _names_a_resource(pod)
-        return ChargeRequest(request_uid, uid, catalogues, charge_new, name=name, is_free=is_free)
+        maker = metadata.maker
+        return ChargeRequest(
+            request_uid, uid, catalogues, charge_new, name=name, maker=maker, is_free=is_free
+        )
     version = before.metadata.version if before.metadata else 0
     alike = charge_input(pod) == charge_input(before)
     return ChargeRequest(

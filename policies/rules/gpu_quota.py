@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from fractions import Fraction
-from math import ceil
+from math import ceil, floor
 
 from msgspec.structs import replace
 
@@ -22,7 +22,7 @@ from policies.finding import Finding, Severity
 from policies.gpus.claims import ResourceClaimTemplate
 from policies.pods.workload import Workload
 from policies.quota.amounts import CLASSES, NOTHING, format_amount
-from policies.quota.charge import RULE_ID, Charge
+from policies.quota.charge import RULE_ID
 from policies.quota.charge_request import ChargeRequest, LedgerError
 from policies.quota.claims import template_findings
 from policies.quota.ledger.decide import Reason, ReservationVerdict, Shortfall
@@ -68,7 +68,7 @@ def reserve(request: ChargeRequest, options: GPUQuotaOptions, context: Context) 
     elif verdict is None:
         yield from outcome.charge.denials
     elif verdict.reason is Reason.EXCEEDED:
-        yield _exceeded(context.namespace, ledger, verdict, outcome.charge, context.now)
+        yield _exceeded(context.namespace, ledger, verdict, request, context.now)
     elif not verdict.allowed:
         message, remedy, else_see = _UNDECIDED[verdict.reason]
         message = f"quota {context.namespace}/{NAME} {message}; if it persists, {else_see}"
@@ -141,7 +141,7 @@ _UNDECIDED: Mapping[Reason, tuple[str, str, str]] = {
 
 
 def _exceeded(
-    namespace: str, ledger: QuotaLedger, verdict: ReservationVerdict, charge: Charge, now: datetime
+    namespace: str, ledger: QuotaLedger, verdict: ReservationVerdict, request: ChargeRequest, now: datetime
 ) -> Finding:
     """Return the denial: what can never fit, and for the rest the words of ResourceQuota.
 
@@ -164,20 +164,39 @@ def _exceeded(
         left = {each.key: each.hard - each.used - each.reserved for each in full}
         missing = _all(_count(each.key, each.requested - left[each.key]) for each in full)
         waiting = f"wait until others release {missing}"
-        if not never and all(amount > 0 for amount in left.values()):
+        if not never and (replicas := _replicas(ledger, full, request.maker)):
+            waiting = f"set replicas: {replicas} (its own pods hold the quota)"
+        elif not never and all(amount > 0 for amount in left.values()):
             waiting = f"request {_all(map(_count, left, left.values()))} or fewer, or {waiting}"
         ways.append(waiting)
         facts += _full(namespace, ledger, full, now)
     keys = [each.key for each in verdict.shortfalls]
     classes = [key.removeprefix(CLASSES) for key in keys if key.startswith(CLASSES)]
-    if classes and charge.because:
-        facts.append(f"charged to {', '.join(classes)}: {charge.because}")
+    because = request.cost.because
+    if classes and because:
+        facts.append(f"charged to {', '.join(classes)}: {because}")
     return Finding(
         rule=RULE_ID,
         message="; ".join(facts),
         remedy=", and ".join(ways),
         ask=f"to raise {_all(map(hard_field, keys))}",
     )
+
+
+def _replicas(ledger: QuotaLedger, full: Iterable[Shortfall], maker: str) -> int:
+    """Return how many pods of the controller fit, where those that it has, and keeps, leave no room for one more; else 0.
+
+    All its pods are taken for such as this one.
+    """
+    if maker.partition("/")[0] not in _KEEPING:
+        return 0
+    found = [
+        floor(each.hard / each.requested)
+        for each in full
+        for holder in ledger.holders.get(each.key, ())
+        if holder.name == maker and Fraction(holder.amount) + each.requested > each.hard
+    ]
+    return min(found, default=0)
 
 
 def _full(namespace: str, ledger: QuotaLedger, full: Sequence[Shortfall], now: datetime) -> Iterator[str]:
@@ -243,6 +262,8 @@ def _pods_field(found: Outlook, workload: Workload) -> str:
     )
 
 
+_KEEPING = frozenset({"ReplicationController", "ReplicaSet", "StatefulSet"})
+"""Kinds of controllers whose pods do not end by themselves."""
 _PODS = {
     ("", "ReplicationController"): "spec.replicas",
     ("apps", "Deployment"): "spec.replicas",

@@ -104,7 +104,7 @@ def test_a_tenant_without_rights_sees_the_catalogue_and_what_is_missing(
 
     assert shown.exit_code == 0
     assert "nvidia-t4            nvidia-t4              16  ?\n" in shown.stdout
-    assert " ".join(shown.stdout.split("not shown, for you may not: ")[1].split()) == (
+    assert " ".join(shown.stdout.split("not shown, for want of rights: ")[1].split()) == (
         "list gpupolicies.gpu-admission.dev; list gpuclasses.gpu-admission.dev; "
         f"list gpuresourcemappings.gpu-admission.dev; get gpuquotas.gpu-admission.dev -n {NAMESPACE}; list nodes"
     )

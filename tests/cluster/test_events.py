@@ -57,7 +57,7 @@ def quota_event(
 def stored(team: Namespace) -> list[dict[str, object]]:
     fields = ("type", "reason", "message", "count", "firstTimestamp", "lastTimestamp")
     events = team.client.get(team.path("events"))[1]["items"]
-    return [{field: event[field] for field in fields} for event in events]
+    return [{field: event.get(field) for field in fields} for event in events]
 
 
 def test_repetitions_raise_the_count_of_one_event(team: Namespace, api: ApiClient) -> None:
@@ -159,3 +159,18 @@ def test_a_storm_is_one_event_and_lines_that_add_up(
         ("ReplicaSet/train: pod train-x: exceeded quota", 60)
     ]
     assert len(caplog.messages) == 2
+
+
+def test_an_event_that_somebody_else_put_there_is_counted_as_far_as_a_count_goes(
+    team: Namespace, api: ApiClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    ours = quota_event(team, team.quota({"gpus": "4"}))
+    about = {"kind": "Pod", "name": "other", "namespace": team.name}
+    theirs = {"metadata": {"name": ours.name}, "involvedObject": about, "count": 2**31 - 1}
+    assert team.client.post(team.path("events"), theirs)[0] == 201
+
+    EventWriter(api, "gpu-admission").write(ours)
+
+    (event,) = stored(team)
+    assert (event["count"], event["message"]) == (2**31 - 1, "too many")
+    assert not caplog.records

@@ -79,6 +79,6 @@ def test_kubectl_runs_the_one_file(plugin: Path, tmp_path: Path) -> None:
     completion.write_text(kubectl("gpu-admission", "completion", "kubectl"))
     completion.chmod(0o755)
     assert kubectl("__complete", "gpu-admission", "class").splitlines() == [
-        "classes\tList the GPU classes: which a namespace...",
+        "classes\tList the GPU classes, what is allowed and...",
         ":4",
     ]

@@ -19,6 +19,7 @@ import urllib3
 
 from webhook.cluster import errors
 from webhook.cluster.access import RELOAD_SECONDS, Access
+from webhook.cluster.nesting import decoded
 
 CONNECT_SECONDS = 3.0
 READ_SECONDS = 30.0
@@ -179,7 +180,7 @@ class ApiClient:
         revision = ""
         while True:
             try:
-                page = _PAGE.decode(self.get(path, query=query, accept=accept))
+                page = decoded(_PAGE.decode, self.get(path, query=query, accept=accept))
             except msgspec.MsgspecError as error:
                 raise errors.ApiError(f"the list of {path} cannot be read: {error}") from None
             revision = revision or page.metadata.resource_version

@@ -25,6 +25,10 @@ CLUSTER_SCOPED = "default"
 `k8s.io/kubernetes/pkg/apis/core/validation`)."""
 LONGEST_MESSAGE = 1024
 """Characters, as events.k8s.io has it (`NoteLengthLimit`, beside the former)."""
+MOST = 2**31 - 1
+"""Of a count. Who may write Events can take a name before us, with any count."""
+LONGEST_PROBLEM = 200
+"""Characters of an error in the log: the API server's may repeat the stored Event, with the text of whoever wrote it."""
 LONGEST_BEGINNING = 236
 """Characters of an object's name in that of its Event: with the 17 that follow, the 253 of a name."""
 CALL_SECONDS = 5.0
@@ -86,11 +90,11 @@ class EventWriter:
         try:
             self._write(happening)
         except (errors.ApiError, msgspec.MsgspecError) as error:
-            problem, (before, at) = str(error), self._logged
+            problem, (before, at) = truncate(str(error), LONGEST_PROBLEM), self._logged
             if problem != before or monotonic() - at > REPEAT_SECONDS:
                 self._logged = problem, monotonic()
                 title = f"{happening.regarding.kind} {happening.regarding.name}"
-                log.warning("event %s of %s was not written: %s", happening.reason, title, error)
+                log.warning("event %s of %s was not written: %s", happening.reason, title, problem)
 
     def _write(self, happening: Happening) -> None:
         """Write it. Raises `errors.ApiError`."""
@@ -136,7 +140,7 @@ def _repeated(happening: Happening, stored: _Stored) -> bytes:
     return msgspec.json.encode(
         {
             "metadata": {"resourceVersion": stored.metadata.resource_version},
-            "count": stored.count + happening.count,
+            "count": min(stored.count + happening.count, MOST),
             "lastTimestamp": timestamp(happening.last),
             "message": truncate(happening.message, LONGEST_MESSAGE),
         }

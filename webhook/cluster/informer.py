@@ -26,6 +26,7 @@ import urllib3
 
 from webhook.cluster import errors
 from webhook.cluster.api import JSON, METADATA, METADATA_LIST, ApiClient, Listed, api_path
+from webhook.cluster.nesting import decoded
 from webhook.cluster.objects import ObjectMeta, PartialObject
 
 log = logging.getLogger("gpu_admission.cluster")
@@ -285,7 +286,7 @@ class Informer(Generic[K]):
             self._last_message = monotonic()
             for line in _lines(response):
                 self._last_message = monotonic()
-                self._apply(_EVENT.decode(line))
+                self._apply(decoded(_EVENT.decode, line))
                 if stopping.is_set():
                     return
 

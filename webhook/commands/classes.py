@@ -81,7 +81,7 @@ def show(screen: Screen, listing: ClassListing) -> None:
     for because in reasons:
         screen.paragraph(because)
     if listing.omitted:
-        screen.paragraph(f"not shown, for you may not: {'; '.join(listing.omitted)}", style="yellow")
+        screen.paragraph(f"not shown, for want of rights: {'; '.join(listing.omitted)}", style="yellow")
 
 
 def _amounts(capacity: ClassCapacity | None) -> str:

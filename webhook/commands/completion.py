@@ -23,7 +23,7 @@ FILES, NO_FILES, FOLDERS = 0, 4, 16
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[-- WORD...]")
 @click.pass_context
 def completion(ctx: click.Context, shell: str, words: tuple[str, ...]) -> None:
-    """Print what completes this program's words in a shell, or in kubectl.
+    """Print what completes this program's words in a shell.
 
     For bash: source <(gpu-admission completion bash). For a kubectl that completes already: save what "completion kubectl"
     prints as kubectl_complete-gpu_admission. kubectl passes the WORDS up to the cursor, and gets those that may stand there.

@@ -240,8 +240,8 @@ def _omitted(status: ClusterStatus) -> Iterator[str]:
     installation = status.installation
     if parts := [part.name for part in installation.parts if part.for_administrators]:
         yield f"the installation ({', '.join(parts)})"
-    if installation.not_checked:
-        yield f"{counted(len(installation.not_checked), 'check')} of gpu-admission doctor"
+    if installation.checks_for_administrators:
+        yield f"{counted(installation.checks_for_administrators, 'check')} of gpu-admission doctor"
     yield from status.omitted
 
 
@@ -269,7 +269,10 @@ def _policy(policy: PolicyStatus) -> str:
     state = f"in force{since}" if policy.in_force else f"not in force: {policy.message}"
     if policy.paused_until is not None:
         state = f"PAUSED until {policy.paused_until:%Y-%m-%d %H:%M} UTC, every rule only audits"
-    return f"{state}; priority {policy.priority}, matches {policy.where}"
+    rules = ", ".join(f"{len(found)} {mode}" for mode, found in policy.modes.items())
+    return (
+        f"{state}; priority {policy.priority}, matches {policy.where}{f'; rules: {rules}' if rules else ''}"
+    )
 
 
 def _look(policy: PolicyStatus) -> str:
@@ -344,8 +347,11 @@ def _denials(screen: Screen, status: ClusterStatus) -> None:
 
 def _findings(screen: Screen, status: ClusterStatus) -> None:
     installation = status.installation
-    if installation.findings:
+    if installation.findings or installation.not_checked:
         _heading(screen, "doctor")
     for finding in sorted(installation.findings, key=lambda each: each.severity is not DoctorSeverity.ERROR):
         text = f"{finding.severity.value:<8} {finding.id}: {finding.object} {finding.message}"
         screen.line(one_line(f"  {text}", screen.width), SEVERITIES[finding.severity])
+    if missing := len(installation.not_checked):
+        are = "is" if missing == 1 else "are"
+        screen.line(f"  {counted(missing, 'result')} {are} missing: gpu-admission doctor says why", "dim")

@@ -97,7 +97,7 @@ def _notes(lines: Counts, found: Usage) -> list[str]:
         notes.append(f"{pods} without a line that says when it ended: each counts to its last line.")
     if found.only_admitted:
         pods = counted(found.only_admitted, "pod or claim was", "pods and claims were")
-        notes.append(f"{pods} admitted, but no line of the controller has it: it does not count.")
+        notes.append(f"{pods} admitted, but in no line of the controller, and not counted.")
     if unreadable := lines.unreadable + found.unreadable:
         notes.append(f"{unreadable} of {counted(lines.lines, 'line')} could not be read.")
     return notes

@@ -93,8 +93,7 @@ def creation_id(namespace: str, name: str, pod: Pod | None) -> str:
 
 def owner_of(metadata: Metadata) -> str:
     """Return the controller of an object, `Job/train`; "" where it says of none."""
-    owner = next((each for each in metadata.owner_references or () if each.controller), None)
-    return truncate(f"{owner.kind}/{owner.name}", LONGEST_FIELD) if owner else ""
+    return truncate(metadata.maker, LONGEST_FIELD)
 
 
 def charged(vector: Vector, catalogue: ClassCatalogue) -> dict[str, Any]:

@@ -6,6 +6,7 @@ gathered, soon after the first of an owner, then once a window.
 
 import logging
 import threading
+from collections import Counter
 from datetime import UTC, datetime
 from math import inf
 from time import monotonic
@@ -80,6 +81,8 @@ def _denied_by_quota(request: ChargeRequest | None) -> tuple[str, str]:
 
 def _printable(text: str) -> str:
     """Return the text without what a terminal would take for a command: /mutate comes before anybody has checked names."""
+    if text.isprintable():
+        return text
     return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
 
 
@@ -113,6 +116,8 @@ class DenialReports:
         self._window = window
         self._lock = threading.Lock()
         self._gathered: dict[_Key, _Gathered] = {}
+        self._owners: Counter[str] = Counter()
+        """Keys of `_gathered` by namespace: no review looks through all of them."""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="denials", daemon=True)
 
@@ -130,16 +135,14 @@ class DenialReports:
         """Take one denial; it never waits for what is being written."""
         key = _Key(denial.namespace, denial.owner, denial.reason)
         with self._lock:
-            if key not in self._gathered and self._has_many_owners(denial.namespace):
+            if key not in self._gathered and self._owners[denial.namespace] >= MOST_OWNERS:
                 key = key._replace(owner=OTHERS)
             if key not in self._gathered:
                 if len(self._gathered) >= MOST_GATHERED:
                     return
                 self._gathered[key] = _Gathered()
+                self._owners[key.namespace] += 1
             self._gathered[key].add(denial)
-
-    def _has_many_owners(self, namespace: str) -> bool:
-        return sum(key.namespace == namespace for key in self._gathered) >= MOST_OWNERS
 
     def _run(self) -> None:
         while not self._stopping.wait(LOOK_SECONDS):
@@ -162,6 +165,9 @@ class DenialReports:
                     self._gathered[key] = _Gathered(now + self._window)
                 else:
                     del self._gathered[key]
+                    self._owners[key.namespace] -= 1
+                    if not self._owners[key.namespace]:
+                        del self._owners[key.namespace]
         return [(key, gathered) for key, gathered in due if gathered.count]
 
     def _line(self, key: _Key, gathered: _Gathered) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 from click.testing import CliRunner
@@ -12,6 +13,15 @@ from tests.controlplane import ControlPlane
 from webhook.commands import main
 from webhook.configuration.documents import API_VERSION
 
+MODES = {
+    "enforce": [
+        *("gpu-requests", "unread-fields", "gpu-class", "cuda-version", "gpu-toleration", "readiness-delay"),
+        *("parallelism", "model-warming"),
+    ],
+    "warn": ["gpu-quota"],
+    "audit": ["gpu-isolation"],
+    "disabled": ["spot", "shared-memory"],
+}
 POLICIES = f"/apis/{API_VERSION}/gpupolicies"
 
 
@@ -60,7 +70,8 @@ def test_quotas_classes_and_denials(cluster: ControlPlane) -> None:
 
 def test_policies_and_pauses(cluster: ControlPlane) -> None:
     exemption = {"namespaces": ["sandbox"], "rules": ["gpu-class"], "reason": "experiments"}
-    spec = {"match": {"namespaces": ["research-*"]}, "priority": 3, "exemptions": [exemption]}
+    rules = {"gpu-quota": {"mode": "warn"}}
+    spec = {"match": {"namespaces": ["research-*"]}, "priority": 3, "exemptions": [exemption], "rules": rules}
     document = {"apiVersion": API_VERSION, "kind": "GPUPolicy", "metadata": {"name": "research"}}
     client = cluster.client()
     paused = {**spec, "pausedUntil": "2999-01-31T18:00:00Z"}
@@ -78,7 +89,18 @@ def test_policies_and_pauses(cluster: ControlPlane) -> None:
         "message": "",
         "pausedUntil": "2999-01-31T18:00:00Z",
         "exemptions": ["sandbox: gpu-class (experiments)"],
+        "modes": MODES,
     }
+
+
+def test_the_modes_of_policies_in_a_directory(cluster: ControlPlane, tmp_path: Path) -> None:
+    spec = {"rules": {"gpu-quota": {"mode": "warn"}}}
+    document = {"apiVersion": API_VERSION, "kind": "GPUPolicy", "metadata": {"name": "default"}, "spec": spec}
+    (tmp_path / "policy.json").write_text(json.dumps(document))
+
+    (policy,) = shown(cluster, "--config", str(tmp_path))["policies"]
+
+    assert (policy["name"], policy["modes"]) == ("default", MODES)
 
 
 def test_a_tenant_sees_his_namespace_and_nothing_else(cluster: ControlPlane) -> None:

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 from msgspec.structs import replace
 
-from policies.pods.pod import Pod
+from policies.pods.pod import Metadata, OwnerReference, Pod
 from policies.quota.charge import Unpinned
 from policies.quota.charge_request import (
     ChargeRequest,
@@ -16,7 +16,7 @@ from policies.quota.charge_request import (
     charge_request_for_pod,
 )
 from policies.quota.ledger.decide import Reason, ReservationVerdict, Shortfall
-from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
+from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.rules.gpu_quota import GPUQuotaOptions, reserve
 from tests.builders import context, uid
 
@@ -113,3 +113,37 @@ def test_waiting_is_named_only_where_it_helps(
     (found,) = reserve(charge_request_for_pod(uid("review"), Pod(), None, around), GPUQuotaOptions(), around)
 
     assert found.sentence() == f"{want} [gpu-quota]"
+
+
+WAIT = "wait until others release 2 GPUs"
+
+
+@pytest.mark.parametrize(
+    ("maker", "held", "want"),
+    [
+        pytest.param(
+            ("ReplicaSet", "chat"),
+            "4",
+            "set replicas: 2 (its own pods hold the quota)",
+            id="its-own-replicas-hold-all",
+        ),
+        pytest.param(("StatefulSet", "chat"), "2", WAIT, id="others-hold-what-it-lacks"),
+        pytest.param(("ReplicaSet", "train"), "4", WAIT, id="all-is-held-by-another"),
+        pytest.param(("Job", "chat"), "4", WAIT, id="pods-of-a-job-end"),
+        pytest.param(None, "4", WAIT, id="a-pod-without-controller"),
+    ],
+)
+def test_nobody_waits_for_what_its_own_replicas_hold(
+    maker: tuple[str, str] | None, held: str, want: str
+) -> None:
+    holders = {
+        "gpus": (Holder("ReplicaSet/chat", held), Holder("Job/chat", held), Holder("StatefulSet/chat", held))
+    }
+    quota = Decided(Reason.EXCEEDED, replace(COUNTED, holders=holders), [short("gpus", 2, 4, 0, 4)])
+    owners = (OwnerReference(kind=maker[0], name=maker[1], controller=True),) if maker else ()
+    asking = Pod(metadata=Metadata(name="chat-0", owner_references=owners))
+    around = context(quota=quota, namespace="team")
+
+    (found,) = reserve(charge_request_for_pod(uid("review"), asking, None, around), GPUQuotaOptions(), around)
+
+    assert found.remedy == want

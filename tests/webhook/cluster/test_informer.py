@@ -90,6 +90,17 @@ def shows(informer: Informer[Record], *want: str) -> bool:
     return eventually(lambda: names(informer) == list(want), seconds=5)
 
 
+def test_one_object_that_is_nested_too_deeply_hides_no_other(tmp_path: Path) -> None:
+    deep = b"[" * 9_000 + b"]" * 9_000
+    listed, added = page(["a", "b"], "10"), event("ADDED", "c", "11")
+    listed = Answer(
+        listed.body.replace(b'{"metadata": {"name": "a"', b'{"spec": ' + deep + b', "metadata": {"name": "a"')
+    )
+    added = added.replace(b'"object": {', b'"object": {"spec": ' + deep + b", ")
+    with followed(tmp_path, Script([listed], [Answer(stream=[added])])) as (informer, _, _):
+        assert shows(informer, "a", "b", "c")
+
+
 def test_events_are_taken_in_and_told(tmp_path: Path) -> None:
     events = [
         event("ADDED", "b", "11"),

@@ -19,7 +19,7 @@ def completion(*arguments: str) -> Result:
     [
         pytest.param(
             ["class"],
-            ["classes\tList the GPU classes: which a namespace...", ":4"],
+            ["classes\tList the GPU classes, what is allowed and...", ":4"],
             id="a-command",
         ),
         pytest.param(["classes", "-o", ""], ["text", "json", ":4"], id="values-of-an-option"),

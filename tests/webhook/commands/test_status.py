@@ -55,10 +55,12 @@ INSTALLATION = InstallationStatus(
         warning("untainted-gpu-node", "Node a", "must have a taint", "taint it"),
         failure("crd-missing", "CustomResourceDefinition/x", "does not exist " * 8, "apply it"),
     ),
-    not_checked=("canary: you may not create pods",),
+    not_checked=("canary: its policy only audits", "nodes: the API server says no"),
+    checks_for_administrators=1,
 )
+MODES = {"enforce": ("gpu-class", "gpu-requests"), "audit": ("gpu-isolation",), "disabled": ("spot",)}
 POLICIES = (
-    PolicyStatus(name="default", version="1", priority=0, where="*", in_force=True, since=AT),
+    PolicyStatus(name="default", version="1", priority=0, where="*", in_force=True, since=AT, modes=MODES),
     PolicyStatus(
         name="research",
         version="2",
@@ -140,7 +142,7 @@ gpu-admission 0.1.0  Kubernetes v1.36.3  2026-11-22 08:00:00 UTC
 
 policies                   configuration abc
   default                  in force since 2026-11-22 08:00; priority 0, matches
-                           *
+                           *; rules: 2 enforce, 1 audit, 1 disabled
   research                 PAUSED until 2026-11-22 12:00 UTC, every rule only
                            audits; priority 5, matches research-*
                            exempt: sandbox: every rule (experiments)
@@ -170,6 +172,7 @@ denied in 24 h
 doctor
   error    crd-missing: CustomResourceDefinition/x does not exist does not exis…
   warning  untainted-gpu-node: Node a must have a taint
+  2 results are missing: gpu-admission doctor says why
 
 not shown, for want of rights: the installation (canary); 1 check of
   gpu-admission doctor; list nodes

@@ -71,7 +71,7 @@ def audit_lines(
             if wanted(line):
                 try:
                     yield _DECODE(line)
-                except msgspec.MsgspecError:
+                except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                     counts.unreadable += 1
             elif not line.startswith(b"{"):
                 counts.unreadable += 1

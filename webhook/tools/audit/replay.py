@@ -120,7 +120,7 @@ class Replay:
     def _judgement(self, line: AuditLine, document: bytes) -> Judged:
         try:
             pod = decode_pod(document)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, RecursionError):
             return Judged(None)
         by = JudgedBy(
             engine=self._engine,

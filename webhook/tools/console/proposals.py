@@ -13,6 +13,7 @@ import msgspec
 
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
+from webhook.cluster.nesting import shallow
 from webhook.configuration.loader import Configuration
 from webhook.configuration.yaml_documents import dump_document
 from webhook.controller.cluster_facts import ClusterFacts
@@ -105,7 +106,7 @@ class ProposalReader:
 
     def _get(self, served: ServedKind, name: str, namespace: str) -> dict[str, Any]:
         found: dict[str, Any] = msgspec.json.decode(
-            self._reader.api.get(served.resource.path(namespace, name))
+            shallow(self._reader.api.get(served.resource.path(namespace, name)))
         )
         return found
 
@@ -140,7 +141,7 @@ def _proposal(reader: ProposalReader, denial: DeniedOwner) -> Proposal | None:
     kind, _, name = denial.owner.partition("/")
     try:
         return reader.propose(kind, name, denial.namespace)
-    except (errors.Forbidden, UnknownKindError):
+    except (errors.Forbidden, UnknownKindError, RecursionError):  # the last of YAML that is nested deeply
         return None
 
 

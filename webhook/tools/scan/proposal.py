@@ -15,7 +15,7 @@ from policies.gpus.device_classes import DeviceClass
 from policies.policy import BUILT_IN_POLICY, DEFAULT
 from policies.quota.amounts import GPUS, format_amount
 from policies.quota.spec import NAME
-from policies.registry import RULES_BY_ID
+from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Mode
 from policies.rules import gpu_class
 from webhook.configuration.documents import CLASS, POLICY, QUOTA, Document
@@ -102,11 +102,13 @@ class Draft:
             yield Document(QUOTA, NAME, {"hard": {GPUS: format_amount(gpus)}}, namespace)
 
     def _policy(self) -> dict[str, Any]:
-        rules: dict[str, dict[str, Any]] = {}
+        # Each with its mode: `kubectl apply` would keep those of a stored policy, such as that of the first installation.
+        rules: dict[str, dict[str, Any]] = {
+            rule.id: {"mode": (Mode.WARN if rule.id in self._relaxed else rule.options().mode).value}
+            for rule in RULES
+        }
         if self._label_key != gpu_class.GPUClassOptions().label_key:
-            rules[gpu_class.RULE.id] = {"labelKey": self._label_key}
-        for rule in sorted(self._relaxed):
-            rules[rule] = {"mode": Mode.WARN.value, **rules.get(rule, {})}
+            rules[gpu_class.RULE.id]["labelKey"] = self._label_key
         built_in = (
             {"namespaces": list(each.namespaces), "reason": each.reason}
             for each in BUILT_IN_POLICY.spec.exemptions
@@ -115,7 +117,7 @@ class Draft:
             {"namespaces": [namespace], "rules": sorted(exempted), "reason": STACK}
             for namespace, exempted in sorted(self._exemptions.items())
         )
-        return {"exemptions": [*built_in, *stack], **({"rules": rules} if rules else {})}
+        return {"exemptions": [*built_in, *stack], "rules": rules}
 
     def _text(self, kind: str, documents: Sequence[Document]) -> str:
         """Return one file, "" without documents."""
@@ -129,7 +131,7 @@ class Draft:
             yield "From labels of nodes, and DeviceClasses. memoryGiB of a new class is as reported: write what the vendor sells."
         else:
             for rule, namespaces in sorted(self._relaxed.items()):
-                yield f"{rule} warns: it would refuse what runs in {_few(namespaces)}. Remove the mode once that is corrected."
+                yield f"{rule} warns: it would refuse what runs in {_few(namespaces)}. Set mode: enforce once that is corrected."
 
 
 def write(proposal: Proposal, directory: Path) -> list[Path]:

@@ -30,7 +30,13 @@ def read_installation(
         ),
         findings=tuple(finding for result in results for finding in result.findings),
         not_checked=tuple(
-            f"{result.check.title}: {missed.why}" for result in results for missed in result.not_checked
+            f"{result.check.title}: {missed.why}"
+            for result in results
+            for missed in result.not_checked
+            if not missed.for_administrators
+        ),
+        checks_for_administrators=sum(
+            any(missed.for_administrators for missed in result.not_checked) for result in results
         ),
     )
 

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from policies.policy import Exemption, Policy, still_paused
+from policies.policy import Exemption, Policy, PolicySet, still_paused
+from policies.registry import RULES
+from policies.rule import Mode
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.configuration.cluster_source import EvaluatedDocuments
@@ -62,7 +64,8 @@ def read_status(
         configuration, policies = documents.configuration, tuple(_policies(documents, now))
     else:
         configuration = reader.configuration(config)
-        policies = tuple(_policy(each, None, now) for each in configuration.policies.policies)
+        stated = configuration.policies
+        policies = tuple(_policy(each, _modes(stated, each), None, now) for each in stated.policies)
     shown, quotas = _read_quotas(reader, tuple(namespaces), home)
     nodes = reader.attempt("list nodes", lambda: read_gpu_nodes(api, configuration))
     if nodes and any(node.used is None for node in nodes):
@@ -137,7 +140,8 @@ def _denied(found: ByNamespace, namespace: str) -> int | None:
 
 
 def _policies(evaluated: EvaluatedDocuments, now: datetime) -> Iterator[PolicyStatus]:
-    in_force = {policy.name: policy for policy in evaluated.configuration.policies.policies}
+    policies = evaluated.configuration.policies
+    in_force = {policy.name: policy for policy in policies.policies}
     for record, status in statuses(evaluated, now):
         if record.document.kind != POLICY:
             continue
@@ -145,11 +149,25 @@ def _policies(evaluated: EvaluatedDocuments, now: datetime) -> Iterator[PolicySt
         is_in_force = condition.status == TRUE
         written = any(each.status == condition.status for each in record.status.conditions)
         since = datetime.fromisoformat(condition.last_transition_time) if is_in_force and written else None
-        policy = in_force.get(record.document.name) or Policy(name=record.document.name, version="")
-        yield _policy(policy, since, now, "" if is_in_force else condition.message)
+        policy = in_force.get(record.document.name)
+        modes = _modes(policies, policy) if policy else {}
+        policy = policy or Policy(name=record.document.name, version="")
+        yield _policy(policy, modes, since, now, "" if is_in_force else condition.message)
 
 
-def _policy(policy: Policy, since: datetime | None, now: datetime, held_back: str = "") -> PolicyStatus:
+def _modes(policies: PolicySet, policy: Policy) -> dict[str, tuple[str, ...]]:
+    modes = {rule.id: policies.binding(rule, policy).options.mode for rule in RULES}
+    by_mode = {mode.value: tuple(rule for rule, own in modes.items() if own is mode) for mode in Mode}
+    return {mode: rules for mode, rules in by_mode.items() if rules}
+
+
+def _policy(
+    policy: Policy,
+    modes: dict[str, tuple[str, ...]],
+    since: datetime | None,
+    now: datetime,
+    held_back: str = "",
+) -> PolicyStatus:
     spec = policy.spec
     return PolicyStatus(
         name=policy.name,
@@ -161,6 +179,7 @@ def _policy(policy: Policy, since: datetime | None, now: datetime, held_back: st
         message=held_back,
         paused_until=still_paused(spec.paused_until, now),
         exemptions=tuple(_exemption(each) for each in spec.exemptions if each.is_in_force(now)),
+        modes=modes,
     )
 
 

@@ -95,7 +95,8 @@ class ClassStatus(Shown, frozen=True):
 class PolicyStatus(Shown, frozen=True):
     """A GPUPolicy. `in_force` since `since`, as far as the controller wrote that; `message` says what keeps it from that.
 
-    where: the namespaces that it matches, in words. exemptions: those in force, in words.
+    where: the namespaces that it matches, in words. exemptions: those in force, in words. modes: its rules by mode, as its
+    document and the defaults of the rules say; a pause or an exemption changes none of them.
     """
 
     name: str
@@ -107,6 +108,7 @@ class PolicyStatus(Shown, frozen=True):
     message: str = ""
     paused_until: datetime | None = None
     exemptions: tuple[str, ...] = ()
+    modes: dict[str, tuple[str, ...]] = {}
 
 
 class Health(Enum):
@@ -128,11 +130,16 @@ class Part(Shown, frozen=True):
 
 
 class InstallationStatus(Shown, frozen=True):
-    """The parts of an installation and what `doctor` found; `not_checked` says of each check that was not made why not."""
+    """The parts of an installation and what `doctor` found.
+
+    not_checked: why something was not checked, where that is not for want of rights. checks_for_administrators: how many of the
+    checks take rights that the caller lacks.
+    """
 
     parts: tuple[Part, ...] = ()
     findings: tuple[DoctorFinding, ...] = ()
     not_checked: tuple[str, ...] = ()
+    checks_for_administrators: int = 0
 
 
 class ClusterStatus(Shown, frozen=True):

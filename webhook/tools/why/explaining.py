@@ -17,30 +17,29 @@ from policies.quota.spec import NAME
 from policies.rules import gpu_class
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
+from webhook.cluster.nesting import shallow
 from webhook.cluster.objects import decode_metadata
 from webhook.configuration.dynamic_resources import read_claims
 from webhook.controller.records import PODS, QUOTAS, QuotaRecord, quota_record
 from webhook.serving.engine import Engine, Outcome
 from webhook.serving.judging import JudgedBy, Judgement, judge
 from webhook.tools.status.capacity import GPUNode, read_gpu_nodes
-from webhook.tools.status.denials import ClusterEvent, read_events
+from webhook.tools.status.denials import read_events
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import quota_status
 from webhook.tools.why.discovery import ServedKind, ServedKinds
 from webhook.tools.why.explanation import (
     Explanation,
-    ObservedEvent,
     PodState,
     QuotaFit,
     RuleSentence,
 )
 from webhook.tools.why.family import StoredPod, read_family
 from webhook.tools.why.fit import asked_of_nodes, classes_for, index_of, node_fits, quota_fit
-from webhook.tools.why.reasons import Situation, answered
+from webhook.tools.why.reasons import Situation, answered, observed
 from webhook.workloads.places import PodPlace, workload_pods
 
 MOST_PODS = 20
-MOST_EVENTS = 10
 UNREADABLE = "unreadable"
 
 
@@ -72,7 +71,7 @@ class _Case:
     ) -> None:
         self.reader, self.kinds, self.served = reader, kinds, served
         self.namespace, self.name, self.now = namespace, name, now
-        self.document = reader.api.get(served.resource.path(namespace, name))
+        self.document = shallow(reader.api.get(served.resource.path(namespace, name)))
         self.configuration = reader.configuration(config)
         read = partial(read_events, reader.api, namespace)
         self.events = reader.attempt(f"list events -n {namespace}", read) or []
@@ -101,7 +100,7 @@ class _Case:
         events = [event for event in self.events if event.involved_object.uid in uids]
         wanted = _wanted(data, [place.count.running for place, _ in places])
         situation = Situation(data=data, pods=family.pods, events=events, wanted=wanted)
-        stuck = next((pod for pod in situation.living if not pod.is_running), None)
+        stuck = situation.stuck
         if stuck is None or situation.is_missing_pods:
             return self._explained(situation, self._template(places), is_stored=False)
         path = PODS.path(self.namespace, stuck.metadata.name)
@@ -195,7 +194,7 @@ class _Case:
             pods=tuple(map(_pod_state, ordered[:MOST_PODS])),
             pods_total=len(situation.pods),
             pods_wanted=situation.wanted,
-            events=tuple(_observed(situation.events)),
+            events=tuple(observed(situation.events)),
             omitted=tuple(self.reader.omitted),
         )
 
@@ -244,11 +243,3 @@ def _pod_state(pod: StoredPod) -> PodState:
     gated = f"waits for {', '.join(pod.gates)}" if pod.gates else ""
     reason = gated or pod.unscheduled or "; ".join(pod.waiting) or pod.status.message
     return PodState(name=pod.metadata.name, phase=pod.status.phase, node=pod.spec.node_name, reason=reason)
-
-
-def _observed(events: Sequence[ClusterEvent]) -> Iterator[ObservedEvent]:
-    newest = sorted(events, key=lambda each: each.last.timestamp() if each.last else 0.0, reverse=True)
-    for each in newest[:MOST_EVENTS]:
-        yield ObservedEvent(
-            about=each.owner, reason=each.reason, message=each.message, count=each.times, last=each.last
-        )

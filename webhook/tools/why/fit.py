@@ -156,7 +156,7 @@ def _lacking(node: GPUNode, asked: dict[str, Fraction]) -> Iterator[Obstacle]:
             left = f"{format_amount(free)} of {format_amount(has)} {name}"
             yield (
                 f"has {left} free, and {requested}",
-                f"wait until {format_amount(amount)} are free on one node",
+                f"wait until {format_amount(amount)} {'is' if amount == 1 else 'are'} free on one node",
             )
 
 

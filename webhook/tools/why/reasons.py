@@ -2,6 +2,8 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from math import floor
 from typing import Any
 
 import msgspec
@@ -10,11 +12,21 @@ from msgspec.structs import replace
 from policies.finding import PLATFORM_TEAM, Finding
 from policies.quota.amounts import GPUS, format_amount
 from policies.quota.spec import hard_field
+from policies.rules import gpu_requests
 from webhook.cluster.objects import timestamp
 from webhook.tools.status.denials import ClusterEvent
-from webhook.tools.why.explanation import Answer, NodeFit, QuotaDemand, QuotaFit, Reason, Source
+from webhook.tools.why.explanation import (
+    Answer,
+    NodeFit,
+    ObservedEvent,
+    QuotaDemand,
+    QuotaFit,
+    Reason,
+    Source,
+)
 from webhook.tools.why.family import StoredPod
 
+MOST_EVENTS = 10
 FAILED_CREATE = "FailedCreate"
 """The reason of controllers' Events on pods that the API server did not take (`pkg/controller`, v1.36)."""
 SCHEDULER_LOG = 'see the log of the scheduler that spec.schedulerName names ("{}")'
@@ -48,6 +60,12 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
         return [pod for pod in self.pods if not pod.has_ended]
 
     @property
+    def stuck(self) -> StoredPod | None:
+        """A pod that does not run; of several one that finds no node, so that nodes are compared with that one."""
+        waiting = (pod for pod in self.living if not pod.is_running)
+        return min(waiting, key=lambda pod: not pod.unscheduled, default=None)
+
+    @property
     def denied(self) -> list[ClusterEvent]:
         """Events of pods that we denied, the last one first."""
         found = (event for event in self.events if event.denial)
@@ -56,6 +74,12 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_missing_pods(self) -> bool:
         return bool(self.denied) if self.wanted is None else len(self.living) < self.wanted
+
+    @property
+    def replicas(self) -> int:
+        """How many pods of one template it keeps as long as it is there; 0 where it is not of that kind."""
+        replicas = _map(_map(self.data).get("spec")).get("replicas")
+        return replicas if isinstance(replicas, int) and replicas == self.wanted else 0
 
     @property
     def has_ended(self) -> bool:
@@ -97,6 +121,22 @@ def answered(of: Situation) -> tuple[Answer, str, tuple[Reason, ...]]:
     )
 
 
+def observed(events: Sequence[ClusterEvent]) -> Iterator[ObservedEvent]:
+    """Yield the newest first, the denials of one owner as one: each names another pod."""
+    found: dict[tuple[str, str, str], ObservedEvent] = {}
+    for each in sorted(events, key=lambda each: each.last.timestamp() if each.last else 0.0, reverse=True):
+        key = (each.owner, each.reason, "" if each.denial else each.message)
+        newer = found.get(key)
+        found[key] = ObservedEvent(
+            about=each.owner,
+            reason=each.reason,
+            message=newer.message if newer else each.denial or each.message,
+            count=each.times + (newer.count if newer else 0),
+            last=newer.last if newer else each.last,
+        )
+    yield from islice(found.values(), MOST_EVENTS)
+
+
 def _answer(of: Situation, reasons: Sequence[Reason]) -> Answer:
     sources, living = {reason.source for reason in reasons}, of.living
     tests: tuple[tuple[Answer, Callable[[], bool]], ...] = (
@@ -126,12 +166,21 @@ def _denial(finding: Finding) -> Reason:
 
 
 def _quota_reasons(of: Situation) -> Iterator[Reason]:
-    """Yield what is lacking of the quota: the dimension that limits most; `quota` has the others."""
+    """Yield what is lacking of the quota: the dimension that limits most; `quota` has the others.
+
+    Nothing where the amount itself is wrong: it would be compared in vain.
+    """
     rows = [row for row in (of.quota.rows if of.quota else ()) if not row.fits]
-    if rows:
-        row = min(rows, key=lambda row: (not row.never, row.share, row.key == GPUS, row.key))
-        message = f"a pod asks for {format_amount(row.asked)} of {row.key}{_lack(row)}"
-        yield Reason(source=Source.QUOTA, message=message, remedy=_way_out(row, of.whom))
+    if not rows or any(each.rule == gpu_requests.RULE.id for each in of.denials or ()):
+        return
+    row = min(rows, key=lambda row: (not row.never, row.share, row.key == GPUS, row.key))
+    message = f"a pod asks for {format_amount(row.asked)} of {row.key}{_lack(row)}"
+    remedy = _way_out(row, of.whom)
+    wanted = of.replicas
+    if not row.never and wanted * row.asked > row.hard:  # no other's end makes room for all of them
+        message = f"{wanted} pods ask for {format_amount(wanted * row.asked)} of {row.key}{_lack(replace(row, never=True))}"
+        remedy = f"set replicas: {floor(row.hard / row.asked)}, or {_raised(row, of.whom)}"
+    yield Reason(source=Source.QUOTA, message=message, remedy=remedy)
 
 
 def _lack(row: QuotaDemand) -> str:
@@ -144,8 +193,12 @@ def _lack(row: QuotaDemand) -> str:
     return f": {format_amount(row.used)} of {hard} are used{creating}"
 
 
+def _raised(row: QuotaDemand, whom: str) -> str:
+    return f"ask {whom} to raise {hard_field(row.key)}"
+
+
 def _way_out(row: QuotaDemand, whom: str) -> str:
-    raised = f"ask {whom} to raise {hard_field(row.key)}"
+    raised = _raised(row, whom)
     if row.never:
         return f"ask for {format_amount(row.hard)} or fewer in one pod, or {raised}"
     if row.used is None:

@@ -146,6 +146,10 @@ def test_a_dry_run_and_a_denial_are_not_admitted(tmp_path: Path) -> None:
         pytest.param(b'{"phase":"count"}', 1, id="without-fields"),
         pytest.param(b'{"phase":"count","kind":1,"time":2,"verdict":[]}', 1, id="of-other-types"),
         pytest.param(b'\xff\xfe{"phase":"count"}', 1, id="of-other-bytes"),
+        pytest.param(b'{"time":"\xff","phase":"count"}', 1, id="of-other-bytes-in-a-text"),
+        pytest.param(
+            b'{"phase":"count","pod":' + b"[" * 9_000 + b"]" * 9_000 + b"}", 1, id="nested-too-deeply"
+        ),
         pytest.param(b'{"level":"info","message":"started"}', 0, id="of-a-log-in-json"),
         pytest.param(b"", 0, id="empty"),
         pytest.param(b"x" * (2 * LONGEST_LINE), 1, id="longer-than-any"),
@@ -228,7 +232,7 @@ def test_text_has_the_groups_the_total_and_what_is_not_known(tmp_path: Path) -> 
     ]
     assert result.stderr.splitlines() == [
         "1 pod or claim without a line that says when it ended: each counts to its last line.",
-        "1 pod or claim was admitted, but no line of the controller has it: it does not count.",
+        "1 pod or claim was admitted, but in no line of the controller, and not counted.",
         "1 of 4 lines could not be read.",
     ]
 

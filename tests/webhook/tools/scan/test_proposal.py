@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from policies.gpus.device_classes import CELSelector, DeviceClass, DeviceClassSpec, DeviceSelector
 from policies.pods.pod import Metadata
 from policies.policy import Policy
+from policies.registry import RULES
 from policies.rule import Mode
 from tests.webhook.tools.scan.test_tally import UNKNOWN, judged_pod
 from webhook.configuration.documents import POLICY, Document
@@ -146,7 +147,7 @@ def test_a_rule_that_refuses_what_a_team_runs_warns() -> None:
         draft.proposal(None)
         .files["gpupolicy.yaml"]
         .startswith(
-            "# gpu-class warns: it would refuse what runs in team. Remove the mode once that is corrected.\n"
+            "# gpu-class warns: it would refuse what runs in team. Set mode: enforce once that is corrected.\n"
         )
     )
 
@@ -155,7 +156,15 @@ def test_the_gpu_stack_is_exempted() -> None:
     draft = Draft(BUILT_IN, refusing("DaemonSet/agent"), (), ())
 
     assert draft.proposal(None).exemptions == {"team": ("gpu-class",)}
-    assert not policy_of(draft.configuration()).spec.rules
+    assert policy_of(draft.configuration()).spec.rules["gpu-class"].mode is Mode.ENFORCE
+
+
+def test_every_rule_has_its_mode_since_apply_keeps_what_a_stored_policy_says_besides() -> None:
+    """`kubectl apply` merges, and values-first-install.yaml stores a policy of this name in which every rule only audits."""
+    rules = policy_of(Draft(BUILT_IN, refusing(), (), ()).configuration()).spec.rules
+
+    want = {rule.id: rule.options().mode for rule in RULES} | {"gpu-class": Mode.WARN}
+    assert {rule: options.mode for rule, options in rules.items()} == want
 
 
 def test_quotas_grant_what_is_held_and_the_largest_pod_once_more() -> None:

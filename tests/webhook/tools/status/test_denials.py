@@ -46,6 +46,7 @@ def test_events_of_one_owner_are_added_up(tmp_path: Path) -> None:
         event(OURS + "old", "Job/old", lastTimestamp=ago(25)),
         event(OTHER, "Job/other", lastTimestamp=ago(1)),
         event("exceeded quota", "Job/native", lastTimestamp=ago(1)),
+        event(OURS + "in a year that Python has not", "Job/never", lastTimestamp="0000-01-01T00:00:00Z"),
     ]
 
     def answer(_: Request) -> Answer:

@@ -70,6 +70,13 @@ BY_NAME = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": 
             id="too-few-free",
         ),
         pytest.param(
+            pod("1"),
+            node(used="8"),
+            (f"has 0 of 8 {GPU} free, and the pod requests 1",),
+            "wait until 1 is free on one node",
+            id="one-is-lacking",
+        ),
+        pytest.param(
             pod("16"),
             node(),
             (f"has 8 {GPU} in all, and the pod requests 16",),

@@ -13,7 +13,7 @@ from webhook.tools.status.denials import ClusterEvent
 from webhook.tools.status.report import QuotaState
 from webhook.tools.why.explanation import Answer, NodeFit, QuotaDemand, QuotaFit
 from webhook.tools.why.family import StoredPod
-from webhook.tools.why.reasons import Situation, answered
+from webhook.tools.why.reasons import Situation, answered, observed
 
 NO_GPU = Finding(rule="gpu-requests", path="spec", message="must be whole", remedy="set 1", ask="to allow it")
 WEBHOOK = 'Error creating: admission webhook "pods.validate.gpu-admission.dev" denied the request: '
@@ -263,3 +263,85 @@ def test_the_nodes(given: JSON, message: str, remedy: str) -> None:
 def test_nothing_is_said_of_nodes_that_may_fit(nodes: list[NodeFit] | None) -> None:
     _, _, reasons = answered(situation(pods=[unschedulable("train-0")], nodes=nodes))
     assert [each.source.value for each in reasons] == ["scheduler"]
+
+
+HALF = [demand("gpus", "2", "2", "4")]
+
+
+@pytest.mark.parametrize(
+    ("given", "want"),
+    [
+        pytest.param(
+            {"data": {"spec": {"replicas": 3}}, "wanted": 3, "pods": [RUNNING]},
+            [
+                (
+                    "3 pods ask for 6 of gpus and can never fit: the quota grants 4 in all",
+                    "set replicas: 2, or ask the platform team to raise spec.hard.gpus",
+                )
+            ],
+            id="its-replicas-are-larger-than-the-whole-quota",
+        ),
+        pytest.param(
+            {"data": {"spec": {"replicas": 2}}, "wanted": 2, "pods": [RUNNING]},
+            [
+                (
+                    "a pod asks for 2 of gpus: 2 of 4 are used",
+                    "wait until others finish, delete pods that are not needed any more, or ask the platform team to raise "
+                    "spec.hard.gpus",
+                )
+            ],
+            id="others-hold-what-it-lacks",
+        ),
+        pytest.param(
+            {"data": {"spec": {"parallelism": 3}}, "wanted": 3, "pods": [RUNNING]},
+            [
+                (
+                    "a pod asks for 2 of gpus: 2 of 4 are used",
+                    "wait until others finish, delete pods that are not needed any more, or ask the platform team to raise "
+                    "spec.hard.gpus",
+                )
+            ],
+            id="pods-of-a-job-take-turns",
+        ),
+        pytest.param(
+            {"denials": [NO_GPU]},
+            [("spec: must be whole [gpu-requests]", "set 1, or ask the platform team to allow it")],
+            id="what-is-no-amount-of-gpus-is-not-compared",
+        ),
+    ],
+)
+def test_what_is_lacking_of_the_quota(given: Any, want: list[tuple[str, str]]) -> None:
+    _, _, reasons = answered(situation(**{"quota": quota(*HALF), **given}))
+    assert [(reason.message, reason.remedy) for reason in reasons] == want
+
+
+def test_denials_of_one_owner_are_one_line() -> None:
+    """Each names another pod, and so is an Event of its own."""
+    quota_denial = WEBHOOK + "pod ml/train-{}: no [gpu-quota]"
+    found = observed(
+        [
+            event(quota_denial.format(1), minute=1, count=2),
+            event(quota_denial.format(2), minute=3),
+            event("exceeded quota: compute", minute=2),
+        ]
+    )
+
+    assert [
+        (each.about, each.count, each.last.minute if each.last else None, each.message) for each in found
+    ] == [
+        ("Job/train", 3, 3, "pod ml/train-2: no [gpu-quota]"),
+        ("Job/train", 1, 2, "exceeded quota: compute"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("pods", "want"),
+    [
+        pytest.param([pod("a", spec={"nodeName": "t4-0"}), unschedulable("b")], "b", id="one-finds-no-node"),
+        pytest.param([RUNNING, pod("a", spec={"nodeName": "t4-0"})], "a", id="one-does-not-start"),
+        pytest.param([RUNNING, pod("a", phase="Succeeded")], None, id="none"),
+    ],
+)
+def test_the_pod_with_which_nodes_are_compared(pods: list[StoredPod], want: str | None) -> None:
+    stuck = situation(pods=pods).stuck
+    assert (stuck.metadata.name if stuck else None) == want

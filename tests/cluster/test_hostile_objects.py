@@ -1,0 +1,61 @@
+"""What one tenant may store must not keep a command from reading everybody else's objects."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from tests.controlplane import ControlPlane
+from tests.controlplane.gpuquota import Namespace, api_client
+from webhook.commands import main
+
+LEVELS = 4_900
+"""Of JSON in the 10 KiB that a driver's parameters may have (`OpaqueParametersMaxLength`)."""
+NESTED = "[" * LEVELS + "]" * LEVELS
+TITLE = "\x1b]0;renamed\x07"
+"""What names the window of a terminal."""
+
+
+def event(namespace: str, name: str, last: str) -> dict[str, object]:
+    return {
+        "metadata": {"name": name, "namespace": namespace},
+        "involvedObject": {"apiVersion": "v1", "kind": "Pod", "name": "train", "namespace": namespace},
+        "type": "Warning",
+        "reason": f"FailedCreate{TITLE}",
+        "message": f'admission webhook "x.gpu-admission.dev" denied the request: {TITLE}<script>',
+        "lastTimestamp": last,
+    }
+
+
+def claim_template() -> str:
+    parameters = {"driver": "gpu.example.com", "parameters": {"nested": "NESTED"}}
+    requests = [{"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}}]
+    devices = {"requests": requests, "config": [{"opaque": parameters}]}
+    template = {"metadata": {"name": "nested"}, "spec": {"spec": {"devices": devices}}}
+    return json.dumps(template).replace('"NESTED"', NESTED)
+
+
+@pytest.fixture
+def hostile(plane: ControlPlane) -> Namespace:
+    team, api = Namespace(plane), api_client(plane)
+    for name, last in (("never", "0000-01-01T00:00:00Z"), ("late", "9999-12-31T23:59:59Z")):
+        api.post(team.path("events"), json.dumps(event(team.name, name, last)).encode())
+    templates = f"/apis/resource.k8s.io/v1/namespaces/{team.name}/resourceclaimtemplates"
+    api.post(templates, claim_template().encode())
+    team.pod("train")
+    return team
+
+
+@pytest.mark.parametrize("command", ["status", "scan", "why pod/train"])
+def test_an_object_of_a_tenant_that_cannot_be_read_stops_no_command(
+    plane: ControlPlane, hostile: Namespace, command: str
+) -> None:
+    scope = [] if command == "scan" else ["-n", hostile.name]
+    arguments = [*command.split(), *scope, "--kubeconfig", str(plane.kubeconfig())]
+
+    done = CliRunner().invoke(main, arguments)
+
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    assert done.exit_code in {0, 1}, done.output
+    assert "train" in done.output or hostile.name in done.output
+    assert not set(done.output) & {"\x1b", "\x07"}

@@ -1,0 +1,39 @@
+"""JSON that is nested more deeply than Python's decoders go, as the API server stores it for anybody."""
+
+import json
+
+import msgspec
+import pytest
+
+from webhook.cluster.nesting import DEEPEST, decoded, shallow
+
+LEVELS = 9_999
+"""Of the 10,000 that the API server takes."""
+ARRAYS = b"[" * LEVELS + b"]" * LEVELS
+OBJECTS = b'{"a":' * LEVELS + b"1" + b"}" * LEVELS
+
+
+@pytest.mark.parametrize("deep", [pytest.param(ARRAYS, id="arrays"), pytest.param(OBJECTS, id="objects")])
+def test_what_is_nested_too_deeply_is_null_and_the_rest_is_read(deep: bytes) -> None:
+    document = b'{"before":"]}\\"[{","deep":[%b,%b],"after":{"b":2}}' % (deep, deep)
+
+    found = decoded(msgspec.json.decode, document)
+
+    assert (found["before"], found["after"]) == (']}"[{', {"b": 2})
+    first, second = found["deep"]
+    assert first == second
+    for _ in range(DEEPEST - 2):
+        first = first[0] if isinstance(first, list) else first["a"]
+    assert first is None
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param(b'{"a":[1,{"b":"\\\\"}],"c":"[[[\\""}', id="flat"),
+        pytest.param(b"[" * DEEPEST + b"]" * DEEPEST, id="as-deep-as-is-read"),
+        pytest.param(json.dumps({"text": "[" * 5_000}).encode(), id="brackets-in-a-text"),
+    ],
+)
+def test_what_is_not_too_deep_stays_as_it_is(document: bytes) -> None:
+    assert shallow(document) == document

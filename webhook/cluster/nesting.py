@@ -1,0 +1,38 @@
+"""JSON that is nested too deeply for a decoder: the API server takes 10,000 levels (`sigs.k8s.io/json`), Python some 1,000.
+
+Anybody who may create a ResourceClaimTemplate can store it, in the parameters of a driver; it must not make a whole list
+unreadable. What is deeper than DEEPEST, where no API has a field of its own, is read as null.
+"""
+
+import re
+from collections.abc import Callable
+from typing import TypeVar
+
+DEEPEST = 100
+
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[\]{}]', re.DOTALL)
+
+T = TypeVar("T")
+
+
+def decoded(decode: Callable[[bytes], T], document: bytes) -> T:
+    """Return what `decode` makes of the JSON, without what is nested too deeply for it. Raises what it raises."""
+    try:
+        return decode(document)
+    except RecursionError:
+        return decode(shallow(document))
+
+
+def shallow(document: bytes) -> bytes:
+    """Return the JSON with null in place of each array and object below DEEPEST others."""
+    kept, depth, end = [], 0, 0
+    for token in _TOKEN.finditer(document):
+        if token[0] in {b"[", b"{"}:
+            if depth == DEEPEST:
+                kept += [document[end : token.start()], b"null"]
+            depth += 1
+        elif token[0] in {b"]", b"}"}:
+            depth -= 1
+            if depth == DEEPEST:
+                end = token.end()
+    return b"".join([*kept, document[end:]])
