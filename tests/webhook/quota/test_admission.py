@@ -109,9 +109,8 @@ def claim(label: str, device_class: str = "gpu.nvidia.com", count: int = 1, **me
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Callable[..., Served]:
-    def make(rule: str = "{}", *, quota: str = QUOTA, broken: bool = False, contact: str = "") -> Served:
-        policy = POLICY.replace("RULE", rule).replace("spec: {", f'spec: {{help: "{contact}", ')
-        (tmp_path / "policy.yaml").write_text(policy + "---" + quota)
+    def make(rule: str = "{}", *, quota: str = QUOTA, broken: bool = False) -> Served:
+        (tmp_path / "policy.yaml").write_text(POLICY.replace("RULE", rule) + "---" + quota)
         return Served(tmp_path, broken=broken)
 
     return make
@@ -215,23 +214,6 @@ def test_without_a_quota(serve: Callable[..., Served], rule: str, want: str | No
     assert answer.allowed is (want is None)
     if want is not None:
         assert message(answer) == f"pod elsewhere/one: {want}"
-
-
-@pytest.mark.parametrize(
-    ("contact", "want"),
-    [
-        pytest.param("", "ask the platform team for a GPUQuota", id="nobody-is-named"),
-        pytest.param("#gpu-support", "ask #gpu-support for a GPUQuota", id="a-contact"),
-        pytest.param(
-            "https://wiki.example.com/gpu",
-            "ask the platform team (https://wiki.example.com/gpu) for a GPUQuota",
-            id="a-url",
-        ),
-    ],
-)
-def test_a_denial_says_whom_to_ask(serve: Callable[..., Served], contact: str, want: str) -> None:
-    served = serve("{required: true}", contact=contact)
-    assert want in message(served.validate(gpu_pod("one"), namespace="elsewhere"))
 
 
 @pytest.mark.parametrize(
