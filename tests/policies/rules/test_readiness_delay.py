@@ -379,8 +379,8 @@ def test_load_time_that_is_no_number_is_refused(text: str) -> None:
 
     assert patched == document
     assert findings == [
-        f'metadata.annotations[{LOAD}] = "{text}": set for example {LOAD}: "60" (seconds); must be a whole number of seconds from '
-        "1 to 86400 [readiness-delay]"
+        f'metadata.annotations[{LOAD}] = "{text}": set for example {LOAD}: "60" (seconds); must be a whole number of seconds '
+        "from 1 to 86400 [readiness-delay]"
     ]
 
 

@@ -285,10 +285,7 @@ def test_a_claim_is_charged_by_its_own_uid(serve: Callable[..., Served]) -> None
     assert served.validate(claim("claim1"), kind=CLAIM).allowed
     assert served.validate(claim("claim1"), kind=CLAIM).allowed
     refused = served.validate(claim("claim2", count=2), kind=CLAIM, name="claim2")
-    assert (
-        "resourceclaim team/claim2: request 1 GPU or fewer, or wait until others release 1 GPU; exceeded"
-        in message(refused)
-    )
+    assert "resourceclaim team/claim2: request 1 GPU or fewer, or wait until others" in message(refused)
     assert served.validate(claim("claim3", "dra.net", 8), kind=CLAIM).allowed
     assert served.held() == [uid("claim1")]
 
