@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from policies.finding import Finding, short_path
+from policies.policy import Policy, PolicySet, PolicySpec
 
 
 @pytest.mark.parametrize(
@@ -65,3 +66,23 @@ def test_the_way_to_a_template_is_short(path: str, want: str) -> None:
 )
 def test_a_sentence_says_what_to_write_then_why_then_whom_to_ask(parts: dict[str, Any], want: str) -> None:
     assert Finding(rule="r", message="must hold", **parts).sentence() == want
+
+
+@pytest.mark.parametrize(
+    ("contact", "want"),
+    [
+        pytest.param("", "ask the platform team for more", id="nobody-is-named"),
+        pytest.param("#gpu-support", "ask #gpu-support for more", id="a-contact"),
+        pytest.param(
+            "https://wiki.example.com/gpu",
+            "ask the platform team (https://wiki.example.com/gpu) for more",
+            id="a-url",
+        ),
+    ],
+)
+def test_a_policy_says_whom_to_ask(contact: str, want: str) -> None:
+    policy = PolicySet([Policy(name="default", version="1", spec=PolicySpec(help=contact))]).for_namespace(
+        "ml"
+    )
+
+    assert Finding(rule="r", message="must hold", ask="for more").asking(policy.whom).whom_to_ask == want

@@ -20,7 +20,8 @@ from tests.builders import JSON, apply, container, context, gpu_container, pod, 
 READY: JSON = {"httpGet": {"path": "/v2/health/ready", "port": 8000}}
 LIVE: JSON = {"grpc": {"port": 9000}, "timeoutSeconds": 5, "terminationGracePeriodSeconds": 7}
 PATIENT: JSON = {**LIVE, "initialDelaySeconds": 60}
-LOAD_60 = {"gpu-admission.dev/model-load-seconds": "60"}
+LOAD = "gpu-admission.dev/model-load-seconds"
+LOAD_60 = {LOAD: "60"}
 ONE_MINUTE = ReadinessDelayOptions(model_load_seconds=60)
 BY_STARTUP_PROBE = ReadinessDelayOptions(model_load_seconds=60, strategy=Strategy.STARTUP_PROBE)
 
@@ -378,11 +379,8 @@ def test_load_time_that_is_no_number_is_refused(text: str) -> None:
 
     assert patched == document
     assert findings == [
-        (
-            f'metadata.annotations[gpu-admission.dev/model-load-seconds] = "{text}": set for example '
-            'gpu-admission.dev/model-load-seconds: "60" (seconds); must be a whole number of seconds from 1 to '
-            "86400 [readiness-delay]"
-        )
+        f'metadata.annotations[{LOAD}] = "{text}": set for example {LOAD}: "60" (seconds); must be a whole number of seconds '
+        "from 1 to 86400 [readiness-delay]"
     ]
 
 
