@@ -22,13 +22,14 @@ class PodCount(msgspec.Struct, frozen=True):
 class WorkloadPods(msgspec.Struct, frozen=True):
     """The pods of one template: its path in the object, the pod as written, and their number.
 
-    `admitted` is the pod with what the enforced rules add to it.
+    `admitted` is the pod with what the enforced rules add to it, `denied` whether they deny it.
     """
 
     path: str
     pod: Pod
     count: PodCount
     admitted: Pod
+    denied: bool = False
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):

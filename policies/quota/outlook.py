@@ -137,7 +137,7 @@ def demands(workload: Workload, catalogues: Catalogues, unpinned: Unpinned) -> t
     """
     found: list[Demand] = []
     for each in workload.pods:
-        if each.count.running == 0 and not each.count.most:
+        if each.denied or (each.count.running == 0 and not each.count.most):
             continue
         if len(found) == MOST_TEMPLATES:
             return ()

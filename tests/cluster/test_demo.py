@@ -72,6 +72,11 @@ def test_the_demo_shows_who_was_bound_where(folder: Path) -> None:
     assert "must be a whole number of GPUs" in " ".join(done.stdout.split())
     assert "must equal limits[nvidia.com/gpu]" in " ".join(done.stdout.split())
     assert "0/4 nodes are available" in done.stdout
+    said = " ".join(done.stdout.split())
+    assert "exceeded quota: research/default, requested: gpus=1, used: gpus=1, limited: gpus=1" in said
+    assert "a pod needs 8 GPUs, which can never fit: the GPUQuota of research grants 1 in all" in said
+    assert "Warning: policy default is paused until " in said
+    assert "pod/needs-a1000 created" in said
     assert list(folder.iterdir()) == []
     assert left_running(folder) == []
 

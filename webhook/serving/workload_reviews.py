@@ -103,4 +103,4 @@ def _readable(templates: Iterable[ReviewedTemplate]) -> Iterator[WorkloadPods]:
     """Yield the pods of templates but for those that are too long to be read."""
     for place, pod, decision in templates:
         if decision.pod is not None:
-            yield WorkloadPods(place.path, pod, place.count, decision.pod)
+            yield WorkloadPods(place.path, pod, place.count, decision.pod, denied=not decision.allowed)

@@ -42,6 +42,7 @@ NEVER = (
     "spec.template: request 2 GPUs or fewer; a pod needs 3 GPUs, which can never fit: the GPUQuota of team grants "
     "2 in all; or ask the platform team to raise spec.hard.gpus [gpu-quota]"
 )
+HALF = 'would be denied: containers[0].resources.limits[nvidia.com/gpu] (container "main") = "2.5": set nvidia.com/gpu: 3'
 OWNER = {"apiVersion": "v1", "kind": "X", "name": "x", "uid": "1", "controller": True}
 
 
@@ -52,6 +53,7 @@ OWNER = {"apiVersion": "v1", "kind": "X", "name": "x", "uid": "1", "controller":
         pytest.param(deployment(3), "{}", {"dryRun": True}, (SHORT,), id="a-dry-run-says-the-same"),
         pytest.param(deployment(1, 3), "{}", {}, (NEVER,), id="never"),
         pytest.param(deployment(2), "{}", {}, None, id="fits"),
+        pytest.param(deployment(3, "2.5"), "{}", {}, (HALF,), id="pods-that-a-rule-denies-cost-nothing"),
         pytest.param(deployment(3), "{mode: disabled}", {}, None, id="no-quota-holds"),
         pytest.param(deployment(3), "{}", {"namespace": "elsewhere"}, None, id="no-quota"),
         pytest.param(deployment(3), "{}", {"operation": "UPDATE", "oldObject": deployment(1)}, (SHORT,), id="scaled-up"),

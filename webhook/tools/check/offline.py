@@ -182,7 +182,9 @@ class Run:
 
     def _workload(self, manifest: Manifest, pods: Iterable[PodResult], target: Workload | None) -> Workload:
         readable = (
-            WorkloadPods(source.place.path, source.pod, source.place.count, result.admitted)
+            WorkloadPods(
+                source.place.path, source.pod, source.place.count, result.admitted, denied=result.refused
+            )
             for source, result in zip(manifest.pods, pods, strict=True)
             if result.admitted is not None
         )
