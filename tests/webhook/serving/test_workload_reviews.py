@@ -18,7 +18,7 @@ HPA = {"group": "autoscaling", "version": "v2", "kind": "HorizontalPodAutoscaler
 SCALED_OBJECT = {"group": "keda.sh", "version": "v1alpha1", "kind": "ScaledObject"}
 
 
-def deployment(replicas: int, gpus: int = 1, **tweaks: Any) -> JSON:
+def deployment(replicas: int, gpus: float = 1, **tweaks: Any) -> JSON:
     template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [gpu_container(str(gpus))]}}
     spec = {"replicas": replicas, "strategy": {"type": "Recreate"}, "template": template}
     return {"metadata": {"name": "chat", **tweaks.pop("metadata", {})}, "spec": spec, **tweaks}
@@ -42,7 +42,10 @@ NEVER = (
     "spec.template: request 2 GPUs or fewer; a pod needs 3 GPUs, which can never fit: the GPUQuota of team grants "
     "2 in all; or ask the platform team to raise spec.hard.gpus [gpu-quota]"
 )
-HALF = 'would be denied: containers[0].resources.limits[nvidia.com/gpu] (container "main") = "2.5": set nvidia.com/gpu: 3'
+HALF = (
+    'its pods would be denied: containers[0].resources.limits[nvidia.com/gpu] (container "main") = "2.5": set '
+    "nvidia.com/gpu: 2 or 3; must be a whole number of GPUs, not 2.5 of them [gpu-requests]"
+)
 OWNER = {"apiVersion": "v1", "kind": "X", "name": "x", "uid": "1", "controller": True}
 
 
@@ -53,7 +56,7 @@ OWNER = {"apiVersion": "v1", "kind": "X", "name": "x", "uid": "1", "controller":
         pytest.param(deployment(3), "{}", {"dryRun": True}, (SHORT,), id="a-dry-run-says-the-same"),
         pytest.param(deployment(1, 3), "{}", {}, (NEVER,), id="never"),
         pytest.param(deployment(2), "{}", {}, None, id="fits"),
-        pytest.param(deployment(3, "2.5"), "{}", {}, (HALF,), id="pods-that-a-rule-denies-cost-nothing"),
+        pytest.param(deployment(3, 2.5), "{}", {}, (HALF,), id="pods-that-a-rule-denies-cost-nothing"),
         pytest.param(deployment(3), "{mode: disabled}", {}, None, id="no-quota-holds"),
         pytest.param(deployment(3), "{}", {"namespace": "elsewhere"}, None, id="no-quota"),
         pytest.param(deployment(3), "{}", {"operation": "UPDATE", "oldObject": deployment(1)}, (SHORT,), id="scaled-up"),
