@@ -67,9 +67,8 @@ def mutate(patch: PodPatch, options: GPUTolerationOptions, context: Context) -> 
                 rule=ID,
                 severity=Severity.WARNING,
                 path="spec.tolerations",
-                message=f"should have {', '.join(map(describe_toleration, missing))}: the DaemonSet controller makes no pod for "
-                "a node whose taints the template does not tolerate",
-                remedy="add them to the template",
+                message="the DaemonSet controller makes no pod for a node whose taints the template does not tolerate",
+                remedy=f"add {', '.join(map(describe_toleration, missing))} to the template",
             )
         return
     for toleration in wanted:

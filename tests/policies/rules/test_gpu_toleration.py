@@ -211,9 +211,8 @@ def test_the_template_of_a_daemonset_needs_tolerations_itself() -> None:
 
     assert finding.severity is Severity.WARNING
     assert finding.sentence() == (
-        "spec.tolerations: add them to the template; should have nvidia.com/gpu:NoSchedule, "
-        "accelerator=t4:NoSchedule: the DaemonSet controller makes no pod for a node whose taints the template "
-        "does not tolerate [gpu-toleration]"
+        "spec.tolerations: add nvidia.com/gpu:NoSchedule, accelerator=t4:NoSchedule to the template; the DaemonSet "
+        "controller makes no pod for a node whose taints the template does not tolerate [gpu-toleration]"
     )
     assert patch.changes == []
 

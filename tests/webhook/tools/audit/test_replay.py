@@ -96,7 +96,9 @@ def named(name: str, count: str = "1", owner: str = "", **spec: Any) -> JSON:
 
 def replayed(*arguments: str) -> tuple[int, dict[str, Any]]:
     """Return the exit code of `gpu-admission replay -o json` and what it prints."""
-    result = CliRunner().invoke(replay, ["-o", "json", *arguments], catch_exceptions=False)
+    result = CliRunner(env={"COLUMNS": None}).invoke(
+        replay, ["-o", "json", *arguments], catch_exceptions=False
+    )
     assert result.exit_code in {0, 1}, result.output
     return result.exit_code, json.loads(result.stdout)
 
@@ -210,7 +212,7 @@ def test_a_quota_is_not_replayed(log: Log, directory: Callable[..., str], tmp_pa
 
 
 def text(*arguments: str) -> Result:
-    return CliRunner().invoke(replay, list(arguments), catch_exceptions=False)
+    return CliRunner(env={"COLUMNS": None}).invoke(replay, list(arguments), catch_exceptions=False)
 
 
 def test_text_says_who_by_owner_and_rule(log: Log, directory: Callable[..., str]) -> None:

@@ -19,7 +19,9 @@ from webhook.tools.audit.reading import LONGEST_LINE
 
 def asked(*arguments: str, stdin: bytes | None = None) -> dict[str, Any]:
     """Return what `gpu-admission usage -o json` prints."""
-    result = CliRunner().invoke(usage, ["-o", "json", *arguments], input=stdin, catch_exceptions=False)
+    result = CliRunner(env={"COLUMNS": None}).invoke(
+        usage, ["-o", "json", *arguments], input=stdin, catch_exceptions=False
+    )
     assert result.exit_code == 0, result.output
     found: dict[str, Any] = json.loads(result.stdout)
     return found
@@ -208,7 +210,7 @@ def test_a_packed_log_that_was_cut_counts_as_far_as_it_goes(tmp_path: Path) -> N
 
 
 def test_a_missing_file_is_an_error_that_names_it(tmp_path: Path) -> None:
-    result = CliRunner().invoke(usage, [str(tmp_path / "missing.jsonl")])
+    result = CliRunner(env={"COLUMNS": None}).invoke(usage, [str(tmp_path / "missing.jsonl")])
 
     assert result.exit_code == 2
     assert result.stderr == f"error: {tmp_path / 'missing.jsonl'}: No such file or directory\n"
@@ -222,7 +224,7 @@ def test_text_has_the_groups_the_total_and_what_is_not_known(tmp_path: Path) -> 
         b"nothing",
     ]
 
-    result = CliRunner().invoke(usage, [written(tmp_path / "audit.jsonl", lines)])
+    result = CliRunner(env={"COLUMNS": None}).invoke(usage, [written(tmp_path / "audit.jsonl", lines)])
 
     assert result.stdout.splitlines() == [
         "NAMESPACE   GPU-HOURS     PODS",
