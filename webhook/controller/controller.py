@@ -78,7 +78,7 @@ class Controller:
         self._usage = UsageLog(write_usage, leads, replica=gethostname()) if write_usage else None
         is_leader, changed = (lambda: elector.is_leader), self._queue_all
         self.uncharged = UnchargedWatch(api, configuration, is_leader, changed)
-        store, events = ClusterStore(api), EventWriter(api, CONTROLLER)
+        store, events = ClusterStore(api, namespace), EventWriter(api, CONTROLLER)
         self._reconciler = QuotaReconciler(
             store, self.countings, self._ages, metrics, events, recount_seconds, self.uncharged
         )

@@ -30,12 +30,14 @@ class Api(Protocol):
 
 
 class ClusterStore:
-    """A `Store` on the API server."""
+    """A `Store` on the API server. `installation` is the namespace of gpu-admission; `writer` is left in what is written."""
 
     reservations_limit = LIMIT
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Api, installation: str, *, writer: str = "") -> None:
         self._api = api
+        self._installation = installation
+        self._writer = writer
 
     def read(self, namespace: str, seconds: float) -> VersionedLedger | None:
         """Read from etcd itself: a GET without a resourceVersion is never served from a cache."""
@@ -66,7 +68,12 @@ class ClusterStore:
             raise QuotaGone(str(error)) from None
         old = before.ledger
         now = msgspec.structs.replace(
-            ledger, quota_uid=old.quota_uid, generation=old.generation, hard=old.hard, unpinned=old.unpinned
+            ledger,
+            quota_uid=old.quota_uid,
+            generation=old.generation,
+            hard=old.hard,
+            unpinned=old.unpinned,
+            writer=self._writer,
         )
         return VersionedLedger(now, version)
 
