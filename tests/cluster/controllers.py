@@ -59,6 +59,24 @@ def uses(team: Namespace, amount: int, *, seconds: float = 5) -> bool:
     return eventually(lambda: gpus(team) == amount, seconds=seconds)
 
 
+def shows(team: Namespace, used: int, reserved: int = 0) -> bool:
+    """Whether the status of the quota says soon that so many GPUs are used, and reserved."""
+
+    def shown() -> bool:
+        status = team.status()
+        return (
+            status.used is not None and status.used[GPUS] == used and status.reserved.get(GPUS, 0) == reserved
+        )
+
+    return eventually(shown)
+
+
+def is_ready(team: Namespace) -> bool:
+    """Whether the status of the quota says so now."""
+    ready = team.condition("Ready")
+    return ready is not None and ready.status == "True"
+
+
 class Running:
     """A controller in threads of this process, for the length of a `with` block. Controllers of one lease compete."""
 

@@ -49,7 +49,9 @@ def damage(team: Namespace, *lines: str) -> None:
 
 
 def ready(team: Namespace) -> Condition:
-    return next(each for each in team.row().conditions if each.type == "Ready")
+    condition = team.condition("Ready")
+    assert condition is not None
+    return condition
 
 
 def shown(plane: ControlPlane, team: Namespace) -> str:
