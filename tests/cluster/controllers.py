@@ -25,7 +25,7 @@ from webhook.cluster.objects import CATALOGUES
 from webhook.configuration.loader import Configuration, load_directory
 from webhook.controller.controller import Controller
 from webhook.controller.metrics import ControllerMetrics
-from webhook.controller.reservation_ages import ReservationAges
+from webhook.controller.observed_rows import ObservedRows
 
 ROOT = Path(__file__).parents[2]
 QUICK_LEASE = LeaseTimings(lease=2, renew=1.5, retry=0.2)
@@ -105,7 +105,7 @@ class Running:
             self.metrics,
             namespace="default",
             recount_seconds=recount_seconds,
-            ages=ReservationAges(expiry=expiry, no_quota=no_quota),
+            observed=ObservedRows(expiry=expiry, no_quota=no_quota),
             timings=timings,
             write_usage=write_usage,
         )
