@@ -11,11 +11,12 @@ import yaml
 
 from policies.quota.amounts import Vector
 from policies.quota.ledger.decide import ReservationRequest, decide
-from policies.quota.ledger.quota_ledger import Condition, QuotaLedger
+from policies.quota.ledger.quota_ledger import QuotaLedger
 from tests.controlplane.client import Client
 from tests.controlplane.plane import ControlPlane
 from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
+from webhook.cluster.objects import Condition
 from webhook.quota import rows
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.documents import GROUP, KIND, PLURAL, VERSION, QuotaStatus, decode_quota, quota_path

@@ -9,8 +9,8 @@ from datetime import datetime
 import msgspec
 
 from policies.quota.amounts import exceeds, format_amount
-from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, Condition, QuotaLedger
-from webhook.cluster.objects import CATALOGUES, timestamp
+from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, QuotaLedger
+from webhook.cluster.objects import CATALOGUES, Condition, timestamp
 
 TRUE, FALSE = "True", "False"
 READY, EXCEEDED = "Ready", "Exceeded"

@@ -18,11 +18,13 @@ from webhook.cluster.api import ApiClient
 from webhook.cluster.events import EventWriter
 from webhook.cluster.informer import Informer, WatchTimings
 from webhook.cluster.leader import LeaderElector
-from webhook.cluster.objects import CONTROLLER
+from webhook.cluster.objects import CONTROLLER, Condition
 from webhook.configuration.loader import Configuration
 from webhook.controller.countings import Countings
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_rows import ObservedRows
+from webhook.controller.quota_events import QuotaEvents
+from webhook.controller.quota_status import QuotaStatusWriter, staleness
 from webhook.controller.reconciler import QuotaReconciler
 from webhook.controller.records import QUOTAS, LedgerRecord, ledger_record, ledgers
 from webhook.controller.row_keeper import RowKeeper
@@ -79,11 +81,22 @@ class Controller:
         )
         leads = self._leads
         self._usage = UsageLog(write_usage, leads, replica=gethostname()) if write_usage else None
-        is_leader, changed = (lambda: elector.is_leader), self._queue_all
-        self.uncharged = UnchargedWatch(api, configuration, is_leader, changed)
+        self._events = QuotaEvents(EventWriter(api, CONTROLLER))
+        self._statuses = QuotaStatusWriter(
+            api,
+            self.quotas,
+            self.rows,
+            leads=lambda: elector.is_leader and not self.unready(),
+            stale=lambda: staleness(self.countings.own.informers),
+            uncharged=lambda: self.uncharged.names,
+            events=self._events,
+        )
+        self.uncharged = UnchargedWatch(
+            api, configuration, lambda: elector.is_leader, self._statuses.all_changed
+        )
         keeper = RowKeeper(ClusterStore(api, namespace), self._observed, self._spec_of)
         self._reconciler = QuotaReconciler(
-            keeper, self.countings, self._observed, metrics, EventWriter(api, CONTROLLER), recount_seconds
+            keeper, self.countings, self._observed, metrics, self._events, recount_seconds
         )
 
     def run(self, stopping: threading.Event) -> None:
@@ -91,8 +104,9 @@ class Controller:
         self.countings.start()
         self.quotas.start(stopping)
         self.rows.start(stopping)
-        watch = self.uncharged.run
-        threading.Thread(target=watch, args=(stopping,), name="uncharged", daemon=True).start()
+        others = {"uncharged": self.uncharged.run, "events": self._events.run, "status": self._statuses.run}
+        for name, body in others.items():
+            threading.Thread(target=body, args=(stopping,), name=name, daemon=True).start()
         if self._usage is not None:
             run = self._usage.run
             threading.Thread(target=run, args=(self._holdings, stopping), name="usage", daemon=True).start()
@@ -114,6 +128,10 @@ class Controller:
     def ledgers(self) -> dict[str, QuotaLedger]:
         """Return the ledgers by namespace as they were observed last, without those that cannot be read."""
         return self._observed.ledgers()
+
+    def conditions(self) -> dict[str, tuple[Condition, ...]]:
+        """Return the conditions of the quotas by namespace as the watch showed them last."""
+        return {record.namespace: record.status.conditions for record in self.quotas.all()}
 
     def informers(self) -> dict[str, Informer[Any]]:
         own = {each.resource.plural: each for each in (self.quotas, self.rows)}
@@ -143,6 +161,8 @@ class Controller:
             log.error("%s: %s", after.namespace, after.problem)
         # A quota is replaced by a deletion and a creation, which a list shows in any order.
         changed = after or before
+        if changed is not None:
+            self._statuses.changed(changed.namespace)
         if changed is not None and (before is None or after is None or before.generation != after.generation):
             self._queue.add(changed.namespace)
 
@@ -151,13 +171,15 @@ class Controller:
             if (gone := after or before) is not None:
                 self._observed.forget(gone.namespace, gone.uid)
                 self._queue.add(gone.namespace)
+                self._statuses.changed(gone.namespace)
             return
+        self._statuses.changed(after.namespace)
         self._observed.observe(after.namespace, after.versioned)
         ledger, former = after.versioned.ledger, before.ledger if before else None
         if former is None or former.generation != ledger.generation:
             self._queue.add(after.namespace)
-        elif frozenset(ledger.reservations.ids).difference(former.reservations.ids):
-            # It may have the name of what is stored, or a line that cannot be read: only a count says so.
+        elif ledger.denials or frozenset(ledger.reservations.ids).difference(former.reservations.ids):
+            # A count takes the denials along. A reservation may have the name of what is stored, or be unreadable.
             self._queue.add(after.namespace, STORED_SECONDS)
         elif (expiry := self._observed.next_expiry(after.namespace)) is not None:
             self._queue.add(after.namespace, expiry)

@@ -2,16 +2,18 @@
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from time import monotonic
+from typing import Any
 
 import msgspec
 
-from policies.quota.ledger.quota_ledger import Condition, QuotaLedger
+from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA, ApiClient
 from webhook.cluster.informer import Informer
+from webhook.cluster.objects import Condition
 from webhook.controller.conditions import EXCEEDED, TRUE, conditions, unreadable
 from webhook.controller.quota_events import QuotaEvents
 from webhook.controller.records import LedgerRecord
@@ -20,6 +22,8 @@ from webhook.quota.documents import QuotaRecord, QuotaStatus, encode_status, quo
 EVERY_SECONDS = 1.0
 """From a change to the write that shows it, with all that came meanwhile: a status is written once a second at most."""
 FAILED_SECONDS = 10.0
+STALE_SECONDS = 150.0
+"""Silence of a watch after which counts are stale: two and a half intervals of bookmarks."""
 LOOK_SECONDS = 0.1
 CALL_SECONDS = 10.0
 
@@ -29,7 +33,6 @@ log = logging.getLogger("gpu_admission.controller")
 class QuotaStatusWriter:
     """Writes each status that differs from what its ledger says, one after the other.
 
-    ledgers: the ledger of a namespace as the watch showed it last, None where there is none.
     stale: why counts may lag, empty if they do not.
     uncharged: as `conditions` takes it.
     """
@@ -38,14 +41,14 @@ class QuotaStatusWriter:
         self,
         api: ApiClient,
         quotas: Informer[QuotaRecord],
-        ledgers: Callable[[str], LedgerRecord | None],
+        rows: Informer[LedgerRecord],
         *,
         leads: Callable[[], bool],
         stale: Callable[[], str],
         uncharged: Callable[[], Sequence[str] | None],
         events: QuotaEvents,
     ) -> None:
-        self._api, self._quotas, self._ledgers = api, quotas, ledgers
+        self._api, self._quotas, self._rows = api, quotas, rows
         self._leads, self._stale, self._uncharged = leads, stale, uncharged
         self._events = events
         self._lock = threading.Lock()
@@ -98,7 +101,7 @@ class QuotaStatusWriter:
         Where there is no ledger yet the status may still be the ledger of an earlier version: it stays as it is.
         """
         quota = next(iter(self._quotas.snapshot(namespace).items), None)
-        record = self._ledgers(namespace)
+        record = next(iter(self._rows.snapshot(namespace).items), None)
         if quota is None or record is None:
             return
         status = self._shown(quota, record)
@@ -126,6 +129,16 @@ class QuotaStatusWriter:
         return status_of(
             ledger, conditions(ledger, before.conditions, stale=stale, uncharged=uncharged, now=now)
         )
+
+
+def staleness(informers: Mapping[str, Informer[Any]]) -> str:
+    """Return why counts from these informers may lag, empty if they do not."""
+    silent = [
+        f"no message about {name} for {informer.age:.0f} s"
+        for name, informer in informers.items()
+        if informer.age > STALE_SECONDS
+    ]
+    return "; ".join(silent)
 
 
 def status_of(ledger: QuotaLedger, found: Sequence[Condition]) -> QuotaStatus:

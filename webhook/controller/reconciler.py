@@ -5,7 +5,6 @@
 
 import logging
 import random
-from datetime import UTC, datetime
 from time import monotonic, sleep, time
 
 import msgspec
@@ -20,15 +19,13 @@ from policies.quota.ledger.reconcile import (
     initialise,
     reconcile,
 )
-from policies.quota.spec import NAME
-from webhook.cluster.events import EventWriter, Happening, Regarding
 from webhook.controller.conditions import quoted
 from webhook.controller.counting import Counted, Counting
 from webhook.controller.countings import Countings
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_rows import ObservedRows
+from webhook.controller.quota_events import QuotaEvents
 from webhook.controller.row_keeper import RowKeeper
-from webhook.quota.documents import GROUP, KIND, VERSION
 from webhook.quota.store import LedgerConflict, QuotaGone, VersionedLedger
 
 log = logging.getLogger("gpu_admission.controller")
@@ -69,7 +66,7 @@ class QuotaReconciler:
         countings: Countings,
         rows: ObservedRows,
         metrics: ControllerMetrics,
-        events: EventWriter,
+        events: QuotaEvents,
         recount_seconds: float,
     ) -> None:
         self._countings = countings
@@ -183,10 +180,11 @@ class QuotaReconciler:
         return initialise(plan.ledger, counted.listing, expired, waited=waited)
 
     def _write(self, namespace: str, versioned: VersionedLedger, plan: _Plan, reconciled: Reconciled) -> None:
-        ledger = reconciled.ledger
+        ledger = msgspec.structs.replace(reconciled.ledger, denials=())
         # Newer revisions alone are not written: the protocol only needs that they never go back.
         if msgspec.structs.replace(ledger, revisions=versioned.ledger.revisions) != versioned.ledger:
             self._keeper.swap(namespace, versioned, ledger)
+            self._events.denied(namespace, versioned.ledger)
         first = ledger.class_catalogue not in {None, versioned.ledger.class_catalogue}
         if first or self._recount_in(namespace, ledger) <= 0:
             self._recounts[namespace] = (ledger.row_uid, monotonic())
@@ -199,16 +197,9 @@ class QuotaReconciler:
             log.info("%s: %d reservations expired", namespace, len(reconciled.expired))
         if reconciled.unreadable:
             self._metrics.unreadable.labels(namespace).inc(len(reconciled.unreadable))
-            dropped = (
-                f"dropped what could not be read in status.reservations: {quoted(reconciled.unreadable)}"
-            )
+            dropped = f"dropped reservations that could not be read: {quoted(reconciled.unreadable)}"
             log.error("%s: %s", namespace, dropped)
-            self._warn(namespace, ledger, "UnreadableReservations", dropped)
-
-    def _warn(self, namespace: str, ledger: QuotaLedger, reason: str, message: str) -> None:
-        now = datetime.now(UTC)
-        quota = Regarding(f"{GROUP}/{VERSION}", KIND, NAME, ledger.quota_uid, namespace)
-        self._events.write(Happening(regarding=quota, reason=reason, message=message, first=now, last=now))
+            self._events.warn(namespace, ledger.quota_uid, "UnreadableReservations", dropped)
 
     def _recount_in(self, namespace: str, ledger: QuotaLedger) -> float:
         uid, at = self._recounts.get(namespace, ("", 0.0))

@@ -7,7 +7,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from policies.quota.ledger.quota_ledger import Condition, QuotaLedger
+from policies.quota.ledger.quota_ledger import QuotaLedger
+from webhook.cluster.objects import Condition
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)

@@ -21,6 +21,7 @@ from webhook.controller.quota_events import QuotaEvents
 from webhook.controller.quota_status import QuotaStatusWriter
 from webhook.controller.records import LedgerRecord
 from webhook.quota.documents import QuotaRecord, decode_quota
+from webhook.quota.store import VersionedLedger
 
 LEDGER = QuotaLedger(
     quota_uid="u",
@@ -36,13 +37,24 @@ LEDGER = QuotaLedger(
 )
 
 
+class Rows:
+    """The watch of rows."""
+
+    def __init__(self) -> None:
+        self.row: LedgerRecord | None = LedgerRecord("r", "team", VersionedLedger(LEDGER, "1"))
+
+    def snapshot(self, namespace: str) -> Snapshot[LedgerRecord]:
+        assert namespace == "team"
+        return Snapshot((self.row,) if self.row else (), 1, 0.0)
+
+
 class World:
     """A quota of namespace `team` and its ledger, an API server that takes statuses, and a clock."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
         self.leads, self.stale = True, ""
-        self.ledger: LedgerRecord | None = LedgerRecord("r", "team", LEDGER)
+        self.rows = Rows()
         self.writes = 0
         self.failures: list[errors.ApiError] = []
         self.happened: list[Happening] = []
@@ -61,7 +73,7 @@ class World:
         self.writer = QuotaStatusWriter(
             cast(ApiClient, self),
             cast("Informer[QuotaRecord]", self),
-            lambda _: self.ledger,
+            cast("Informer[LedgerRecord]", self.rows),
             leads=lambda: self.leads,
             stale=lambda: self.stale,
             uncharged=lambda: (),
@@ -96,7 +108,8 @@ class World:
         return {each["type"]: each for each in self.document["status"]["conditions"]}
 
     def counted(self, **changes: Any) -> None:
-        self.ledger = LedgerRecord("r", "team", msgspec.structs.replace(LEDGER, **changes))
+        ledger = msgspec.structs.replace(LEDGER, **changes)
+        self.rows.row = LedgerRecord("r", "team", VersionedLedger(ledger, "2"))
         self.writer.changed("team")
 
     def wait(self, seconds: float) -> None:
@@ -169,7 +182,7 @@ def test_a_write_that_fails_is_repeated_and_said(world: World, caplog: pytest.Lo
 
 def test_without_a_ledger_the_status_of_an_earlier_version_stays(world: World) -> None:
     world.document["status"] = {"reservations": "gpus=1 | x"}
-    world.ledger = None
+    world.rows.row = None
     world.writer.changed("team")
     world.wait(1.0)
     assert world.document["status"] == {"reservations": "gpus=1 | x"}
@@ -184,7 +197,7 @@ def test_a_ledger_of_the_quota_before_says_nothing_of_this_one(world: World) -> 
 def test_a_ledger_that_cannot_be_read_is_shown_on_the_quota(world: World) -> None:
     world.writer.changed("team")
     world.wait(1.0)
-    world.ledger = LedgerRecord("r", "team", problem="the GPUQuotaLedger cannot be read: hard")
+    world.rows.row = LedgerRecord("r", "team", problem="the GPUQuotaLedger cannot be read: hard")
     world.writer.changed("team")
     world.wait(1.0)
     assert (world.shown["Ready"]["status"], world.shown["Ready"]["reason"]) == ("False", "Unreadable")

@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from policies.quota.ledger.quota_ledger import Condition, Holder
+from policies.quota.ledger.quota_ledger import Holder
+from webhook.cluster.objects import Condition
 from webhook.quota.documents import QuotaRecord, QuotaStatus, decode_quota, encode_status
 
 METADATA = {"name": "default", "namespace": "team", "uid": "u", "resourceVersion": "7", "generation": 3}

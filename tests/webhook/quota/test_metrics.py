@@ -5,8 +5,9 @@ from fractions import Fraction
 from prometheus_client import CollectorRegistry
 
 from policies.quota.charge import Unpinned
-from policies.quota.ledger.quota_ledger import Condition, QuotaLedger
+from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservation, Reservations
+from webhook.cluster.objects import Condition
 from webhook.quota.metrics import LedgerCollector
 
 INVENTED = {"resources/example.com/invented": Fraction(1), "classes/nvidia-t4": Fraction(1)}
