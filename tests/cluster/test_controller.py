@@ -120,7 +120,7 @@ def test_a_new_dimension_is_counted_before_it_grants(team: Namespace) -> None:
 
     team.change_quota({"hard": {"gpus": "8", "resources": {"nvidia.com/gpu": "6"}}})
 
-    assert eventually(lambda: not team.row().uncounted)
+    assert eventually(team.in_force)
     assert (team.used() or {})["resources/nvidia.com/gpu"] == 5
 
 

@@ -1,5 +1,6 @@
 """Rows with lines that cannot be read, through the API server: denied, said, observed for the bound, and dropped."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +15,6 @@ from tests.controlplane.gpuquota import Namespace
 from tests.controlplane.webhook import Webhook
 from webhook.cluster.objects import Condition
 from webhook.commands.quota import quota
-from webhook.quota.documents import quota_path
 
 EXPIRY = 4.0
 READABLE = "gpus=1 | 5f0c7a38-0000-4000-8000-000000000000:pods/phantom"
@@ -41,11 +41,15 @@ def create(team: Namespace, name: str) -> tuple[int, Any]:
     return team.client.post(PODS.format(team.name), gpu_pod(name, GPU, 1))
 
 
-def damage(team: Namespace, *lines: str) -> None:
-    status, answer = team.client.patch(
-        f"{quota_path(team.name)}/status", {"status": {"reservations": "\n".join(lines)}}
-    )
+def damage(team: Namespace, **fields: Any) -> dict[str, Any]:
+    """Write fields of the row; return what they were."""
+    status, row = team.client.get(team.row_path)
+    assert status == 200, row
+    before = json.loads(row["ledger"])
+    written = {key: each for key, each in {**before, **fields}.items() if each is not None}
+    status, answer = team.client.patch(team.row_path, {"ledger": json.dumps(written)})
     assert status == 200, answer
+    return {key: before.get(key) for key in fields}
 
 
 def ready(team: Namespace) -> Condition:
@@ -72,7 +76,7 @@ def test_a_row_with_a_line_that_cannot_be_read_heals(
 ) -> None:
     assert create(team, "before")[0] == 201
     assert uses(team, 1)
-    damage(team, READABLE, line)
+    damage(team, reservations=f"{READABLE}\n{line}")
 
     status, answer = create(team, "meanwhile")
     assert status == 403, answer["message"]
@@ -108,24 +112,12 @@ def test_a_row_with_a_line_that_cannot_be_read_heals(
 def test_any_other_field_that_cannot_be_read_waits_for_somebody(
     plane: ControlPlane, team: Namespace, field: dict[str, Any], want: str
 ) -> None:
-    before = team.client.get(quota_path(team.name))[1]["status"]
-    assert team.client.patch(f"{quota_path(team.name)}/status", {"status": field})[0] == 200
+    before = damage(team, **field)
 
     status, answer = create(team, "meanwhile")
     assert status == 403, answer["message"]
-    assert "the quota could not be checked: the GPUQuota cannot be read: " in answer["message"]
+    assert "the quota could not be checked: the GPUQuotaLedger cannot be read: " in answer["message"]
     assert want in answer["message"]
-    assert "error: the GPUQuota cannot be read" in shown(plane, team)
 
-    correct = {key: before.get(key) for key in field}
-    assert team.client.patch(f"{quota_path(team.name)}/status", {"status": correct})[0] == 200
+    damage(team, **before)
     assert eventually(lambda: create(team, "after")[0] == 201)
-
-
-def test_the_crd_has_every_field_of_a_row_that_moves(plane: ControlPlane, team: Namespace) -> None:
-    new = {"nextCatalogue": "5e1f/TotalOnly", "storedNames": {"pods/a": {"gpus": "2/7"}}}
-    path = f"{quota_path(team.name)}/status"
-    status, answer = plane.client().patch(path, {"status": new}, {"fieldValidation": "Strict"})
-
-    assert status == 200, answer
-    assert {key: answer["status"][key] for key in new} == new

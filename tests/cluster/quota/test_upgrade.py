@@ -179,9 +179,7 @@ def test_an_upgrade_denies_nothing_and_admits_nothing_over(
             replicas.unregister()
 
     weights = {basis: old.weights, str(team.row().class_catalogue): new.weights}
-    seen = replay(
-        team.name, history.events(readable, since), lambda status: weights[status["classCatalogue"]]
-    )
+    seen = replay(team.name, history.events(readable, since), lambda row: weights[row["classCatalogue"]])
     figures = {
         "admitted": len(burst.admitted),
         "refused": len(burst.refused),
