@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from tests.cluster.controllers import Running, eventually, uses
+from tests.cluster.controllers import Running, eventually, is_ready, uses
 from tests.cluster.quota.burst import PODS, gpu_pod
 from tests.cluster.quota.referee import GPU
 from tests.controlplane import ControlPlane
@@ -58,6 +58,11 @@ def ready(team: Namespace) -> Condition:
     return condition
 
 
+def dropped(team: Namespace) -> list[Any]:
+    events = team.client.get(team.path("events"))[1]["items"]
+    return [each for each in events if each["reason"] == "UnreadableReservations"]
+
+
 def shown(plane: ControlPlane, team: Namespace) -> str:
     return CliRunner().invoke(quota, ["--kubeconfig", str(plane.kubeconfig()), "-n", team.name]).output
 
@@ -80,24 +85,21 @@ def test_a_row_with_a_line_that_cannot_be_read_heals(
 
     status, answer = create(team, "meanwhile")
     assert status == 403, answer["message"]
-    assert "cannot be decided: its status.reservations has lines that cannot be read" in answer["message"]
-    assert eventually(lambda: ready(team).status == "False", seconds=3)
-    assert ready(team).reason == "Unreadable"
+    assert "cannot be decided: its ledger has reservations that cannot be read" in answer["message"]
+    assert eventually(lambda: ready(team).reason == "Unreadable", seconds=EXPIRY)
+    assert ready(team).status == "False"
     assert f"1 line, the first {line!r}: requests are denied until" in ready(team).message
-    assert "not readable: every GPU pod is denied" in shown(plane, team)
+    assert "not ready: every GPU pod is denied" in shown(plane, team)
     assert READABLE in team.row().reservations.text
     assert team.row().reservations.unreadable == (line,)
 
     assert eventually(lambda: team.row().reservations.text == "", seconds=EXPIRY + 5)
-    assert eventually(lambda: ready(team).status == "True", seconds=3)
+    assert eventually(lambda: is_ready(team))
     assert create(team, "after")[0] == 201
-    events = team.client.get(team.path("events"))[1]["items"]
-    (event,) = [each for each in events if each["source"]["component"] == "gpu-admission-controller"]
-    assert (event["reason"], event["type"]) == ("UnreadableReservations", "Warning")
+    (event,) = eventually(lambda: dropped(team))
+    assert (event["source"]["component"], event["type"]) == ("gpu-admission-controller", "Warning")
     assert event["involvedObject"]["kind"] == "GPUQuota"
-    assert event["message"] == (
-        f"dropped what could not be read in status.reservations: 1 line, the first {line!r}"
-    )
+    assert event["message"] == (f"dropped reservations that could not be read: 1 line, the first {line!r}")
     assert running.metrics.unreadable.labels(team.name)._value.get() == 1
 
 
