@@ -120,6 +120,8 @@ def test_any_other_field_that_cannot_be_read_waits_for_somebody(
     assert status == 403, answer["message"]
     assert "the quota could not be checked: the GPUQuotaLedger cannot be read: " in answer["message"]
     assert want in answer["message"]
+    assert eventually(lambda: ready(team).reason == "Unreadable", seconds=5)
+    assert "not ready: every GPU pod is denied" in shown(plane, team)
 
     damage(team, **before)
     assert eventually(lambda: create(team, "after")[0] == 201)
