@@ -14,6 +14,8 @@ from webhook.cluster.objects import CATALOGUES, timestamp
 
 TRUE, FALSE = "True", "False"
 EXCEEDED = "Exceeded"
+NOT_COUNTED = "NotCounted"
+"""Reason of Ready, also where only a dimension was never counted."""
 COUNTED = "every stored pod and claim of the namespace is counted"
 KEYS_SHOWN = 8
 """Dimensions in one message; the status has the amounts of all."""
@@ -50,7 +52,7 @@ def conditions(
 def _ready(ledger: QuotaLedger, others: Mapping[str, _Verdict]) -> _Verdict:
     """Return the condition whose reason `kubectl get` shows as STATUS, so it names the others that hold."""
     if ledger.used is None or ledger.uncounted:
-        return FALSE, "NotCounted", "pods and claims are not counted yet: requests are denied"
+        return FALSE, NOT_COUNTED, "pods and claims are not counted yet: requests are denied"
     if unreadable := ledger.reservations.unreadable:
         why = f"status.reservations cannot be read in {quoted(unreadable)}"
         until = f"requests are denied until the controller has observed that for {EXPIRY_SECONDS:.0f} s and drops it"

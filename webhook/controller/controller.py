@@ -23,7 +23,7 @@ from webhook.configuration.loader import Configuration
 from webhook.controller.countings import Countings
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.reconciler import QuotaReconciler
-from webhook.controller.records import QUOTAS, QuotaRecord, quota_record
+from webhook.controller.records import QUOTAS, LedgerRecord, ledger_record
 from webhook.controller.reservation_ages import ReservationAges
 from webhook.controller.uncharged import UnchargedWatch
 from webhook.controller.usage_log import Holding, UsageLog
@@ -70,7 +70,7 @@ class Controller:
         self._failures: dict[str, int] = {}
         self._busy_since: dict[str, float] = {}
         self._tidied_at = 0.0
-        self.quotas = Informer(api, QUOTAS, quota_record, self._quota_changed, timings=timings)
+        self.quotas = Informer(api, QUOTAS, ledger_record, self._quota_changed, timings=timings)
         self.countings = Countings(
             api, namespace, configuration, self._count_changed, ended=self._ended, timings=timings
         )
@@ -78,7 +78,7 @@ class Controller:
         self._usage = UsageLog(write_usage, leads, replica=gethostname()) if write_usage else None
         is_leader, changed = (lambda: elector.is_leader), self._queue_all
         self.uncharged = UnchargedWatch(api, configuration, is_leader, changed)
-        store, events = ClusterStore(api), EventWriter(api, CONTROLLER)
+        store, events = ClusterStore(api, namespace), EventWriter(api, CONTROLLER)
         self._reconciler = QuotaReconciler(
             store, self.countings, self._ages, metrics, events, recount_seconds, self.uncharged
         )
@@ -129,7 +129,7 @@ class Controller:
         for namespace in self.quotas.namespaces():
             self._queue.add(namespace)
 
-    def _quota_changed(self, before: QuotaRecord | None, after: QuotaRecord | None) -> None:
+    def _quota_changed(self, before: LedgerRecord | None, after: LedgerRecord | None) -> None:
         if after is None:
             if before is not None:
                 self._ages.forget(before.namespace)

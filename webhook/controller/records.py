@@ -24,7 +24,8 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.spec import NAME
 from webhook.cluster.informer import Resource
 from webhook.cluster.objects import decode_metadata
-from webhook.quota.documents import GROUP, PLURAL, VERSION, DocumentError, decode_quota
+from webhook.quota.documents import GROUP, PLURAL, VERSION, DocumentError
+from webhook.quota.status_ledger import decode_ledger
 
 PODS = Resource("/api/v1", "pods")
 QUOTAS = Resource(f"/apis/{GROUP}/{VERSION}", PLURAL)
@@ -229,10 +230,10 @@ class ClaimReader(_Reader):
         return charges[key].vector
 
 
-class QuotaRecord(msgspec.Struct, frozen=True):
-    """The quota of a namespace as its watch showed it last; `ledger` is None if it cannot be read, and `problem` says why.
+class LedgerRecord(msgspec.Struct, frozen=True):
+    """The ledger of a namespace as its watch showed it last; None if it cannot be read, and `problem` says why.
 
-    Every compare-and-swap reads the quota again.
+    Every compare-and-swap reads it again.
     """
 
     uid: str
@@ -241,13 +242,13 @@ class QuotaRecord(msgspec.Struct, frozen=True):
     problem: str = ""
 
 
-def quota_record(raw: msgspec.Raw) -> QuotaRecord | None:
-    """Return the record of a GPUQuota in JSON, None for a name that has no meaning."""
+def ledger_record(raw: msgspec.Raw) -> LedgerRecord | None:
+    """Return the record of the ledger in the status of a GPUQuota in JSON, None for a name that has no meaning."""
     metadata = decode_metadata(raw)
     if metadata.name != NAME:
         return None
     try:
-        ledger = decode_quota(raw).versioned.ledger
+        ledger = decode_ledger(raw).ledger
     except DocumentError as error:
-        return QuotaRecord(metadata.uid, metadata.namespace, problem=str(error))
-    return QuotaRecord(metadata.uid, metadata.namespace, ledger)
+        return LedgerRecord(metadata.uid, metadata.namespace, problem=str(error))
+    return LedgerRecord(metadata.uid, metadata.namespace, ledger)

@@ -14,7 +14,7 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT
 from webhook.cluster import errors
 from webhook.cluster.api import JSON, METADATA
-from webhook.quota import documents
+from webhook.quota import documents, status_ledger
 from webhook.quota.store import LedgerConflict, QuotaGone, VersionedLedger
 
 _NAMED = f'{documents.PLURAL}.{documents.GROUP} "'
@@ -30,19 +30,21 @@ class Api(Protocol):
 
 
 class ClusterStore:
-    """A `Store` on the API server."""
+    """A `Store` on the API server. `installation` is the namespace of gpu-admission; `writer` is left in what is written."""
 
     reservations_limit = LIMIT
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Api, installation: str, *, writer: str = "") -> None:
         self._api = api
+        self._installation = installation
+        self._writer = writer
 
     def read(self, namespace: str, seconds: float) -> VersionedLedger | None:
         """Read from etcd itself: a GET without a resourceVersion is never served from a cache."""
         try:
             with _as_ledger_errors("read", errors.NotFound):
                 found = self._api.get(documents.quota_path(namespace), timeout=seconds)
-                return documents.decode_quota(found).versioned
+                return status_ledger.decode_ledger(found)
         except errors.NotFound as error:
             # An API server that has just started does not know the kind yet, and that must not mean "no quota".
             if _NAMED in str(error):
@@ -55,18 +57,23 @@ class ClusterStore:
     ) -> VersionedLedger:
         """Write all of the status. The spec that is stored then is that of `before`: any other one has another version."""
         path = documents.quota_path(namespace, "status")
-        body = documents.encode_status(namespace, before, ledger)
+        body = status_ledger.encode_ledger(namespace, before, ledger)
         try:
             with _as_ledger_errors("written", errors.Conflict, errors.NotFound):
                 written = self._api.put(path, body, timeout=seconds, accept=METADATA)
-                version = documents.decode_version(written)
+                version = status_ledger.decode_version(written)
         except errors.Conflict as error:
             raise LedgerConflict(str(error)) from None
         except errors.NotFound as error:
             raise QuotaGone(str(error)) from None
         old = before.ledger
         now = msgspec.structs.replace(
-            ledger, quota_uid=old.quota_uid, generation=old.generation, hard=old.hard, unpinned=old.unpinned
+            ledger,
+            quota_uid=old.quota_uid,
+            generation=old.generation,
+            hard=old.hard,
+            unpinned=old.unpinned,
+            writer=self._writer,
         )
         return VersionedLedger(now, version)
 

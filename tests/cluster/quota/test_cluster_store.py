@@ -12,6 +12,7 @@ from policies.quota.charge_request import LedgerError
 from tests.builders import JSON
 from tests.cluster.quota.quotas import QUOTAS, gpu_quota
 from tests.controlplane import ControlPlane
+from tests.controlplane.gpuquota import INSTALLATION
 from tests.webhook.quota.contract import StoreContract, read, reserve
 from tests.webhook.quota.ledgers import hard_texts
 from tests.webhook.quota.machine import machine, run_settings
@@ -136,7 +137,7 @@ def test_a_status_that_cannot_be_read_is_an_error_and_not_an_empty_row(
 def test_who_may_not_read_is_told_so(quotas: ControlPlane) -> None:
     client = ApiClient(load_access(str(quotas.kubeconfig("engineer"))))
     with pytest.raises(LedgerError, match=r"the GPUQuota could not be read: .* is forbidden") as error:
-        ClusterStore(client).read(NAMESPACE, SECONDS)
+        ClusterStore(client, INSTALLATION).read(NAMESPACE, SECONDS)
     client.close()
     assert not error.value.transient
 
@@ -148,7 +149,7 @@ def test_a_kind_that_is_not_served_does_not_mean_no_quota() -> None:
         with pytest.raises(
             LedgerError, match=r"does not know the kind gpuquotas\.gpu-admission\.dev"
         ) as error:
-            ClusterStore(client).read("default", SECONDS)
+            ClusterStore(client, INSTALLATION).read("default", SECONDS)
         client.close()
     assert error.value.transient
 
@@ -159,6 +160,6 @@ def test_an_api_server_that_is_gone(quotas: ControlPlane, tmp_path: Path) -> Non
     elsewhere.write_text(text.replace(quotas.url, "https://127.0.0.1:1"))
     client = ApiClient(load_access(str(elsewhere)))
     with pytest.raises(LedgerError, match="could not be read") as error:
-        ClusterStore(client).read(NAMESPACE, SECONDS)
+        ClusterStore(client, INSTALLATION).read(NAMESPACE, SECONDS)
     client.close()
     assert error.value.transient
