@@ -48,17 +48,6 @@ class Holder(msgspec.Struct, frozen=True):
     amount: str
 
 
-class Condition(msgspec.Struct, frozen=True, rename="camel"):
-    """A condition as every Kubernetes object has them."""
-
-    type: str
-    status: str
-    reason: str
-    message: str
-    last_transition_time: str
-    observed_generation: int = 0
-
-
 class DenialNote(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Requests of one owner that the quota denied since the controller last took the notes, for an Event on the GPUQuota.
 
@@ -104,10 +93,8 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     revisions: Revisions = Revisions()
     class_catalogue: str | None = None
     next_catalogue: str | None = None
-    observed_generation: int = 0
     holders: Mapping[str, tuple[Holder, ...]] = {}
     """Largest holders by dimension of `hard`, at most HOLDERS_SHOWN each; for people."""
-    conditions: tuple[Condition, ...] = ()
     writer: str = ""
     denials: tuple[DenialNote, ...] = ()
 
