@@ -30,14 +30,13 @@ class Api(Protocol):
 
 
 class ClusterStore:
-    """A `Store` on the API server. `installation` is the namespace of gpu-admission; `writer` is left in what is written."""
+    """A `Store` on the API server. `installation` is the namespace of gpu-admission."""
 
     reservations_limit = LIMIT
 
-    def __init__(self, api: Api, installation: str, *, writer: str = "") -> None:
+    def __init__(self, api: Api, installation: str) -> None:
         self._api = api
         self._installation = installation
-        self._writer = writer
 
     def read(self, namespace: str, seconds: float) -> VersionedLedger | None:
         """Read from etcd itself: a GET without a resourceVersion is never served from a cache."""
@@ -73,7 +72,6 @@ class ClusterStore:
             generation=old.generation,
             hard=old.hard,
             unpinned=old.unpinned,
-            writer=self._writer,
         )
         return VersionedLedger(now, version)
 

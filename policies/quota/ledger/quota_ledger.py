@@ -89,8 +89,8 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     charged by another one, and nothing is admitted. `next_catalogue` is the basis to which the controller is moving it: every
     request is then charged under both.
 
-    `writer` is the replica of serve that wrote last, empty if a controller did: a hint, and nothing safe depends on it. `denials`
-    are left by replicas for the controller, which takes them out.
+    `writers` numbers the writes of serve: the last one of each replica that wrote lately. With `turn_milliseconds` it is a hint for
+    replicas, and nothing safe depends on it. `denials` are left by replicas for the controller, which takes them out.
     """
 
     row_uid: str = ""
@@ -108,7 +108,8 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     holders: Mapping[str, tuple[Holder, ...]] = {}
     """Largest holders by dimension of `hard`, at most HOLDERS_SHOWN each; for people."""
     conditions: tuple[Condition, ...] = ()
-    writer: str = ""
+    writers: Mapping[str, int] = {}
+    turn_milliseconds: int = 16
     denials: tuple[DenialNote, ...] = ()
 
     @property
