@@ -100,7 +100,7 @@ def test_nothing_is_given_up_by_a_list_from_before(plane: ControlPlane, tmp_path
                 version=int(plane.client().get(team.path("pods", "gated"))[1]["metadata"]["resourceVersion"]),
             )
             team.reserve(change)
-            assert eventually(lambda: running.controller._ages.next_expiry(team.name) is not None)
+            assert eventually(lambda: running.controller._observed.next_expiry(team.name) is not None)
 
             proxy.fall_silent()
             lifted = {"spec": {"schedulingGates": None, "nodeSelector": {"accelerator": "nvidia-a100"}}}

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 
 from policies.quota.amounts import Vector
@@ -15,9 +16,10 @@ from tests.controlplane.client import Client
 from tests.controlplane.plane import ControlPlane
 from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
+from webhook.cluster.objects import Condition
 from webhook.quota import rows
 from webhook.quota.cluster_store import ClusterStore
-from webhook.quota.documents import GROUP, KIND, PLURAL, VERSION, quota_path
+from webhook.quota.documents import GROUP, KIND, PLURAL, VERSION, QuotaStatus, decode_quota, quota_path
 from webhook.quota.store import LedgerConflict
 
 FILES = Path(__file__).parents[2] / "deploy" / "chart" / "files" / "crds"
@@ -107,6 +109,15 @@ class Namespace:
         versioned = self.store.read(self.name, 10)
         assert versioned is not None
         return versioned.ledger
+
+    def status(self) -> QuotaStatus:
+        """Return what people see of the row: at most a second or two old."""
+        record = decode_quota(msgspec.json.encode(self.client.get(quota_path(self.name))[1]))
+        assert record is not None
+        return record.status
+
+    def condition(self, kind: str) -> Condition | None:
+        return self.status().condition(kind)
 
     def used(self) -> Vector | None:
         return self.row().used

@@ -139,6 +139,7 @@ class Counting:
         listing = Listing(
             objects,
             Revisions(pods=pods.revision, resource_claims=claims.revision, nodes=nodes.revision),
+            row_uid=ledger.row_uid,
             quota_uid=ledger.quota_uid,
             generation=ledger.generation,
             catalogue=str(Basis(self.digest, unpinned)),

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 import msgspec
 
 from policies.quota.amounts import Vector, parse_vector, texts
-from policies.quota.ledger.quota_ledger import Condition, Holder
+from policies.quota.ledger.quota_ledger import Holder
 from policies.quota.spec import NAME, QuotaSpec
 from webhook.cluster.api import api_path
+from webhook.cluster.objects import Condition
 
 GROUP = "gpu-admission.dev"
 VERSION = "v1alpha1"

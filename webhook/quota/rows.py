@@ -13,8 +13,9 @@ from policies.quota.amounts import parse_vector, texts
 from policies.quota.charge import Unpinned
 from policies.quota.ledger.quota_ledger import DenialNote, Holder, QuotaLedger, Revisions
 from policies.quota.ledger.reservations import Reservations
+from policies.quota.spec import QuotaSpec
 from webhook.cluster.api import api_path
-from webhook.quota.documents import GROUP, VERSION
+from webhook.quota.documents import GROUP, VERSION, DocumentError
 from webhook.quota.store import VersionedLedger
 
 PLURAL = "gpuquotaledgers"
@@ -82,9 +83,29 @@ class _Object(_Identity, frozen=True):
     ledger: str
 
 
+class _QuotaMetadata(msgspec.Struct, frozen=True):
+    uid: str
+    generation: int = 0
+
+
+class _Quota(msgspec.Struct, frozen=True):
+    """A GPUQuota. Only a status of versions before the rows has `revisions`: it is the ledger itself."""
+
+    metadata: _QuotaMetadata
+    spec: QuotaSpec
+    status: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class _Status(msgspec.Struct, frozen=True):
+    revisions: msgspec.Raw = msgspec.Raw(b"")
+
+
 _OBJECT = msgspec.json.Decoder(_Object)
 _IDENTITY = msgspec.json.Decoder(_Identity)
 _LEDGER = msgspec.json.Decoder(_Ledger)
+_QUOTA = msgspec.json.Decoder(_Quota)
+_STATUS = msgspec.json.Decoder(_Status)
+_COUNTED = msgspec.json.Decoder(_Counted)
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -121,6 +142,35 @@ def decode_identity(document: bytes | msgspec.Raw) -> tuple[str, str]:
     except ValueError as error:
         raise RowError(f"the {KIND} cannot be read: {error}") from None
     return metadata.uid, metadata.resource_version
+
+
+def decode_granted(document: bytes) -> QuotaLedger:
+    """Return the ledger that a GPUQuota in JSON calls for: one that was never counted, or that of earlier versions in its status.
+
+    Raises DocumentError.
+    """
+    try:
+        read = _QUOTA.decode(document)
+        is_former = bool(_STATUS.decode(read.status).revisions)
+        return QuotaLedger(
+            quota_uid=read.metadata.uid,
+            generation=read.metadata.generation,
+            hard=read.spec.amounts,
+            unpinned=read.spec.unpinned,
+            **(_COUNTED.decode(read.status) if is_former else _Counted()).fields(),
+        )
+    except ValueError as error:
+        raise DocumentError(f"the GPUQuota cannot be read: {error}") from None
+
+
+def uncounted(granted: QuotaLedger) -> QuotaLedger:
+    """Return a ledger with that spec which was never counted."""
+    return QuotaLedger(
+        quota_uid=granted.quota_uid,
+        generation=granted.generation,
+        hard=granted.hard,
+        unpinned=granted.unpinned,
+    )
 
 
 def encode_row(namespace: str, version: str, ledger: QuotaLedger) -> bytes:

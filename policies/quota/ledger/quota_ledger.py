@@ -48,17 +48,6 @@ class Holder(msgspec.Struct, frozen=True):
     amount: str
 
 
-class Condition(msgspec.Struct, frozen=True, rename="camel"):
-    """A condition as every Kubernetes object has them."""
-
-    type: str
-    status: str
-    reason: str
-    message: str
-    last_transition_time: str
-    observed_generation: int = 0
-
-
 class DenialNote(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Requests of one owner that the quota denied since the controller last took the notes, for an Event on the GPUQuota.
 
@@ -89,8 +78,8 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     charged by another one, and nothing is admitted. `next_catalogue` is the basis to which the controller is moving it: every
     request is then charged under both.
 
-    `writers` numbers the writes of serve: the last one of each replica that wrote lately. With `turn_milliseconds` it is a hint for
-    replicas, and nothing safe depends on it. `denials` are left by replicas for the controller, which takes them out.
+    `writers` numbers the writes of serve: the last one of each replica that wrote lately. It and `turn_milliseconds` are hints among
+    replicas, and nothing safe depends on them. `denials` are left by replicas for the controller, which takes them out.
     """
 
     row_uid: str = ""
@@ -104,10 +93,8 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     revisions: Revisions = Revisions()
     class_catalogue: str | None = None
     next_catalogue: str | None = None
-    observed_generation: int = 0
     holders: Mapping[str, tuple[Holder, ...]] = {}
     """Largest holders by dimension of `hard`, at most HOLDERS_SHOWN each; for people."""
-    conditions: tuple[Condition, ...] = ()
     writers: Mapping[str, int] = {}
     turn_milliseconds: int = 16
     denials: tuple[DenialNote, ...] = ()

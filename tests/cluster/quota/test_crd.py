@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from policies.quota.ledger.quota_ledger import Condition
 from tests.builders import JSON
 from tests.cluster.quota.quotas import QUOTAS, gpu_quota
 from tests.controlplane import ControlPlane, minor_version
+from webhook.cluster.objects import Condition
 from webhook.quota.documents import QuotaRecord, QuotaStatus, decode_quota, encode_status, quota_path
 
 NAMESPACE = "crd"

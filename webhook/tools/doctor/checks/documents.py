@@ -9,6 +9,9 @@ from webhook.configuration.documents import quota_problems
 from webhook.controller.records import QUOTAS, ledger_record
 from webhook.quota.catalogues import digests_of
 from webhook.quota.documents import QuotaRecord, decode_quota
+from webhook.quota.rows import KIND as LEDGER
+from webhook.quota.rows import PLURAL as LEDGERS
+from webhook.quota.rows import rows_path
 from webhook.serving.canary_trace import VERSION
 from webhook.tools.doctor.check import DoctorFinding, Observation, doctor_check, failure, warning
 from webhook.tools.doctor.checks.configurations import APPLY
@@ -16,6 +19,7 @@ from webhook.tools.doctor.checks.nodes import few
 from webhook.tools.doctor.cluster import InstalledCluster, Right
 from webhook.tools.doctor.expected import expected_objects, schema_digest
 
+CONTROLLER_LOG = "kubectl -n gpu-admission logs deployment/gpu-admission-controller"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
@@ -106,30 +110,37 @@ def _gpu_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
 
 
 @doctor_check(
-    "catalogues",
-    "Replicas of other versions can read the catalogues of all GPUQuotas",
+    "ledgers",
+    "Every GPUQuota has a ledger, and replicas of other versions can read its catalogues",
     Right("list", "gpuquotas", "gpu-admission.dev"),
+    Right("list", LEDGERS, "gpu-admission.dev"),
 )
-def _catalogues(cluster: InstalledCluster) -> Iterator[Observation]:
-    namespace = cluster.names.namespace
-    found = cluster.get("/api/v1", "namespaces", namespace, "configmaps", CATALOGUES) or {}
+def _ledgers(cluster: InstalledCluster) -> Iterator[Observation]:
+    installation = cluster.names.namespace
+    found = cluster.get("/api/v1", "namespaces", installation, "configmaps", CATALOGUES) or {}
     published = frozenset(found.get("data") or ())
-    for record in cluster.listed(QUOTAS.path(), ledger_record):
-        missing = sorted(digests_of(record.ledger) - published) if record.ledger else ()
-        if missing:
-            message = f"is counted by class catalogue {', '.join(missing)}, which ConfigMap {CATALOGUES} in {namespace} lacks"
-            remedy = f"{APPLY}; the controller publishes it within a minute, and until then replicas of other versions deny"
-            yield warning(
-                "catalogue-not-published", f"GPUQuota/default in {record.namespace}", message, remedy
+    ledgers = {each.namespace: each for each in cluster.listed(rows_path(installation), ledger_record)}
+    for quota in cluster.listed(QUOTAS.path(), decode_quota):
+        where, record = f"GPUQuota/default in {quota.namespace}", ledgers.get(quota.namespace)
+        if record is None:
+            message = f"has no {LEDGER} in {installation}: GPU pods are refused"
+            yield failure(
+                "ledger-missing", where, message, f"wait ten seconds; after that see {CONTROLLER_LOG}"
             )
+        elif record.ledger is None:
+            remedy = f"kubectl -n {installation} delete {LEDGERS} {quota.namespace}: the quota is then counted anew"
+            yield failure("ledger-unreadable", where, f"{record.problem}: GPU pods are refused", remedy)
+        elif missing := sorted(digests_of(record.ledger) - published):
+            message = f"is counted by class catalogue {', '.join(missing)}, which ConfigMap {CATALOGUES} in {installation} lacks"
+            remedy = f"{APPLY}; the controller publishes it within a minute, and until then replicas of other versions deny"
+            yield warning("catalogue-not-published", where, message, remedy)
 
 
 def _conditions(record: QuotaRecord, where: str) -> Iterator[DoctorFinding]:
     ready = record.status.condition("Ready")
     if ready is None or ready.status != "True":
         message = f"is not Ready: {ready.message if ready else 'was never counted: every GPU pod is refused'}"
-        logs = "kubectl -n gpu-admission logs deployment/gpu-admission-controller"
-        yield failure("quota-not-ready", where, message, f"wait ten seconds; after that see {logs}")
+        yield failure("quota-not-ready", where, message, f"wait ten seconds; after that see {CONTROLLER_LOG}")
     remedies = {
         "Stale": "see in the controller's log, and in its metric gpu_admission_watch_age_seconds, whether it reaches "
         "the API server",
@@ -142,4 +153,4 @@ def _conditions(record: QuotaRecord, where: str) -> Iterator[DoctorFinding]:
 
 
 CHECKS = (_custom_resources, _documents)
-QUOTA_CHECKS = (_resource_quotas, _gpu_quotas, _catalogues)
+QUOTA_CHECKS = (_resource_quotas, _gpu_quotas, _ledgers)
