@@ -57,12 +57,6 @@ class _Plan(msgspec.Struct, frozen=True):
     by: Basis
     anew: bool
 
-    def made(self, counted: Counted) -> bool:
-        """Whether a count was made by this."""
-        listing, ledger = counted.listing, self.ledger
-        of = (listing.quota_uid, listing.generation, listing.catalogue)
-        return of == (ledger.quota_uid, ledger.generation, str(self.by))
-
 
 class QuotaReconciler:
     """Reconciles and initialises ledgers. For any number of threads, but one at a time for a namespace."""
@@ -91,9 +85,8 @@ class QuotaReconciler:
 
         Raises `LedgerError` and `errors.ApiError`.
         """
-        until = monotonic() + CONTEND_SECONDS
-        counted: Counted | None = None
-        while monotonic() < until:
+        begun = monotonic()
+        while monotonic() < begun + CONTEND_SECONDS:
             started = monotonic()
             versioned = self._store.read(namespace, CALL_SECONDS)
             if versioned is None:
@@ -106,16 +99,11 @@ class QuotaReconciler:
             wait = self._ages.initialization_wait(namespace)
             if wait > 0 and plan.anew:
                 return wait + SOON
-            if counted is None or not plan.made(counted):
-                counted = self._count(namespace, plan, started)
-                # Counting takes time: the ledger is read again, the count stays.
-                continue
-            result = self._reconciled(namespace, plan, counted)
+            result = self._reconciled(namespace, plan, self._count(namespace, plan, begun))
             if isinstance(result, Refused):
                 log.info("%s: %s; listing again", namespace, result.value)
                 self._metrics.refused.labels(result.name.lower()).inc()
                 plan.counting.refresh(namespace, since=started, nodes_since=started)
-                counted = self._counted(namespace, plan)
                 continue
             try:
                 self._write(namespace, versioned, plan, result)
@@ -160,6 +148,7 @@ class QuotaReconciler:
             # namespaces for half a period.
             since = now if namespace in self._recounts else 0.0
             counting.refresh(namespace, since=since, nodes_since=since - self._recount_seconds / 2)
+            counting.recount(namespace)
         counted = self._counted(namespace, plan)
         if self._may_expire_more(namespace, ledger, counted, now):
             counting.refresh(namespace, since=now, nodes_since=0.0)
