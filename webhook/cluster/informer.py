@@ -319,8 +319,8 @@ class Informer(Generic[K]):
             with self.lock:
                 self._revision = max(self._revision, revision)
             return
-        uid, namespace = seen.metadata.uid, seen.metadata.namespace
         projected = self._project(event.object)
+        uid, namespace = seen.metadata.uid, (seen.metadata if projected is None else projected).namespace
         deleted = event.type == "DELETED"
         after = None if deleted else projected
         with self.lock:

@@ -120,6 +120,7 @@ class Counting:
             used=summed.used,
             objects={**dict.fromkeys(gone, DELETED), **summed.objects},
             revisions=Revisions(pods=pods.revision, resource_claims=claims.revision, nodes=nodes.revision),
+            row_uid=ledger.row_uid,
             quota_uid=ledger.quota_uid,
             generation=ledger.generation,
             catalogue=str(Basis(self.digest, unpinned)),

@@ -321,6 +321,7 @@ class World:
         shown = listing(
             {**dict.fromkeys(self.gone, DELETED), **self.charged(basis)},
             self.revisions,
+            row_uid=ledger.row_uid,
             quota_uid=ledger.quota_uid,
             generation=ledger.generation,
             catalogue=basis,
