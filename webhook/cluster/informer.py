@@ -188,6 +188,11 @@ class Informer(Generic[K]):
             deleted = frozenset(self._deleted.get(namespace, ()))
             return Snapshot(items, position.revision, position.list_started, deleted)
 
+    def deleted(self, namespace: str) -> frozenset[str]:
+        """Return the uids of `Snapshot.deleted` alone."""
+        with self.lock:
+            return frozenset(self._deleted.get(namespace, ()))
+
     def namespaces(self) -> list[str]:
         with self.lock:
             return [namespace for namespace, items in self._items.items() if items]
