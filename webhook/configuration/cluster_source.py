@@ -20,7 +20,8 @@ from policies.gpus.device_classes import DeviceClass
 from policies.quota.ledger.quota_ledger import Condition
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
-from webhook.cluster.informer import CLUSTER, Informer, Resource, WatchTimings
+from webhook.cluster.collection import CLUSTER
+from webhook.cluster.informer import Informer, Resource, WatchTimings
 from webhook.cluster.objects import PartialObject
 from webhook.configuration.documents import (
     API_VERSION,

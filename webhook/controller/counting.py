@@ -21,7 +21,8 @@ from policies.quota.charge import Catalogues, Unpinned
 from policies.quota.ledger.quota_ledger import HOLDERS_SHOWN, Holder, QuotaLedger, Revisions
 from policies.quota.ledger.reconcile import Listing, StoredObject
 from webhook.cluster.api import ApiClient
-from webhook.cluster.informer import Informer, Snapshot, WatchTimings
+from webhook.cluster.collection import Snapshot
+from webhook.cluster.informer import Informer, WatchTimings
 from webhook.cluster.nodes import NODES, node_reader
 from webhook.configuration.dynamic_resources import served_resource
 from webhook.controller.records import (
