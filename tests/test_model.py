@@ -214,7 +214,6 @@ def row(facts: dict[str, str]) -> QuotaLedger:
     return QuotaLedger(
         quota_uid=facts["uid"],
         generation=int(facts["generation"]),
-        observed_generation=int(facts["generation"]),
         hard=hard,
         unpinned=Unpinned.TOTAL_ONLY,
         used={key: counted.get(key, Fraction(0)) for key in known} if facts["counted"] == "1" else None,

@@ -31,10 +31,11 @@ def test_a_quota_is_counted_from_what_is_stored(team: Namespace) -> None:
     assert uses(team, 3)
     ledger = team.row()
     assert ledger.uncounted == ()
-    assert eventually(lambda: "Uncharged" in {condition.type for condition in team.row().conditions})
-    statuses = {condition.type: condition.status for condition in team.row().conditions}
+    assert eventually(lambda: team.status().used == ledger.used and team.condition("Uncharged"))
+    statuses = {condition.type: condition.status for condition in team.status().conditions}
     del statuses["Uncharged"]  # other tests have DeviceClasses
     assert statuses == {"Ready": "True", "Exceeded": "False", "Stale": "False"}
+    assert team.status().hard == ledger.hard
 
 
 @pytest.mark.parametrize("end", ["Succeeded", "Failed", "deleted"])
@@ -102,11 +103,10 @@ def test_a_quota_below_what_is_used_says_by_how_much(team: Namespace) -> None:
 
     team.change_quota({"hard": {"gpus": "3"}})
 
-    exceeded = eventually(
-        lambda: [c for c in team.row().conditions if (c.type, c.status) == ("Exceeded", "True")]
-    )
-    assert [condition.message for condition in exceeded] == ["gpus: 5 used of 3, 2 too many"]
-    assert team.row().observed_generation == team.row().generation
+    exceeded = eventually(lambda: (found := team.condition("Exceeded")) and found.status == "True" and found)
+    assert exceeded, team.status()
+    assert exceeded.message == "gpus: 5 used of 3, 2 too many"
+    assert team.status().observed_generation == exceeded.observed_generation == team.row().generation
     events = eventually(lambda: team.client.get(team.path("events"))[1]["items"])
     assert [(event["type"], event["reason"], event["message"]) for event in events] == [
         ("Warning", "Exceeded", "gpus: 5 used of 3, 2 too many")

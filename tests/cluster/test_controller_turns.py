@@ -81,6 +81,11 @@ def moving(team: Namespace, running: Running) -> tuple[str, str]:
     return before, running.basis(team)
 
 
+def has_ready(team: Namespace, status: str, reason: str) -> bool:
+    ready = team.condition("Ready")
+    return ready is not None and (ready.status, ready.reason) == (status, reason)
+
+
 def test_what_is_in_flight_denies_nobody_while_a_row_moves_to_another_unpinned(
     quotas: ControlPlane, published: Callable[[], dict[str, str]]
 ) -> None:
@@ -97,8 +102,7 @@ def test_what_is_in_flight_denies_nobody_while_a_row_moves_to_another_unpinned(
         row = team.row()
         assert [each.catalogue for each in row.reservations] == ["", after]
         assert "classes/nvidia-t4" not in {key for key, amount in (row.used or {}).items() if amount}
-        (ready,) = (condition for condition in row.conditions if condition.type == "Ready")
-        assert (ready.status, ready.reason) == ("True", "Moving")
+        assert eventually(lambda: has_ready(team, "True", "Moving")), team.condition("Ready")
 
         assert eventually(lambda: team.row().class_catalogue == after)
         row = team.row()
@@ -111,15 +115,14 @@ def test_what_is_not_published_is_counted_anew_and_denies_while_something_is_in_
     quotas: ControlPlane,
 ) -> None:
     team = Namespace(quotas)
-    with Running(quotas, expiry=3.0) as running:
+    with Running(quotas, expiry=8.0) as running:
         before, after = moving(team, running)
         assert eventually(lambda: (team.used() or {}).get("classes/nvidia-t4") == 2)
 
         row = team.row()
         assert "in-flight" in row.reservations
-        (ready,) = (condition for condition in row.conditions if condition.type == "Ready")
-        assert ready.status == "False"
-        assert f"not published in ConfigMap {CATALOGUES}" in ready.message
+        assert eventually(lambda: has_ready(team, "False", "InFlight")), team.condition("Ready")
+        assert f"not published in ConfigMap {CATALOGUES}" in getattr(team.condition("Ready"), "message", "")
         for catalogue in (before, after):
             asked = ReservationRequest.creation("next", CARD, catalogue)
             assert _verdict(row, asked) is Reason.OTHER_CATALOGUE

@@ -18,6 +18,7 @@ import random
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from time import monotonic
 from typing import Generic, Protocol, TypeVar
 
@@ -92,6 +93,13 @@ class Snapshot(msgspec.Struct, Generic[K], frozen=True):
     deleted: frozenset[str] = frozenset()
 
 
+class Position(msgspec.Struct, frozen=True):
+    """At which revision a namespace is held, and when (monotonic) the list began from which all of it comes."""
+
+    revision: int
+    list_started: float
+
+
 class _EventObject(PartialObject, frozen=True):
     """The object of an event, or the Status of an ERROR."""
 
@@ -119,7 +127,9 @@ _EVENT_OBJECT = msgspec.json.Decoder(_EventObject)
 class Informer(Generic[K]):
     """Keeps what `project` makes of every object; None is not kept. `changed(before, after)` is called with every difference.
 
-    `changed` is called in the thread that found the difference, without a lock held; it must not block for long.
+    `changed` is called with `lock` held, in the order of the changes, and before anybody sees the revision that has them: sums
+    that it keeps are of `position(namespace).revision` for whoever holds the lock. It must not block. Informers whose
+    callbacks read one another must share one lock.
     """
 
     def __init__(
@@ -130,13 +140,14 @@ class Informer(Generic[K]):
         changed: Callable[[K | None, K | None], object],
         *,
         timings: WatchTimings | None = None,
+        lock: AbstractContextManager[bool] | None = None,
     ) -> None:
         self.resource = resource
         self._api = api
         self._project = project
         self._changed = changed
         self._timings = timings or WatchTimings()
-        self._lock = threading.Lock()
+        self.lock: AbstractContextManager[bool] = lock or threading.RLock()
         self._items: dict[str, dict[str, K]] = {}
         self._revision = 0
         self._list_started = 0.0
@@ -165,20 +176,24 @@ class Informer(Generic[K]):
         """Wait for the first list; return whether it was complete in that time."""
         return self._synced.wait(seconds)
 
-    def snapshot(self, namespace: str = CLUSTER) -> Snapshot[K]:
-        with self._lock:
+    def position(self, namespace: str = CLUSTER) -> Position:
+        with self.lock:
             alone = self._namespace_lists.get(namespace, _NEVER)
+            return Position(max(self._revision, alone.revision), alone.started or self._list_started)
+
+    def snapshot(self, namespace: str = CLUSTER) -> Snapshot[K]:
+        with self.lock:
+            position = self.position(namespace)
             items = tuple(self._items.get(namespace, {}).values())
             deleted = frozenset(self._deleted.get(namespace, ()))
-            started = alone.started or self._list_started
-            return Snapshot(items, max(self._revision, alone.revision), started, deleted)
+            return Snapshot(items, position.revision, position.list_started, deleted)
 
     def namespaces(self) -> list[str]:
-        with self._lock:
+        with self.lock:
             return [namespace for namespace, items in self._items.items() if items]
 
     def all(self) -> list[K]:
-        with self._lock:
+        with self.lock:
             return [item for items in self._items.values() for item in items.values()]
 
     def refresh(self, namespace: str = CLUSTER) -> None:
@@ -187,7 +202,7 @@ class Informer(Generic[K]):
         listed = self._listed(namespace)
         revision = int(listed.resource_version)
         items = {item.uid: item for item in listed.items}
-        with self._lock:
+        with self.lock:
             alone = self._namespace_lists.get(namespace, _NEVER)
             current = max(self._revision, alone.revision)
             # The watch may have overtaken the list, which then has nothing new.
@@ -195,7 +210,7 @@ class Informer(Generic[K]):
             if started > alone.started:
                 self._namespace_lists[namespace] = _NamespaceList(max(current, revision), started)
             self._last_message = max(self._last_message, started)
-        self._notify(differences)
+            self._notify(differences)
 
     def run(self, stopping: threading.Event) -> None:
         """Follow the collection until `stopping`; the body of a thread."""
@@ -219,7 +234,7 @@ class Informer(Generic[K]):
             except (errors.ApiError, msgspec.MsgspecError, ValueError) as error:
                 self.is_missing = isinstance(error, errors.NotFound)
                 self._warn(str(error))
-            except Exception:  # a bug in a callback must not end the watch; what it missed is listed again
+            except Exception:  # a bug must not end the watch; what it missed is listed again
                 log.exception("%s: watch failed", self.resource.plural)
                 listed_at = None
             self.failures += 1
@@ -252,7 +267,7 @@ class Informer(Generic[K]):
             by_namespace.setdefault(item.namespace, {})[item.uid] = item
         revision = int(listed.resource_version)
         differences: list[tuple[K | None, K | None]] = []
-        with self._lock:
+        with self.lock:
             for namespace in {*self._items, *by_namespace}:
                 if revision >= self._namespace_lists.get(namespace, _NEVER).revision:
                     differences += self._replace(namespace, by_namespace.get(namespace, {}))
@@ -261,10 +276,10 @@ class Informer(Generic[K]):
             newer = {name: each for name, each in self._namespace_lists.items() if each.revision > revision}
             self._namespace_lists = newer
             self._last_message = monotonic()
+            self._notify(differences)
         self.relists += 1
         self.is_missing = False
         self._synced.set()
-        self._notify(differences)
 
     def _replace(self, namespace: str, items: dict[str, K]) -> list[tuple[K | None, K | None]]:
         before = self._items.get(namespace, {})
@@ -296,14 +311,14 @@ class Informer(Generic[K]):
             raise errors.of_response(seen.code or 500, bytes(event.object))
         revision = int(seen.metadata.resource_version)
         if event.type == "BOOKMARK":
-            with self._lock:
+            with self.lock:
                 self._revision = max(self._revision, revision)
             return
-        uid, namespace = seen.metadata.uid, seen.metadata.namespace
         projected = self._project(event.object)
+        uid, namespace = seen.metadata.uid, (seen.metadata if projected is None else projected).namespace
         deleted = event.type == "DELETED"
         after = None if deleted else projected
-        with self._lock:
+        with self.lock:
             self._revision = revision
             if deleted and projected is not None:
                 self._remember_deleted(namespace, uid)
@@ -313,7 +328,7 @@ class Informer(Generic[K]):
             before = items.pop(uid, None)
             if after is not None:
                 items[uid] = after
-        self._notify([(before, after)])
+            self._notify([(before, after)])
 
     def _remember_deleted(self, namespace: str, uid: str) -> None:
         now = monotonic()
@@ -330,7 +345,10 @@ class Informer(Generic[K]):
     def _notify(self, differences: list[tuple[K | None, K | None]]) -> None:
         for before, after in differences:
             if before != after:
-                self._changed(before, after)
+                try:
+                    self._changed(before, after)
+                except Exception:  # a bug met with one object must not hide the others
+                    log.exception("%s: a change was not taken in", self.resource.plural)
 
 
 def _lines(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:

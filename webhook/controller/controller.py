@@ -18,16 +18,20 @@ from webhook.cluster.api import ApiClient
 from webhook.cluster.events import EventWriter
 from webhook.cluster.informer import Informer, WatchTimings
 from webhook.cluster.leader import LeaderElector
-from webhook.cluster.objects import CONTROLLER
+from webhook.cluster.objects import CONTROLLER, Condition
 from webhook.configuration.loader import Configuration
 from webhook.controller.countings import Countings
 from webhook.controller.metrics import ControllerMetrics
+from webhook.controller.observed_rows import ObservedRows
+from webhook.controller.quota_events import QuotaEvents
+from webhook.controller.quota_status import QuotaStatusWriter, staleness
 from webhook.controller.reconciler import QuotaReconciler
-from webhook.controller.records import QUOTAS, QuotaRecord, quota_record
-from webhook.controller.reservation_ages import ReservationAges
+from webhook.controller.records import QUOTAS, LedgerRecord, ledger_record, ledgers
+from webhook.controller.row_keeper import RowKeeper
 from webhook.controller.uncharged import UnchargedWatch
 from webhook.controller.usage_log import Holding, UsageLog
 from webhook.quota.cluster_store import ClusterStore
+from webhook.quota.documents import QuotaRecord, decode_quota
 
 log = logging.getLogger("gpu_admission.controller")
 
@@ -60,35 +64,49 @@ class Controller:
         namespace: str,
         recount_seconds: float,
         write_usage: Callable[[dict[str, Any]], object] | None = None,
-        ages: ReservationAges | None = None,
+        observed: ObservedRows | None = None,
         timings: WatchTimings | None = None,
     ) -> None:
         self._elector = elector
         self._metrics = metrics
-        self._ages = ages or ReservationAges()
+        self._observed = observed or ObservedRows()
         self._queue = WorkQueue()
         self._failures: dict[str, int] = {}
         self._busy_since: dict[str, float] = {}
         self._tidied_at = 0.0
-        self.quotas = Informer(api, QUOTAS, quota_record, self._quota_changed, timings=timings)
+        self.quotas = Informer(api, QUOTAS, decode_quota, self._quota_changed, timings=timings)
+        self.rows = Informer(api, ledgers(namespace), ledger_record, self._row_changed, timings=timings)
         self.countings = Countings(
             api, namespace, configuration, self._count_changed, ended=self._ended, timings=timings
         )
         leads = self._leads
         self._usage = UsageLog(write_usage, leads, replica=gethostname()) if write_usage else None
-        is_leader, changed = (lambda: elector.is_leader), self._queue_all
-        self.uncharged = UnchargedWatch(api, configuration, is_leader, changed)
-        store, events = ClusterStore(api), EventWriter(api, CONTROLLER)
+        self._events = QuotaEvents(EventWriter(api, CONTROLLER))
+        self._statuses = QuotaStatusWriter(
+            api,
+            self.quotas,
+            self.rows,
+            leads=lambda: elector.is_leader and not self.unready(),
+            stale=lambda: staleness(self.countings.own.informers),
+            uncharged=lambda: self.uncharged.names,
+            events=self._events,
+        )
+        self.uncharged = UnchargedWatch(
+            api, configuration, lambda: elector.is_leader, self._statuses.all_changed
+        )
+        keeper = RowKeeper(ClusterStore(api, namespace), self._observed, self._spec_of)
         self._reconciler = QuotaReconciler(
-            store, self.countings, self._ages, metrics, events, recount_seconds, self.uncharged
+            keeper, self.countings, self._observed, metrics, self._events, recount_seconds
         )
 
     def run(self, stopping: threading.Event) -> None:
         """Work until `stopping`; release the Lease at the end."""
         self.countings.start()
         self.quotas.start(stopping)
-        watch = self.uncharged.run
-        threading.Thread(target=watch, args=(stopping,), name="uncharged", daemon=True).start()
+        self.rows.start(stopping)
+        others = {"uncharged": self.uncharged.run, "events": self._events.run, "status": self._statuses.run}
+        for name, body in others.items():
+            threading.Thread(target=body, args=(stopping,), name=name, daemon=True).start()
         if self._usage is not None:
             run = self._usage.run
             threading.Thread(target=run, args=(self._holdings, stopping), name="usage", daemon=True).start()
@@ -108,11 +126,16 @@ class Controller:
         self.uncharged.configure(configuration)
 
     def ledgers(self) -> dict[str, QuotaLedger]:
-        """Return the ledgers by namespace as the watch showed them last, without those that cannot be read."""
-        return {record.namespace: record.ledger for record in self.quotas.all() if record.ledger is not None}
+        """Return the ledgers by namespace as they were observed last, without those that cannot be read."""
+        return self._observed.ledgers()
+
+    def conditions(self) -> dict[str, tuple[Condition, ...]]:
+        """Return the conditions of the quotas by namespace as the watch showed them last."""
+        return {record.namespace: record.status.conditions for record in self.quotas.all()}
 
     def informers(self) -> dict[str, Informer[Any]]:
-        return {self.quotas.resource.plural: self.quotas, **self.countings.own.informers}
+        own = {each.resource.plural: each for each in (self.quotas, self.rows)}
+        return {**own, **self.countings.own.informers}
 
     def unready(self) -> str:
         """Return why the controller is not ready, empty if it is. A follower is ready too."""
@@ -126,29 +149,43 @@ class Controller:
         return f"busy for over {HANG_SECONDS:.0f} s: {', '.join(sorted(hanging))}" if hanging else ""
 
     def _queue_all(self) -> None:
-        for namespace in self.quotas.namespaces():
+        for namespace in {*self.quotas.namespaces(), *self.rows.namespaces()}:
             self._queue.add(namespace)
 
+    def _spec_of(self, namespace: str) -> tuple[str, int] | None:
+        """Return uid and generation of the quota of a namespace, None where it has none."""
+        return next(((each.uid, each.generation) for each in self.quotas.snapshot(namespace).items), None)
+
     def _quota_changed(self, before: QuotaRecord | None, after: QuotaRecord | None) -> None:
-        if after is None:
-            if before is not None:
-                self._ages.forget(before.namespace)
-                self._queue.add(before.namespace)
-            return
-        if after.ledger is None:
+        if after is not None and after.spec is None:
             log.error("%s: %s", after.namespace, after.problem)
+        # A quota is replaced by a deletion and a creation, which a list shows in any order.
+        changed = after or before
+        if changed is not None:
+            self._statuses.changed(changed.namespace)
+        if changed is not None and (before is None or after is None or before.generation != after.generation):
+            self._queue.add(changed.namespace)
+
+    def _row_changed(self, before: LedgerRecord | None, after: LedgerRecord | None) -> None:
+        if after is None or after.versioned is None:
+            if (gone := after or before) is not None:
+                self._observed.forget(gone.namespace, gone.uid)
+                self._queue.add(gone.namespace)
+                self._statuses.changed(gone.namespace)
             return
-        self._ages.observe(after.namespace, after.ledger)
-        if before is None or before.ledger is None or _spec(before.ledger) != _spec(after.ledger):
+        self._statuses.changed(after.namespace)
+        self._observed.observe(after.namespace, after.versioned)
+        ledger, former = after.versioned.ledger, before.ledger if before else None
+        if former is None or former.generation != ledger.generation:
             self._queue.add(after.namespace)
-        elif frozenset(after.ledger.reservations.ids).difference(before.ledger.reservations.ids):
-            # It may have the name of what is stored, or a line that cannot be read: only a count says so.
+        elif ledger.denials or frozenset(ledger.reservations.ids).difference(former.reservations.ids):
+            # A count takes the denials along. A reservation may have the name of what is stored, or be unreadable.
             self._queue.add(after.namespace, STORED_SECONDS)
-        elif (expiry := self._ages.next_expiry(after.namespace)) is not None:
+        elif (expiry := self._observed.next_expiry(after.namespace)) is not None:
             self._queue.add(after.namespace, expiry)
 
     def _count_changed(self, namespace: str, frees: bool) -> None:
-        if self.quotas.snapshot(namespace).items:
+        if self._observed.get(namespace) is not None:
             self._queue.add(namespace, FREED_SECONDS if frees else STORED_SECONDS)
 
     def _leads(self) -> bool:
@@ -165,7 +202,7 @@ class Controller:
         while not stopping.is_set():
             self._metrics.leader.set(float(self._elector.is_leader))
             self._tidy()
-            if not self._elector.is_leader or not self.countings.own.synced or not self.quotas.synced:
+            if not self._elector.is_leader or self.unready():
                 stopping.wait(POLL_SECONDS)
                 continue
             namespace = self._queue.take(POLL_SECONDS)
@@ -174,7 +211,7 @@ class Controller:
 
     def _tidy(self) -> None:
         now = monotonic()
-        if now - self._tidied_at < TIDY_SECONDS or not self.quotas.synced:
+        if now - self._tidied_at < TIDY_SECONDS or not self.rows.synced:
             return
         self._tidied_at = now
         try:
@@ -205,10 +242,6 @@ class Controller:
         first, longest = RETRY_SECONDS
         pause = min(longest, first * 2.0 ** (self._failures[namespace] - 1))
         return pause * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
-
-
-def _spec(ledger: QuotaLedger) -> tuple[str, int]:
-    return ledger.quota_uid, ledger.generation
 
 
 class WorkQueue:

@@ -8,6 +8,7 @@ import heapq
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from fractions import Fraction
 from typing import Any
 
@@ -74,15 +75,18 @@ class Counting:
         self._label_keys, claims = catalogues.classes.label_keys, served_resource(api, "resourceclaims")
         self._gone: dict[str, NamedNode] = {}
         """Deleted nodes that pods are still on: until those are deleted, too, they cost what they did."""
-        self._gone_lock = (
-            threading.Lock()
-        )  # a refresh finds differences in another thread than the watch does
         self._nodes_changed = object()
         self._index: tuple[object, NodeIndex] = (None, NO_NODES)
-        self.pods = Informer(api, PODS, self._pods.record, self._object_changed, timings=timings)
-        self.nodes = Informer(api, NODES, node_reader(self._label_keys), self._node_changed, timings=timings)
+        self.lock: AbstractContextManager[bool] = threading.RLock()
+        """Of all three informers: what changes in one is charged by what the others hold."""
+        self.pods = Informer(
+            api, PODS, self._pods.record, self._object_changed, timings=timings, lock=self.lock
+        )
+        self.nodes = Informer(
+            api, NODES, node_reader(self._label_keys), self._node_changed, timings=timings, lock=self.lock
+        )
         self.claims = (
-            Informer(api, claims, self._claims.record, self._object_changed, timings=timings)
+            Informer(api, claims, self._claims.record, self._object_changed, timings=timings, lock=self.lock)
             if claims
             else None
         )
@@ -135,6 +139,7 @@ class Counting:
         listing = Listing(
             objects,
             Revisions(pods=pods.revision, resource_claims=claims.revision, nodes=nodes.revision),
+            row_uid=ledger.row_uid,
             quota_uid=ledger.quota_uid,
             generation=ledger.generation,
             catalogue=str(Basis(self.digest, unpinned)),
@@ -218,12 +223,11 @@ class Counting:
         pods = self.pods.all()
         changed = frozenset(reference for node in (before, after) if node for reference in node.references)
         left = {pod.node_name for pod in pods} if after is None else set()
-        with self._gone_lock:
-            if after is None and before is not None:
-                gone = {**self._gone, before.name: before}
-                self._gone = {name: each for name, each in gone.items() if name in left}
-            elif after is not None and after.name in self._gone:
-                self._gone = {name: each for name, each in self._gone.items() if name != after.name}
+        if after is None and before is not None:
+            gone = {**self._gone, before.name: before}
+            self._gone = {name: each for name, each in gone.items() if name in left}
+        elif after is not None and after.name in self._gone:
+            self._gone = {name: each for name, each in self._gone.items() if name != after.name}
         self._nodes_changed = object()
         for namespace in {pod.namespace for pod in pods if not changed.isdisjoint(pod.nodes)}:
             self._changed(namespace, False)

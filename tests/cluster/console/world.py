@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from tests.cluster.controllers import Command, eventually
+from tests.cluster.controllers import Command, eventually, is_ready
 from tests.cluster.doctor.installation import ACCOUNTS, CANARY_NAMESPACE, cluster
 from tests.controlplane import ControlPlane, create_gpu_node
 from tests.controlplane.gpuquota import Namespace
@@ -109,7 +109,7 @@ def world() -> Iterator[ControlPlane]:
         for name, team in teams.items():
             team.quota(QUOTAS[name])
         for team in teams.values():
-            assert eventually(lambda team=team: team.used() is not None), team.name  # type: ignore[misc]
+            assert eventually(lambda team=team: is_ready(team)), team.name  # type: ignore[misc]
         plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(_documents()))
         for namespace, kind, name, pods, gpus, gpu_class in WORKLOADS:
             document = workload(kind, name, pods, gpus, gpu_class)

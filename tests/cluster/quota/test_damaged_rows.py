@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from policies.quota.ledger.quota_ledger import Condition
 from tests.cluster.controllers import Running, eventually, uses
 from tests.cluster.quota.burst import PODS, gpu_pod
 from tests.cluster.quota.referee import GPU
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import Namespace
 from tests.controlplane.webhook import Webhook
+from webhook.cluster.objects import Condition
 from webhook.commands.quota import quota
 from webhook.quota.documents import quota_path
 
@@ -49,7 +49,9 @@ def damage(team: Namespace, *lines: str) -> None:
 
 
 def ready(team: Namespace) -> Condition:
-    return next(each for each in team.row().conditions if each.type == "Ready")
+    condition = team.condition("Ready")
+    assert condition is not None
+    return condition
 
 
 def shown(plane: ControlPlane, team: Namespace) -> str:

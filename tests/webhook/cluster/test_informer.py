@@ -133,6 +133,30 @@ def test_a_deletion_that_the_watch_told_is_remembered(tmp_path: Path) -> None:
     )
 
 
+def test_a_change_is_called_with_at_the_revision_that_has_it(tmp_path: Path) -> None:
+    seen: list[tuple[str, int]] = []
+
+    def changed(_before: Record | None, after: Record | None) -> None:
+        assert after is not None
+        seen.append((after.name, informer.position("team").revision))
+        if after.name == "b":
+            raise ValueError("a bug met with one object must not hide the others")
+
+    events = [event("ADDED", "b", "11"), event("ADDED", "c", "12"), event("ADDED", "d", "13")]
+    script, stopping = Script([page(["a"], "10")], [Answer(stream=events)]), threading.Event()
+    with ApiServer(tmp_path, script) as server:
+        informer = Informer(server.client(), PODS, record, changed, timings=QUICK)
+        with informer.lock:
+            informer.start(stopping)
+            assert not informer.wait(0.2), "the list is taken in under the lock"
+        assert eventually(lambda: len(seen) == 4)
+        stopping.set()
+        script.ended.set()
+
+    assert seen == [("a", 10), ("b", 11), ("c", 12), ("d", 13)]
+    assert informer.failures == 0
+
+
 def test_an_event_may_come_in_pieces(tmp_path: Path) -> None:
     whole = event("ADDED", "b", "11") + event("ADDED", "c", "12")
     pieces = [whole[:20], whole[20 : len(whole) - 30], whole[-30:]]

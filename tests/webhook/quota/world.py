@@ -320,6 +320,7 @@ class World:
         listing = Listing(
             {**dict.fromkeys(self.gone, DELETED), **self.charged(basis)},
             self.revisions,
+            row_uid=ledger.row_uid,
             quota_uid=ledger.quota_uid,
             generation=ledger.generation,
             catalogue=basis,
