@@ -276,11 +276,7 @@ class Sums:
 
     def _claim_cost(self, space: _Namespace, claim: ClaimRecord, unpinned: Unpinned) -> Vector:
         pod = space.pods.by_uid.get(claim.made_for)
-        charged = (
-            {pod.uid: ChargedPod(pod.extended_claim, self._pod_cost(pod, unpinned))}
-            if pod is not None and not pod.is_terminal
-            else {}
-        )
+        charged = {pod.uid: ChargedPod(pod.extended_claim, self._pod_cost(pod, unpinned))} if pod else {}
         return self.claim_reader.charge(claim, unpinned, charged)
 
     def _charge_pod(self, space: _Namespace, pod: PodRecord) -> None:
