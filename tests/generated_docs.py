@@ -19,7 +19,8 @@ Written by `UPDATE_DOCS=1 pytest tests/test_docs.py` from the CustomResourceDefi
 [deploy/chart/files/crds](../deploy/chart/files/crds); `kubectl explain gpupolicy.spec.rules` shows the same in a terminal. What
 the rules do is in [rules.md](rules.md); documents with examples are in [configuration.md](configuration.md) and
 [quota.md](quota.md).
-All kinds are `gpu-admission.dev/v1alpha1`, and `kubectl get gpu-admission -A` lists the objects of all.
+All kinds are `gpu-admission.dev/v1alpha1`, and `kubectl get gpu-admission -A` lists the objects of all. A further one,
+GPUQuotaLedger, is written by gpu-admission alone ([operations.md](operations.md)).
 
 In a path `[]` is each item of a list, and `NAME` each key of a map. A field with * is required.
 """
@@ -29,7 +30,7 @@ Schema = dict[str, Any]
 def api_reference() -> str:
     """Return docs/api.md."""
     kinds = [yaml.safe_load(path.read_text())["spec"] for path in sorted(CRDS.glob("*.yaml"))]
-    return HEAD + "".join(map(_kind, kinds))
+    return HEAD + "".join(_kind(each) for each in kinds if "categories" in each["names"])
 
 
 def _kind(spec: Schema) -> str:

@@ -25,7 +25,7 @@ from webhook.cluster.objects import CATALOGUES
 from webhook.configuration.loader import Configuration, load_directory
 from webhook.controller.controller import Controller
 from webhook.controller.metrics import ControllerMetrics
-from webhook.controller.reservation_ages import ReservationAges
+from webhook.controller.observed_rows import ObservedRows
 
 ROOT = Path(__file__).parents[2]
 QUICK_LEASE = LeaseTimings(lease=2, renew=1.5, retry=0.2)
@@ -59,6 +59,24 @@ def uses(team: Namespace, amount: int, *, seconds: float = 5) -> bool:
     return eventually(lambda: gpus(team) == amount, seconds=seconds)
 
 
+def shows(team: Namespace, used: int, reserved: int = 0) -> bool:
+    """Whether the status of the quota says soon that so many GPUs are used, and reserved."""
+
+    def shown() -> bool:
+        status = team.status()
+        return (
+            status.used is not None and status.used[GPUS] == used and status.reserved.get(GPUS, 0) == reserved
+        )
+
+    return eventually(shown)
+
+
+def is_ready(team: Namespace) -> bool:
+    """Whether the status of the quota says so now."""
+    ready = team.condition("Ready")
+    return ready is not None and ready.status == "True"
+
+
 class Running:
     """A controller in threads of this process, for the length of a `with` block. Controllers of one lease compete."""
 
@@ -87,7 +105,7 @@ class Running:
             self.metrics,
             namespace="default",
             recount_seconds=recount_seconds,
-            ages=ReservationAges(expiry=expiry, no_quota=no_quota),
+            observed=ObservedRows(expiry=expiry, no_quota=no_quota),
             timings=timings,
             write_usage=write_usage,
         )

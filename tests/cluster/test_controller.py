@@ -7,7 +7,7 @@ import pytest
 
 from policies.quota.amounts import GPUS
 from policies.quota.ledger.decide import ReservationRequest
-from tests.cluster.controllers import Running, eventually, gpus, uses
+from tests.cluster.controllers import Running, eventually, gpus, is_ready, uses
 from tests.controlplane import ControlPlane, claims_api, create_gpu_node
 from tests.controlplane.gpuquota import Namespace
 
@@ -31,10 +31,11 @@ def test_a_quota_is_counted_from_what_is_stored(team: Namespace) -> None:
     assert uses(team, 3)
     ledger = team.row()
     assert ledger.uncounted == ()
-    assert eventually(lambda: "Uncharged" in {condition.type for condition in team.row().conditions})
-    statuses = {condition.type: condition.status for condition in team.row().conditions}
+    assert eventually(lambda: team.status().used == ledger.used and team.condition("Uncharged"))
+    statuses = {condition.type: condition.status for condition in team.status().conditions}
     del statuses["Uncharged"]  # other tests have DeviceClasses
     assert statuses == {"Ready": "True", "Exceeded": "False", "Stale": "False"}
+    assert team.status().hard == ledger.hard
 
 
 @pytest.mark.parametrize("end", ["Succeeded", "Failed", "deleted"])
@@ -102,11 +103,10 @@ def test_a_quota_below_what_is_used_says_by_how_much(team: Namespace) -> None:
 
     team.change_quota({"hard": {"gpus": "3"}})
 
-    exceeded = eventually(
-        lambda: [c for c in team.row().conditions if (c.type, c.status) == ("Exceeded", "True")]
-    )
-    assert [condition.message for condition in exceeded] == ["gpus: 5 used of 3, 2 too many"]
-    assert team.row().observed_generation == team.row().generation
+    exceeded = eventually(lambda: (found := team.condition("Exceeded")) and found.status == "True" and found)
+    assert exceeded, team.status()
+    assert exceeded.message == "gpus: 5 used of 3, 2 too many"
+    assert team.status().observed_generation == exceeded.observed_generation == team.row().generation
     events = eventually(lambda: team.client.get(team.path("events"))[1]["items"])
     assert [(event["type"], event["reason"], event["message"]) for event in events] == [
         ("Warning", "Exceeded", "gpus: 5 used of 3, 2 too many")
@@ -120,21 +120,22 @@ def test_a_new_dimension_is_counted_before_it_grants(team: Namespace) -> None:
 
     team.change_quota({"hard": {"gpus": "8", "resources": {"nvidia.com/gpu": "6"}}})
 
-    assert eventually(lambda: not team.row().uncounted)
+    assert eventually(team.in_force)
     assert (team.used() or {})["resources/nvidia.com/gpu"] == 5
 
 
-def test_a_replaced_quota_is_counted_anew(team: Namespace) -> None:
+def test_a_replaced_quota_counts_what_its_namespace_holds(team: Namespace) -> None:
     first = team.quota({"gpus": "8"})
     team.pod("trainer", 5)
     assert uses(team, 5)
 
     team.delete_quota()
-    second = team.quota({"gpus": "8"})
+    second = team.quota({"gpus": "9"})
 
     assert first != second
-    assert team.row().used is None or team.row().quota_uid == second
+    assert eventually(lambda: (row := team.row()).quota_uid == second and row.hard == {GPUS: 9})
     assert uses(team, 5)
+    assert eventually(lambda: team.status().hard == {GPUS: 9} and is_ready(team))
 
 
 def test_holders_are_the_owners_of_pods(team: Namespace) -> None:

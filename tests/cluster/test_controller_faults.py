@@ -19,7 +19,7 @@ from tests.controlplane.gpuquota import Namespace, api_client, install_quota_kin
 from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Informer, WatchTimings
-from webhook.controller.records import QUOTAS, QuotaRecord, quota_record
+from webhook.controller.records import QUOTAS, LedgerRecord, ledger_record
 
 QUICK = WatchTimings(watch=60.0, silence=2.0, pause_least=0.05, pause_most=0.5)
 A_WRITE = 2000
@@ -39,12 +39,12 @@ def every_use(plane: ControlPlane, team: Namespace) -> Iterator[list[Fraction]]:
     """Collect what is used in every revision of the row from now on."""
     seen: list[Fraction] = []
 
-    def changed(_: QuotaRecord | None, after: QuotaRecord | None) -> None:
+    def changed(_: LedgerRecord | None, after: LedgerRecord | None) -> None:
         if after is not None and after.namespace == team.name and after.ledger is not None:
             seen.append((after.ledger.used or {}).get(GPUS, Fraction(0)))
 
     stopping = threading.Event()
-    informer = Informer(api_client(plane), QUOTAS, quota_record, changed)
+    informer = Informer(api_client(plane), QUOTAS, ledger_record, changed)
     threading.Thread(target=informer.run, args=(stopping,), daemon=True).start()
     assert informer.wait(10)
     yield seen
@@ -100,7 +100,7 @@ def test_nothing_is_given_up_by_a_list_from_before(plane: ControlPlane, tmp_path
                 version=int(plane.client().get(team.path("pods", "gated"))[1]["metadata"]["resourceVersion"]),
             )
             team.reserve(change)
-            assert eventually(lambda: running.controller._ages.next_expiry(team.name) is not None)
+            assert eventually(lambda: running.controller._observed.next_expiry(team.name) is not None)
 
             proxy.fall_silent()
             lifted = {"spec": {"schedulingGates": None, "nodeSelector": {"accelerator": "nvidia-a100"}}}

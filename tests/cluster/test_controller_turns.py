@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from policies.quota.amounts import GPUS
+from policies.quota.charge import Unpinned
 from policies.quota.ledger.decide import Reason, ReservationRequest, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from tests.cluster.controllers import Running, eventually, gpus, published_catalogues, uses
@@ -78,7 +79,13 @@ def moving(team: Namespace, running: Running) -> tuple[str, str]:
     before = str(team.row().class_catalogue)
     team.reserve(ReservationRequest.creation("in-flight", CARD, before))
     team.change_quota({"unpinned": "MostExpensive"})
+    assert eventually(lambda: team.row().unpinned is Unpinned.MOST_EXPENSIVE)
     return before, running.basis(team)
+
+
+def has_ready(team: Namespace, status: str, reason: str) -> bool:
+    ready = team.condition("Ready")
+    return ready is not None and (ready.status, ready.reason) == (status, reason)
 
 
 def test_what_is_in_flight_denies_nobody_while_a_row_moves_to_another_unpinned(
@@ -97,8 +104,7 @@ def test_what_is_in_flight_denies_nobody_while_a_row_moves_to_another_unpinned(
         row = team.row()
         assert [each.catalogue for each in row.reservations] == ["", after]
         assert "classes/nvidia-t4" not in {key for key, amount in (row.used or {}).items() if amount}
-        (ready,) = (condition for condition in row.conditions if condition.type == "Ready")
-        assert (ready.status, ready.reason) == ("True", "Moving")
+        assert eventually(lambda: has_ready(team, "True", "Moving")), team.condition("Ready")
 
         assert eventually(lambda: team.row().class_catalogue == after)
         row = team.row()
@@ -111,15 +117,14 @@ def test_what_is_not_published_is_counted_anew_and_denies_while_something_is_in_
     quotas: ControlPlane,
 ) -> None:
     team = Namespace(quotas)
-    with Running(quotas, expiry=3.0) as running:
+    with Running(quotas, expiry=8.0) as running:
         before, after = moving(team, running)
         assert eventually(lambda: (team.used() or {}).get("classes/nvidia-t4") == 2)
 
         row = team.row()
         assert "in-flight" in row.reservations
-        (ready,) = (condition for condition in row.conditions if condition.type == "Ready")
-        assert ready.status == "False"
-        assert f"not published in ConfigMap {CATALOGUES}" in ready.message
+        assert eventually(lambda: has_ready(team, "False", "InFlight")), team.condition("Ready")
+        assert f"not published in ConfigMap {CATALOGUES}" in getattr(team.condition("Ready"), "message", "")
         for catalogue in (before, after):
             asked = ReservationRequest.creation("next", CARD, catalogue)
             assert _verdict(row, asked) is Reason.OTHER_CATALOGUE

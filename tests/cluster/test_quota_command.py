@@ -4,13 +4,14 @@ import contextlib
 import json
 import socket
 import time
+from fractions import Fraction
 from pathlib import Path
 
 from click.testing import CliRunner, Result
 
 from policies.quota.amounts import GPUS
 from policies.quota.ledger.decide import ReservationRequest
-from tests.cluster.controllers import Command, Running, eventually, uses
+from tests.cluster.controllers import Command, Running, eventually, shows, uses
 from tests.controlplane import ControlPlane, create_gpu_node
 from tests.controlplane.gpuquota import Namespace
 from webhook.commands.quota import quota
@@ -32,11 +33,10 @@ def test_what_is_shown_of_a_namespace(quotas: ControlPlane) -> None:
         team.pod("small", 2)
         assert uses(team, 10)
         assert eventually(lambda: (team.used() or {})["classes/nvidia-a100"] == 8)
-    team.reserve(
-        ReservationRequest.creation(
-            "in-flight", {GPUS: team.row().hard[GPUS] / 16}, str(team.row().class_catalogue)
-        )
-    )
+        basis = str(team.row().class_catalogue)
+        team.reserve(ReservationRequest.creation("in-flight", {GPUS: Fraction(1)}, basis))
+        assert shows(team, 10, 1)
+        assert eventually(lambda: (team.status().used or {})["classes/nvidia-a100"] == 8)
 
     text = run(quotas, "-n", team.name)
     assert text.exit_code == 0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.cluster.controllers import Running, uses
+from tests.cluster.controllers import Running, eventually, is_ready, uses
 from tests.controlplane import ControlPlane, claims_api
 from tests.controlplane.gpuquota import Namespace, install_quota_kind
 
@@ -19,5 +19,4 @@ def test_a_quota_is_counted_where_no_claims_are_served() -> None:
             team.quota({"gpus": "8"})
 
             assert uses(team, 2)
-            (ready,) = (each for each in team.row().conditions if each.type == "Ready")
-            assert ready.status == "True"
+            assert eventually(lambda: is_ready(team))

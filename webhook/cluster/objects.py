@@ -48,6 +48,17 @@ class PartialObject(msgspec.Struct, frozen=True):
     metadata: ObjectMeta
 
 
+class Condition(msgspec.Struct, frozen=True, rename="camel"):
+    """A condition as every Kubernetes object has them."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+    last_transition_time: str
+    observed_generation: int = 0
+
+
 _PARTIAL_OBJECT = msgspec.json.Decoder(PartialObject)
 
 

@@ -136,7 +136,7 @@ def controller(
     running = _reached(made, stopping)
     if running is None:
         return
-    REGISTRY.register(LedgerCollector(running.ledgers))
+    REGISTRY.register(LedgerCollector(running.ledgers, running.conditions))
     REGISTRY.register(WatchCollector(running.informers))
     try:
         listener = listen(host, port)

@@ -11,7 +11,6 @@ import msgspec
 from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.quota.amounts import GPUS, NOTHING, Vector, format_amount, texts
 from policies.quota.charge import Unpinned
-from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.nodes import NODES, node_reader
@@ -21,7 +20,7 @@ from webhook.commands.parameters import config_option, output_option
 from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.dynamic_resources import read_device_classes, served_resource
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
-from webhook.controller.conditions import TRUE
+from webhook.controller.conditions import NOT_COUNTED, TRUE
 from webhook.controller.records import (
     PODS,
     QUOTAS,
@@ -29,9 +28,8 @@ from webhook.controller.records import (
     ClaimReader,
     ExtendedClaims,
     PodReader,
-    QuotaRecord,
-    quota_record,
 )
+from webhook.quota.documents import QuotaRecord, decode_quota
 from webhook.tools.status.quotas import key_order
 
 NAME_COLUMN = 30
@@ -99,13 +97,13 @@ def quota(namespace: str, output: str, config: Path | None, cluster: ClusterChoi
 
 def _reports(api: ApiClient, configuration: Configuration, namespace: str) -> Iterator[QuotaReport]:
     try:
-        listed = api.list(QUOTAS.path(namespace), quota_record)
+        listed = api.list(QUOTAS.path(namespace), decode_quota)
     except errors.NotFound:
         raise errors.NotFound("this cluster has no GPUQuotas: their kind is not installed") from None
     for record in sorted(listed.items, key=lambda record: record.namespace):
         objects = None
-        if namespace and record.ledger is not None:
-            found = _holders(api, configuration, namespace, record.ledger.unpinned)
+        if namespace and record.spec is not None:
+            found = _holders(api, configuration, namespace, record.spec.unpinned)
             charged = (each for each in found if each.demand)
             objects = sorted(charged, key=lambda each: (-each.demand.get(GPUS, NOTHING), each.name))
         yield QuotaReport(record, objects)
@@ -154,37 +152,36 @@ def print_text(reports: Sequence[QuotaReport]) -> None:
 
 
 def _report_text(screen: Screen, record: QuotaRecord, objects: Sequence[HolderOfQuota] | None) -> None:
-    ledger = record.ledger
-    if ledger is None:
+    if record.spec is None:
         screen.line(record.namespace, "bold")
         screen.paragraph(f"error: {record.problem}", indent=2, style="red")
         return
-    screen.line(f"{record.namespace}  {_state(ledger)}", "bold")
+    screen.line(f"{record.namespace}  {_state(record)}", "bold")
     screen.line(f"  {'':<{NAME_COLUMN}} {'':<{BAR}} used + reserved of hard", "dim")
-    for key in sorted(ledger.hard, key=key_order):
-        _dimension(screen, ledger, key)
-    for condition in ledger.conditions:
+    for key in sorted(record.hard, key=key_order):
+        _dimension(screen, record, key)
+    for condition in record.status.conditions:
         if (condition.status == "True") != (condition.type == "Ready"):
             screen.paragraph(f"{condition.type.lower()}: {condition.message}", indent=2, style="yellow")
     if objects is None:
-        _largest(screen, ledger)
+        _largest(screen, record)
     else:
         _objects(screen, objects)
 
 
-def _state(ledger: QuotaLedger) -> str:
-    holds = {each.type for each in ledger.conditions if each.status == TRUE}
-    if ledger.used is None or ledger.uncounted:
-        return "not counted yet: every GPU pod is denied"
-    if ledger.reservations.unreadable:
-        return "not readable: every GPU pod is denied"
+def _state(record: QuotaRecord) -> str:
+    ready = record.status.condition("Ready")
+    if ready is None or ready.status != TRUE:
+        is_counted = ready is not None and ready.reason != NOT_COUNTED
+        return f"{'not ready' if is_counted else 'not counted yet'}: every GPU pod is denied"
+    holds = {each.type for each in record.status.conditions if each.status == TRUE}
     words = [word for kind, word in (("Exceeded", "exceeded"), ("Stale", "stale")) if kind in holds]
     return ", ".join(words) or "ready"
 
 
-def _dimension(screen: Screen, ledger: QuotaLedger, key: str) -> None:
-    used, hard = (ledger.used or {}).get(key, NOTHING), ledger.hard[key]
-    reserved = ledger.reserved_shown.get(key, NOTHING)
+def _dimension(screen: Screen, record: QuotaRecord, key: str) -> None:
+    used, hard = (record.status.used or {}).get(key, NOTHING), record.hard[key]
+    reserved = record.status.reserved.get(key, NOTHING)
     name = key if len(key) <= NAME_COLUMN else f"{key[: NAME_COLUMN - 1]}…"
     amounts = f"{format_amount(used)} + {format_amount(reserved)} of {format_amount(hard)}"
     style = "red" if used > hard else "yellow" if used + reserved >= hard else "green"
@@ -206,9 +203,9 @@ def _cells(amount: Fraction, hard: Fraction) -> int:
     return min(max(int(amount / hard * BAR), int(amount > NOTHING)), BAR - 1)
 
 
-def _largest(screen: Screen, ledger: QuotaLedger) -> None:
-    for key in sorted(ledger.holders, key=key_order):
-        largest = ", ".join(f"{holder.name} {holder.amount}" for holder in ledger.holders[key])
+def _largest(screen: Screen, record: QuotaRecord) -> None:
+    for key, holders in sorted(record.status.holders.items(), key=lambda each: key_order(each[0])):
+        largest = ", ".join(f"{holder.name} {holder.amount}" for holder in holders)
         if largest:
             screen.paragraph(f"most of {key}: {largest}", indent=2)
 
@@ -226,24 +223,23 @@ def document(reports: Sequence[QuotaReport]) -> dict[str, Any]:
     """Return what `-o json` prints.
 
     `quotas[]`: namespace, problem ("" if it could be read), and of one that could: unpinned; used, reserved, hard (amounts
-    as text, "2/7"; used is null before it was counted), reservations (their number), conditions[], holders (largest, by
-    dimension), and, of one namespace asked for, objects[] (kind, name, node, demand).
+    as text, "2/7"; used is null before it was counted), conditions[], holders (largest, by dimension), and, of one namespace
+    asked for, objects[] (kind, name, node, demand).
     """
     return {"quotas": [_document(*report) for report in reports]}
 
 
 def _document(record: QuotaRecord, objects: Sequence[HolderOfQuota] | None) -> dict[str, Any]:
     found: dict[str, Any] = {"namespace": record.namespace, "problem": record.problem}
-    ledger = record.ledger
-    if ledger is not None:
+    status = record.status
+    if record.spec is not None:
         found |= {
-            "unpinned": ledger.unpinned.value,
-            "used": None if ledger.used is None else texts(ledger.used),
-            "reserved": texts(ledger.reserved_shown),
-            "hard": texts(ledger.hard),
-            "reservations": len(ledger.reservations),
-            "conditions": ledger.conditions,
-            "holders": ledger.holders,
+            "unpinned": record.spec.unpinned.value,
+            "used": None if status.used is None else texts(status.used),
+            "reserved": texts(status.reserved),
+            "hard": texts(record.hard),
+            "conditions": status.conditions,
+            "holders": status.holders,
         }
     if objects is not None:
         found["objects"] = [{**each._asdict(), "demand": texts(each.demand)} for each in objects]

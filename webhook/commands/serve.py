@@ -219,8 +219,10 @@ def _quota(source: ConfigurationSource, api: ApiClient | None) -> QuotaEnforcer:
         memory = MemoryStore(lambda: source.configuration)
         REGISTRY.register(LedgerCollector(memory.ledgers))
         return QuotaEnforcer(ReservationBatcher(memory, metrics), metrics, release=memory.release)
-    catalogues = PublishedCatalogues(api, own_namespace(), lambda: source.configuration)
-    batcher = ReservationBatcher(ClusterStore(api), metrics, catalogues_of=catalogues.named_by)
+    installation = own_namespace()
+    catalogues = PublishedCatalogues(api, installation, lambda: source.configuration)
+    store = ClusterStore(api, installation)
+    batcher = ReservationBatcher(store, metrics, catalogues_of=catalogues.named_by)
     return QuotaEnforcer(batcher, metrics)
 
 

@@ -36,7 +36,7 @@ from webhook.tools.status.report import (
     PolicyStatus,
     QuotaRow,
     QuotaState,
-    QuotaStatus,
+    QuotaSummary,
     plain,
 )
 
@@ -303,7 +303,7 @@ def _row(screen: Screen, row: QuotaRow) -> None:
     screen.line(f"    {name:<{NAME - 2}} {bar(used, row.reserved, row.hard)} {amounts}", style)
 
 
-def _holders(screen: Screen, quota: QuotaStatus) -> None:
+def _holders(screen: Screen, quota: QuotaSummary) -> None:
     if not quota.holders:
         return
     shown = (

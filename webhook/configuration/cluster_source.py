@@ -17,12 +17,11 @@ from typing import Any
 import msgspec
 
 from policies.gpus.device_classes import DeviceClass
-from policies.quota.ledger.quota_ledger import Condition
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.collection import CLUSTER
 from webhook.cluster.informer import Informer, Resource, WatchTimings
-from webhook.cluster.objects import PartialObject
+from webhook.cluster.objects import Condition, PartialObject
 from webhook.configuration.documents import (
     API_VERSION,
     CLASS,

@@ -21,8 +21,8 @@ from webhook.cluster.nodes import NODES, node_reader
 from webhook.cluster.objects import decode_metadata
 from webhook.configuration.dynamic_resources import read_claims
 from webhook.configuration.loader import Configuration
-from webhook.controller.records import QUOTAS, quota_record
-from webhook.quota.documents import GROUP, PLURAL
+from webhook.controller.records import QUOTAS
+from webhook.quota.documents import GROUP, PLURAL, decode_quota
 from webhook.serving.engine import Engine
 from webhook.serving.judging import JudgedBy, UnusedQuota
 from webhook.serving.node_watch import keys_to_know, node_pools
@@ -79,9 +79,9 @@ class ClusterFacts:
         found: dict[str, QuotaGrant] = {}
 
         def read(raw: msgspec.Raw) -> None:
-            record = quota_record(raw)
-            if record is not None and record.ledger is not None:
-                found[record.namespace] = QuotaGrant(record.ledger.hard, record.ledger.unpinned)
+            record = decode_quota(raw)
+            if record is not None and record.spec is not None:
+                found[record.namespace] = QuotaGrant(record.spec.amounts, record.spec.unpinned)
 
         try:
             path = QUOTAS.path(self._namespace)

@@ -3,17 +3,19 @@
 Uncharged names what the cluster has that nothing charges.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
 
 from policies.quota.amounts import exceeds, format_amount
-from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, Condition, QuotaLedger
-from webhook.cluster.objects import CATALOGUES, timestamp
+from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, QuotaLedger
+from webhook.cluster.objects import CATALOGUES, Condition, timestamp
 
 TRUE, FALSE = "True", "False"
-EXCEEDED = "Exceeded"
+READY, EXCEEDED = "Ready", "Exceeded"
+NOT_COUNTED, UNREADABLE = "NotCounted", "Unreadable"
+"""Reasons of Ready; the former also where only a dimension was never counted."""
 COUNTED = "every stored pod and claim of the namespace is counted"
 KEYS_SHOWN = 8
 """Dimensions in one message; the status has the amounts of all."""
@@ -24,37 +26,53 @@ _Verdict = tuple[str, str, str]
 
 
 def conditions(
-    ledger: QuotaLedger, *, stale: str, uncharged: Sequence[str] | None, now: datetime
+    ledger: QuotaLedger,
+    before: Iterable[Condition],
+    *,
+    stale: str,
+    uncharged: Sequence[str] | None,
+    now: datetime,
 ) -> tuple[Condition, ...]:
     """Return the conditions of a ledger.
 
+    before: as they were written last.
     stale: why its count may lag, empty if it does not.
     uncharged: DeviceClasses and resource names about which nothing says whether they are GPUs; None where this process has not
       looked yet, and the condition stays what it was.
     """
-    before = {condition.type: condition for condition in ledger.conditions}
     others = {EXCEEDED: _exceeded(ledger), "Stale": _stale(stale)}
-    found = {"Ready": _ready(ledger, others), **others}
+    found = {READY: _ready(ledger, others), **others}
     if uncharged is not None:
         found["Uncharged"] = _uncharged(uncharged)
-    kept = (before["Uncharged"],) if uncharged is None and "Uncharged" in before else ()
-    current = tuple(
-        with_transition_time(
-            Condition(kind, status, reason, message, "", ledger.generation), before.get(kind), now
-        )
+    return _replaced(before, found, ledger.generation, now)
+
+
+def unreadable(
+    problem: str, before: Iterable[Condition], generation: int, now: datetime
+) -> tuple[Condition, ...]:
+    """Return the conditions of a quota whose ledger cannot be read: it is not Ready, and nothing else is known."""
+    return _replaced(before, {READY: (FALSE, UNREADABLE, f"{problem}: requests are denied")}, generation, now)
+
+
+def _replaced(
+    before: Iterable[Condition], found: Mapping[str, _Verdict], generation: int, now: datetime
+) -> tuple[Condition, ...]:
+    written = {condition.type: condition for condition in before}
+    current = (
+        with_transition_time(Condition(kind, status, reason, message, "", generation), written.get(kind), now)
         for kind, (status, reason, message) in found.items()
     )
-    return current + kept
+    return *current, *(each for kind, each in written.items() if kind not in found)
 
 
 def _ready(ledger: QuotaLedger, others: Mapping[str, _Verdict]) -> _Verdict:
     """Return the condition whose reason `kubectl get` shows as STATUS, so it names the others that hold."""
     if ledger.used is None or ledger.uncounted:
-        return FALSE, "NotCounted", "pods and claims are not counted yet: requests are denied"
-    if unreadable := ledger.reservations.unreadable:
-        why = f"status.reservations cannot be read in {quoted(unreadable)}"
+        return FALSE, NOT_COUNTED, "pods and claims are not counted yet: requests are denied"
+    if lines := ledger.reservations.unreadable:
+        why = f"reservations of the ledger cannot be read: {quoted(lines)}"
         until = f"requests are denied until the controller has observed that for {EXPIRY_SECONDS:.0f} s and drops it"
-        return FALSE, "Unreadable", f"{why}: {until}"
+        return FALSE, UNREADABLE, f"{why}: {until}"
     if ledger.class_catalogue is None:
         why = (
             f"reservations were charged by a class catalogue that is not published in ConfigMap {CATALOGUES}"

@@ -3,6 +3,7 @@
 Followers watch too, so that they have observed reservations for some time when they become the leader.
 """
 
+import heapq
 import logging
 import random
 import threading
@@ -18,16 +19,20 @@ from webhook.cluster.api import ApiClient
 from webhook.cluster.events import EventWriter
 from webhook.cluster.informer import Informer, WatchTimings
 from webhook.cluster.leader import LeaderElector
-from webhook.cluster.objects import CONTROLLER
+from webhook.cluster.objects import CONTROLLER, Condition
 from webhook.configuration.loader import Configuration
 from webhook.controller.countings import Countings
 from webhook.controller.metrics import ControllerMetrics
+from webhook.controller.observed_rows import ObservedRows
+from webhook.controller.quota_events import QuotaEvents
+from webhook.controller.quota_status import QuotaStatusWriter, staleness
 from webhook.controller.reconciler import QuotaReconciler
-from webhook.controller.records import QUOTAS, QuotaRecord, quota_record
-from webhook.controller.reservation_ages import ReservationAges
+from webhook.controller.records import QUOTAS, LedgerRecord, ledger_record, ledgers
+from webhook.controller.row_keeper import RowKeeper
 from webhook.controller.uncharged import UnchargedWatch
 from webhook.controller.usage_log import Holding, UsageLog
 from webhook.quota.cluster_store import ClusterStore
+from webhook.quota.documents import QuotaRecord, decode_quota
 
 log = logging.getLogger("gpu_admission.controller")
 
@@ -43,6 +48,8 @@ RETRY_SECONDS = (1.0, 10.0)
 after its return, and expire the whole bound later."""
 TIDY_SECONDS = 60.0
 """Between looks for catalogues that no row names any more."""
+SPARE_ENTRIES = 64
+"""Of the work queue, beyond two for each namespace that waits: below that it is not worth sorting again."""
 HANG_SECONDS = 120.0
 """A worker that is busy with one namespace for longer is unhealthy; its calls alone end within some tens of seconds."""
 
@@ -60,35 +67,49 @@ class Controller:
         namespace: str,
         recount_seconds: float,
         write_usage: Callable[[dict[str, Any]], object] | None = None,
-        ages: ReservationAges | None = None,
+        observed: ObservedRows | None = None,
         timings: WatchTimings | None = None,
     ) -> None:
         self._elector = elector
         self._metrics = metrics
-        self._ages = ages or ReservationAges()
+        self._observed = observed or ObservedRows()
         self._queue = WorkQueue()
         self._failures: dict[str, int] = {}
         self._busy_since: dict[str, float] = {}
         self._tidied_at = 0.0
-        self.quotas = Informer(api, QUOTAS, quota_record, self._quota_changed, timings=timings)
+        self.quotas = Informer(api, QUOTAS, decode_quota, self._quota_changed, timings=timings)
+        self.rows = Informer(api, ledgers(namespace), ledger_record, self._row_changed, timings=timings)
         self.countings = Countings(
             api, namespace, configuration, self._count_changed, ended=self._ended, timings=timings
         )
         leads = self._leads
         self._usage = UsageLog(write_usage, leads, replica=gethostname()) if write_usage else None
-        is_leader, changed = (lambda: elector.is_leader), self._queue_all
-        self.uncharged = UnchargedWatch(api, configuration, is_leader, changed)
-        store, events = ClusterStore(api), EventWriter(api, CONTROLLER)
+        self._events = QuotaEvents(EventWriter(api, CONTROLLER))
+        self._statuses = QuotaStatusWriter(
+            api,
+            self.quotas,
+            self.rows,
+            leads=lambda: elector.is_leader and not self.unready(),
+            stale=lambda: staleness(self.countings.own.informers),
+            uncharged=lambda: self.uncharged.names,
+            events=self._events,
+        )
+        self.uncharged = UnchargedWatch(
+            api, configuration, lambda: elector.is_leader, self._statuses.all_changed
+        )
+        keeper = RowKeeper(ClusterStore(api, namespace), self._observed, self._spec_of)
         self._reconciler = QuotaReconciler(
-            store, self.countings, self._ages, metrics, events, recount_seconds, self.uncharged
+            keeper, self.countings, self._observed, metrics, self._events, recount_seconds
         )
 
     def run(self, stopping: threading.Event) -> None:
         """Work until `stopping`; release the Lease at the end."""
         self.countings.start()
         self.quotas.start(stopping)
-        watch = self.uncharged.run
-        threading.Thread(target=watch, args=(stopping,), name="uncharged", daemon=True).start()
+        self.rows.start(stopping)
+        others = {"uncharged": self.uncharged.run, "events": self._events.run, "status": self._statuses.run}
+        for name, body in others.items():
+            threading.Thread(target=body, args=(stopping,), name=name, daemon=True).start()
         if self._usage is not None:
             run = self._usage.run
             threading.Thread(target=run, args=(self._holdings, stopping), name="usage", daemon=True).start()
@@ -108,11 +129,16 @@ class Controller:
         self.uncharged.configure(configuration)
 
     def ledgers(self) -> dict[str, QuotaLedger]:
-        """Return the ledgers by namespace as the watch showed them last, without those that cannot be read."""
-        return {record.namespace: record.ledger for record in self.quotas.all() if record.ledger is not None}
+        """Return the ledgers by namespace as they were observed last, without those that cannot be read."""
+        return self._observed.ledgers()
+
+    def conditions(self) -> dict[str, tuple[Condition, ...]]:
+        """Return the conditions of the quotas by namespace as the watch showed them last."""
+        return {record.namespace: record.status.conditions for record in self.quotas.all()}
 
     def informers(self) -> dict[str, Informer[Any]]:
-        return {self.quotas.resource.plural: self.quotas, **self.countings.own.informers}
+        own = {each.resource.plural: each for each in (self.quotas, self.rows)}
+        return {**own, **self.countings.own.informers}
 
     def unready(self) -> str:
         """Return why the controller is not ready, empty if it is. A follower is ready too."""
@@ -126,29 +152,43 @@ class Controller:
         return f"busy for over {HANG_SECONDS:.0f} s: {', '.join(sorted(hanging))}" if hanging else ""
 
     def _queue_all(self) -> None:
-        for namespace in self.quotas.namespaces():
+        for namespace in {*self.quotas.namespaces(), *self.rows.namespaces()}:
             self._queue.add(namespace)
 
+    def _spec_of(self, namespace: str) -> tuple[str, int] | None:
+        """Return uid and generation of the quota of a namespace, None where it has none."""
+        return next(((each.uid, each.generation) for each in self.quotas.snapshot(namespace).items), None)
+
     def _quota_changed(self, before: QuotaRecord | None, after: QuotaRecord | None) -> None:
-        if after is None:
-            if before is not None:
-                self._ages.forget(before.namespace)
-                self._queue.add(before.namespace)
-            return
-        if after.ledger is None:
+        if after is not None and after.spec is None:
             log.error("%s: %s", after.namespace, after.problem)
+        # A quota is replaced by a deletion and a creation, which a list shows in any order.
+        changed = after or before
+        if changed is not None:
+            self._statuses.changed(changed.namespace)
+        if changed is not None and (before is None or after is None or before.generation != after.generation):
+            self._queue.add(changed.namespace)
+
+    def _row_changed(self, before: LedgerRecord | None, after: LedgerRecord | None) -> None:
+        if after is None or after.versioned is None:
+            if (gone := after or before) is not None:
+                self._observed.forget(gone.namespace, gone.uid)
+                self._queue.add(gone.namespace)
+                self._statuses.changed(gone.namespace)
             return
-        self._ages.observe(after.namespace, after.ledger)
-        if before is None or before.ledger is None or _spec(before.ledger) != _spec(after.ledger):
+        self._statuses.changed(after.namespace)
+        self._observed.observe(after.namespace, after.versioned)
+        ledger, former = after.versioned.ledger, before.ledger if before else None
+        if former is None or former.generation != ledger.generation:
             self._queue.add(after.namespace)
-        elif frozenset(after.ledger.reservations.ids).difference(before.ledger.reservations.ids):
-            # It may have the name of what is stored, or a line that cannot be read: only a count says so.
+        elif ledger.denials or frozenset(ledger.reservations.ids).difference(former.reservations.ids):
+            # A count takes the denials along. A reservation may have the name of what is stored, or be unreadable.
             self._queue.add(after.namespace, STORED_SECONDS)
-        elif (expiry := self._ages.next_expiry(after.namespace)) is not None:
+        elif (expiry := self._observed.next_expiry(after.namespace)) is not None:
             self._queue.add(after.namespace, expiry)
 
     def _count_changed(self, namespace: str, frees: bool) -> None:
-        if self.quotas.snapshot(namespace).items:
+        if self._observed.get(namespace) is not None:
             self._queue.add(namespace, FREED_SECONDS if frees else STORED_SECONDS)
 
     def _leads(self) -> bool:
@@ -165,7 +205,7 @@ class Controller:
         while not stopping.is_set():
             self._metrics.leader.set(float(self._elector.is_leader))
             self._tidy()
-            if not self._elector.is_leader or not self.countings.own.synced or not self.quotas.synced:
+            if not self._elector.is_leader or self.unready():
                 stopping.wait(POLL_SECONDS)
                 continue
             namespace = self._queue.take(POLL_SECONDS)
@@ -174,11 +214,11 @@ class Controller:
 
     def _tidy(self) -> None:
         now = monotonic()
-        if now - self._tidied_at < TIDY_SECONDS or not self.quotas.synced:
+        if now - self._tidied_at < TIDY_SECONDS or not self.rows.synced:
             return
         self._tidied_at = now
         try:
-            self.countings.tidy(self.ledgers().values(), leads=self._elector.is_leader)
+            self.countings.tidy(self.ledgers(), leads=self._elector.is_leader)
         except errors.ApiError as error:
             log.warning("the published catalogues: %s", error)
 
@@ -207,10 +247,6 @@ class Controller:
         return pause * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
 
 
-def _spec(ledger: QuotaLedger) -> tuple[str, int]:
-    return ledger.quota_uid, ledger.generation
-
-
 class WorkQueue:
     """Names and the moments at which they are due, for any number of workers.
 
@@ -220,6 +256,8 @@ class WorkQueue:
 
     def __init__(self) -> None:
         self._due: dict[str, float] = {}
+        self._heap: list[tuple[float, str]] = []
+        """When free names are due; those that are no longer so stay until they come up, or are most of it."""
         self._busy: set[str] = set()
         self._changed = threading.Condition()
 
@@ -228,7 +266,7 @@ class WorkQueue:
         with self._changed:
             if due < self._due.get(name, float("inf")):
                 self._due[name] = due
-                self._changed.notify()
+                self._push(name)
 
     def take(self, seconds: float) -> str | None:
         """Wait at most so long for a name that is due, and return it; `done` must be called with it."""
@@ -236,8 +274,9 @@ class WorkQueue:
         with self._changed:
             while True:
                 now = monotonic()
-                free = [(due, name) for name, due in self._due.items() if name not in self._busy]
-                due, name = min(free, default=(float("inf"), ""))
+                while self._heap and not self._is_free(*self._heap[0]):
+                    heapq.heappop(self._heap)
+                due, name = self._heap[0] if self._heap else (float("inf"), "")
                 if due <= now:
                     del self._due[name]
                     self._busy.add(name)
@@ -249,4 +288,16 @@ class WorkQueue:
     def done(self, name: str) -> None:
         with self._changed:
             self._busy.discard(name)
-            self._changed.notify_all()
+            self._push(name)
+
+    def _push(self, name: str) -> None:
+        if name not in self._due or name in self._busy:
+            return
+        heapq.heappush(self._heap, (self._due[name], name))
+        if len(self._heap) > 2 * len(self._due) + SPARE_ENTRIES:
+            self._heap = [(due, each) for each, due in self._due.items() if each not in self._busy]
+            heapq.heapify(self._heap)
+        self._changed.notify()
+
+    def _is_free(self, due: float, name: str) -> bool:
+        return self._due.get(name) == due and name not in self._busy

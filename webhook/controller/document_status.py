@@ -13,11 +13,10 @@ from typing import Any
 import msgspec
 
 from policies.policy import still_paused
-from policies.quota.ledger.quota_ledger import Condition
 from webhook.cluster import errors
 from webhook.cluster.api import JSON_PATCH, ApiClient
 from webhook.cluster.events import NORMAL, WARNING, EventWriter, Happening, Regarding
-from webhook.cluster.objects import CONTROLLER, timestamp
+from webhook.cluster.objects import CONTROLLER, Condition, timestamp
 from webhook.configuration.cluster_source import (
     ClusterSource,
     DocumentStatus,

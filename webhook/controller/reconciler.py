@@ -5,13 +5,12 @@
 
 import logging
 import random
-from datetime import UTC, datetime
-from time import monotonic, sleep
+from time import monotonic, sleep, time
 
 import msgspec
 
 from policies.quota.catalogue import Basis
-from policies.quota.ledger.quota_ledger import Condition, QuotaLedger
+from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reconcile import (
     Reconciled,
     Refused,
@@ -20,26 +19,20 @@ from policies.quota.ledger.reconcile import (
     initialise,
     reconcile,
 )
-from policies.quota.spec import NAME
-from webhook.cluster.events import EventWriter, Happening, Regarding
-from webhook.controller.conditions import EXCEEDED, TRUE, conditions, quoted
+from webhook.controller.conditions import quoted
 from webhook.controller.counting import Counted, Counting
 from webhook.controller.countings import Countings
 from webhook.controller.metrics import ControllerMetrics
-from webhook.controller.reservation_ages import ReservationAges
-from webhook.controller.uncharged import UnchargedWatch
-from webhook.quota.documents import GROUP, KIND, VERSION
-from webhook.quota.store import LedgerConflict, QuotaGone, Store, VersionedLedger
+from webhook.controller.observed_rows import ObservedRows
+from webhook.controller.quota_events import QuotaEvents
+from webhook.controller.row_keeper import RowKeeper
+from webhook.quota.store import LedgerConflict, QuotaGone, VersionedLedger
 
 log = logging.getLogger("gpu_admission.controller")
 
-CALL_SECONDS = 10.0
-"""For one read or write of a ledger."""
 CONTEND_SECONDS = 8.0
 """How long to retry a ledger that others keep writing, before other namespaces get their turn."""
 CONTEND_AGAIN = 0.5
-STALE_SECONDS = 150.0
-"""Silence of a watch after which counts are stale: two and a half intervals of bookmarks."""
 POLL_AGAIN = 0.3
 """Seconds until lists of another catalogue are looked for again."""
 SOON = 0.05
@@ -57,73 +50,63 @@ class _Plan(msgspec.Struct, frozen=True):
     by: Basis
     anew: bool
 
-    def made(self, counted: Counted) -> bool:
-        """Whether a count was made by this."""
-        listing, ledger = counted.listing, self.ledger
-        of = (listing.quota_uid, listing.generation, listing.catalogue)
-        return of == (ledger.quota_uid, ledger.generation, str(self.by))
-
 
 class QuotaReconciler:
     """Reconciles and initialises ledgers. For any number of threads, but one at a time for a namespace."""
 
     def __init__(
         self,
-        store: Store,
+        keeper: RowKeeper,
         countings: Countings,
-        ages: ReservationAges,
+        rows: ObservedRows,
         metrics: ControllerMetrics,
-        events: EventWriter,
+        events: QuotaEvents,
         recount_seconds: float,
-        uncharged: UnchargedWatch,
     ) -> None:
         self._countings = countings
-        self._store = store
-        self._ages = ages
+        self._keeper = keeper
+        self._rows = rows
         self._metrics = metrics
         self._events = events
         self._recount_seconds = recount_seconds
-        self._uncharged = uncharged
         self._recounts: dict[str, tuple[str, float]] = {}
+        self._contended: set[str] = set()
 
     def reconcile(self, namespace: str) -> float | None:
         """Bring the ledger up to date and return the seconds until the next time; None: there is no quota.
 
         Raises `LedgerError` and `errors.ApiError`.
         """
-        until = monotonic() + CONTEND_SECONDS
-        counted: Counted | None = None
-        while monotonic() < until:
+        begun = monotonic()
+        fresh = namespace in self._contended
+        self._contended.discard(namespace)
+        while monotonic() < begun + CONTEND_SECONDS:
             started = monotonic()
-            versioned = self._store.read(namespace, CALL_SECONDS)
-            if versioned is None:
-                self._forget(namespace)
-                return None
-            self._ages.observe(namespace, versioned.ledger)
-            plan = self._plan(versioned.ledger)
-            if not plan.counting.synced:
-                return POLL_AGAIN
-            wait = self._ages.initialization_wait(namespace)
-            if wait > 0 and plan.anew:
-                return wait + SOON
-            if counted is None or not plan.made(counted):
-                counted = self._count(namespace, plan, started)
-                # Counting takes time: the ledger is read again, the count stays.
-                continue
-            result = self._reconciled(namespace, plan, counted)
-            if isinstance(result, Refused):
-                log.info("%s: %s; listing again", namespace, result.value)
-                self._metrics.refused.labels(result.name.lower()).inc()
-                plan.counting.refresh(namespace, since=started, nodes_since=started)
-                counted = self._counted(namespace, plan)
-                continue
             try:
-                self._write(namespace, versioned, plan, result)
-            except LedgerConflict:
+                row = self._keeper.current(namespace, fresh=fresh)
+                if row is None:
+                    self._forget(namespace)
+                    return None
+                plan = self._plan(row.ledger)
+                if not plan.counting.synced:
+                    return POLL_AGAIN
+                wait = self._rows.initialization_wait(namespace)
+                if wait > 0 and plan.anew:
+                    return wait + SOON
+                fresh = False
+                result = self._reconciled(namespace, plan, self._count(namespace, plan, begun))
+                if isinstance(result, Refused):
+                    log.info("%s: %s; listing again", namespace, result.value)
+                    self._metrics.refused.labels(result.name.lower()).inc()
+                    plan.counting.refresh(namespace, since=started, nodes_since=started)
+                    continue
+                self._write(namespace, row, plan, result)
+            except (LedgerConflict, QuotaGone):
+                # Somebody else writes here, faster than the watch: read first, also the next time.
+                fresh = True
+                self._contended.add(namespace)
                 self._metrics.conflicts.inc()
                 sleep(random.uniform(0.0, 0.02))  # noqa: S311 - jitter
-            except QuotaGone:
-                return SOON
             else:
                 return self._next(namespace, result.ledger)
         return CONTEND_AGAIN
@@ -145,7 +128,7 @@ class QuotaReconciler:
         return _Plan(ledger, own, target, anew=True)
 
     def _forget(self, namespace: str) -> None:
-        self._ages.forget(namespace)
+        self._contended.discard(namespace)
         self._recounts.pop(namespace, None)
         self._metrics.forget(namespace)
 
@@ -153,13 +136,14 @@ class QuotaReconciler:
         """Count from lists as new as this ledger requires."""
         ledger, counting = plan.ledger, plan.counting
         if plan.anew:
-            since = self._ages.generation_since(namespace)
+            since = self._rows.spec_since(namespace)
             counting.refresh(namespace, since=since, nodes_since=since)
         elif self._recount_in(namespace, ledger) <= 0:
             # The very first list was of all namespaces. Nodes are many, and few change: one list of them serves all
             # namespaces for half a period.
             since = now if namespace in self._recounts else 0.0
             counting.refresh(namespace, since=since, nodes_since=since - self._recount_seconds / 2)
+            counting.recount(namespace)
         counted = self._counted(namespace, plan)
         if self._may_expire_more(namespace, ledger, counted, now):
             counting.refresh(namespace, since=now, nodes_since=0.0)
@@ -172,35 +156,28 @@ class QuotaReconciler:
 
     def _may_expire_more(self, namespace: str, ledger: QuotaLedger, counted: Counted, now: float) -> bool:
         """Whether a list started now might expire a reservation that the present lists cannot."""
-        overdue = self._ages.expired(namespace, now) - self._ages.expired(namespace, counted.list_started)
+        overdue = self._rows.expired(namespace, now) - self._rows.expired(namespace, counted.list_started)
         objects = counted.listing.objects
         shown = (each.id for each in ledger.reservations if not each.is_change and each.object_uid in objects)
         return bool(overdue.intersection(ledger.reservations.ids).difference(shown))
 
     def _reconciled(self, namespace: str, plan: _Plan, counted: Counted) -> Reconciled | Refused:
-        expired = self._ages.expired(namespace, counted.list_started)
+        expired = self._rows.expired(namespace, counted.list_started)
         if not plan.anew:
             return reconcile(plan.ledger, counted.listing, expired)
-        waited = self._ages.initialization_wait(namespace) <= 0
+        waited = self._rows.initialization_wait(namespace) <= 0
         return initialise(plan.ledger, counted.listing, expired, waited=waited)
 
     def _write(self, namespace: str, versioned: VersionedLedger, plan: _Plan, reconciled: Reconciled) -> None:
-        now = datetime.now(UTC)
-        found = conditions(
-            reconciled.ledger,
-            stale=_staleness(plan.counting),
-            uncharged=self._uncharged.names,
-            now=now,
-        )
-        ledger = msgspec.structs.replace(reconciled.ledger, conditions=found)
+        ledger = msgspec.structs.replace(reconciled.ledger, denials=())
         # Newer revisions alone are not written: the protocol only needs that they never go back.
         if msgspec.structs.replace(ledger, revisions=versioned.ledger.revisions) != versioned.ledger:
-            written = self._store.compare_and_swap(namespace, versioned, ledger, CALL_SECONDS)
-            self._ages.observe(namespace, written.ledger)
+            self._keeper.swap(namespace, versioned, ledger)
+            self._events.denied(namespace, versioned.ledger)
         first = ledger.class_catalogue not in {None, versioned.ledger.class_catalogue}
         if first or self._recount_in(namespace, ledger) <= 0:
-            self._recounts[namespace] = (ledger.quota_uid, monotonic())
-            self._metrics.recount_time.labels(namespace).set(now.timestamp())
+            self._recounts[namespace] = (ledger.row_uid, monotonic())
+            self._metrics.recount_time.labels(namespace).set(time())
         if first:
             log.info("%s: counted by %s; quota %s is in force", namespace, plan.by, ledger.quota_uid)
         self._metrics.confirmed.labels(namespace).inc(len(reconciled.confirmed))
@@ -209,41 +186,17 @@ class QuotaReconciler:
             log.info("%s: %d reservations expired", namespace, len(reconciled.expired))
         if reconciled.unreadable:
             self._metrics.unreadable.labels(namespace).inc(len(reconciled.unreadable))
-            dropped = (
-                f"dropped what could not be read in status.reservations: {quoted(reconciled.unreadable)}"
-            )
+            dropped = f"dropped reservations that could not be read: {quoted(reconciled.unreadable)}"
             log.error("%s: %s", namespace, dropped)
-            self._warn(namespace, ledger, "UnreadableReservations", dropped)
-        exceeded = _exceeded(ledger)
-        if exceeded is not None and _exceeded(versioned.ledger) is None:
-            self._warn(namespace, ledger, EXCEEDED, exceeded.message)
-
-    def _warn(self, namespace: str, ledger: QuotaLedger, reason: str, message: str) -> None:
-        now = datetime.now(UTC)
-        quota = Regarding(f"{GROUP}/{VERSION}", KIND, NAME, ledger.quota_uid, namespace)
-        self._events.write(Happening(regarding=quota, reason=reason, message=message, first=now, last=now))
+            self._events.warn(namespace, ledger.quota_uid, "UnreadableReservations", dropped)
 
     def _recount_in(self, namespace: str, ledger: QuotaLedger) -> float:
         uid, at = self._recounts.get(namespace, ("", 0.0))
-        return at + self._recount_seconds - monotonic() if uid == ledger.quota_uid else 0.0
+        return at + self._recount_seconds - monotonic() if uid == ledger.row_uid else 0.0
 
     def _next(self, namespace: str, ledger: QuotaLedger) -> float:
         if basis_to_count_by(ledger) != ledger.class_catalogue:
             return SOON  # all that is reserved was charged by the next basis, too
         recount = self._recount_in(namespace, ledger)
-        expiry = self._ages.next_expiry(namespace)
+        expiry = self._rows.next_expiry(namespace)
         return max(SOON, recount if expiry is None else min(recount, expiry)) + SOON
-
-
-def _exceeded(ledger: QuotaLedger) -> Condition | None:
-    """Return the condition that says by how much the quota is exceeded, None where it is not."""
-    return next((each for each in ledger.conditions if each.type == EXCEEDED and each.status == TRUE), None)
-
-
-def _staleness(counting: Counting) -> str:
-    silent = [
-        f"no message about {name} for {informer.age:.0f} s"
-        for name, informer in counting.informers.items()
-        if informer.age > STALE_SECONDS
-    ]
-    return "; ".join(silent)

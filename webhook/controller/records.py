@@ -1,4 +1,4 @@
-"""Records of pods, ResourceClaims and GPUQuotas in the controller's informers: identity, and the input of the charge.
+"""Records of pods, ResourceClaims and rows in the controller's informers: identity, and the input of the charge.
 
 Pods of one Job differ in name and node only, so they share one blueprint and the charges computed from it: ten thousand pods are
 ten thousand short records. Pods that ask for no GPU are not kept. A claim costs the same whoever shares it, until it is deleted.
@@ -21,10 +21,12 @@ from policies.quota.amounts import RESOURCES, Vector
 from policies.quota.charge import Charge, Unpinned, charge_pod
 from policies.quota.claims import beyond_pod, charge_claim, marked_for
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from policies.quota.spec import NAME
 from webhook.cluster.informer import Resource
 from webhook.cluster.objects import decode_metadata
-from webhook.quota.documents import GROUP, PLURAL, VERSION, DocumentError, decode_quota
+from webhook.quota.documents import GROUP, PLURAL, VERSION
+from webhook.quota.rows import PLURAL as LEDGERS
+from webhook.quota.rows import RowError, decode_row
+from webhook.quota.store import VersionedLedger
 
 PODS = Resource("/api/v1", "pods")
 QUOTAS = Resource(f"/apis/{GROUP}/{VERSION}", PLURAL)
@@ -229,25 +231,31 @@ class ClaimReader(_Reader):
         return charges[key].vector
 
 
-class QuotaRecord(msgspec.Struct, frozen=True):
-    """The quota of a namespace as its watch showed it last; `ledger` is None if it cannot be read, and `problem` says why.
+class LedgerRecord(msgspec.Struct, frozen=True):
+    """A row as its watch showed it last; `versioned` is None if it cannot be read, and `problem` says why.
 
-    Every compare-and-swap reads the quota again.
+    `namespace` is that of which it is the ledger, not the one that it is in.
     """
 
     uid: str
     namespace: str
-    ledger: QuotaLedger | None = None
+    versioned: VersionedLedger | None = None
     problem: str = ""
 
+    @property
+    def ledger(self) -> QuotaLedger | None:
+        return None if self.versioned is None else self.versioned.ledger
 
-def quota_record(raw: msgspec.Raw) -> QuotaRecord | None:
-    """Return the record of a GPUQuota in JSON, None for a name that has no meaning."""
+
+def ledger_record(raw: msgspec.Raw) -> LedgerRecord:
+    """Return the record of a GPUQuotaLedger in JSON."""
     metadata = decode_metadata(raw)
-    if metadata.name != NAME:
-        return None
     try:
-        ledger = decode_quota(raw).versioned.ledger
-    except DocumentError as error:
-        return QuotaRecord(metadata.uid, metadata.namespace, problem=str(error))
-    return QuotaRecord(metadata.uid, metadata.namespace, ledger)
+        return LedgerRecord(metadata.uid, metadata.name, decode_row(raw).versioned)
+    except RowError as error:
+        return LedgerRecord(metadata.uid, metadata.name, problem=str(error))
+
+
+def ledgers(installation: str) -> Resource:
+    """Return the rows of an installation, those in its namespace alone."""
+    return Resource(f"/apis/{GROUP}/{VERSION}/namespaces/{installation}", LEDGERS, in_full=True)

@@ -1,6 +1,7 @@
-"""Ledgers in the status of the GPUQuota `default` of each namespace, swapped by resourceVersion.
+"""Ledgers in rows, objects in the namespace of the installation, swapped by resourceVersion.
 
-Made for many threads and processes: whoever writes first wins, everybody else reads again.
+Made for many threads and processes: whoever writes first wins, everybody else reads again. A namespace has no quota where there
+is neither a row nor a GPUQuota; a GPUQuota of which no controller has made a row yet was never counted, and denies.
 """
 
 import contextlib
@@ -14,71 +15,104 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT
 from webhook.cluster import errors
 from webhook.cluster.api import JSON, METADATA
-from webhook.quota import documents
+from webhook.quota import documents, rows
 from webhook.quota.store import LedgerConflict, QuotaGone, VersionedLedger
 
-_NAMED = f'{documents.PLURAL}.{documents.GROUP} "'
-"""How the API server begins to say that one object is not there, as against the whole kind."""
+NO_ROW = ""
+"""Version of a ledger that is nowhere written yet: to replace it is to create the row, as only controllers may."""
 
 
 class Api(Protocol):
-    """The two calls that a ledger needs, of `webhook.cluster.api.ApiClient`."""
+    """The calls that a ledger needs, of `webhook.cluster.api.ApiClient`."""
 
     def get(self, path: str, *, timeout: float | None = None) -> bytes: ...
 
+    def post(self, path: str, body: bytes, *, timeout: float | None = None) -> bytes: ...
+
     def put(self, path: str, body: bytes, *, timeout: float | None = None, accept: str = JSON) -> bytes: ...
+
+    def delete(self, path: str, *, version: str, timeout: float | None = None) -> bytes: ...
 
 
 class ClusterStore:
-    """A `Store` on the API server."""
+    """A `Store` on the API server. `installation` is the namespace of the rows."""
 
     reservations_limit = LIMIT
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Api, installation: str) -> None:
         self._api = api
+        self._installation = installation
 
     def read(self, namespace: str, seconds: float) -> VersionedLedger | None:
-        """Read from etcd itself: a GET without a resourceVersion is never served from a cache."""
-        try:
-            with _as_ledger_errors("read", errors.NotFound):
-                found = self._api.get(documents.quota_path(namespace), timeout=seconds)
-                return documents.decode_quota(found).versioned
-        except errors.NotFound as error:
-            # An API server that has just started does not know the kind yet, and that must not mean "no quota".
-            if _NAMED in str(error):
-                return None
-            problem = f"the API server does not know the kind {documents.PLURAL}.{documents.GROUP}: {error}"
-            raise LedgerError(problem, transient=True) from None
+        """Read from etcd itself: a GET without a resourceVersion is never served from a cache.
+
+        The GPUQuota is read after the row. So where neither is found, there was none at the moment of the second read; and a
+        quota that is replaced while its row stands is never taken for none.
+        """
+        with _as_ledger_errors("read"):
+            found = self._get(self._path(namespace), rows.PLURAL, seconds)
+            if found is not None:
+                return rows.decode_row(found).versioned
+        granted = self.granted(namespace, seconds)
+        return None if granted is None else VersionedLedger(rows.uncounted(granted), NO_ROW)
+
+    def granted(self, namespace: str, seconds: float) -> QuotaLedger | None:
+        """Return the ledger that the GPUQuota calls for, read from etcd: `rows.decode_granted`; None where there is none."""
+        with _as_ledger_errors("read"):
+            found = self._get(documents.quota_path(namespace), documents.PLURAL, seconds)
+            return None if found is None else rows.decode_granted(found)
 
     def compare_and_swap(
         self, namespace: str, before: VersionedLedger, ledger: QuotaLedger, seconds: float
     ) -> VersionedLedger:
-        """Write all of the status. The spec that is stored then is that of `before`: any other one has another version."""
-        path = documents.quota_path(namespace, "status")
-        body = documents.encode_status(namespace, before, ledger)
+        body = rows.encode_row(namespace, before.version, ledger)
+        with _as_ledger_errors("written"), _as_conflicts():
+            if before.version == NO_ROW:
+                written = self._api.post(rows.rows_path(self._installation), body, timeout=seconds)
+            else:
+                written = self._api.put(self._path(namespace), body, timeout=seconds, accept=METADATA)
+            uid, version = rows.decode_identity(written)
+        return VersionedLedger(msgspec.structs.replace(ledger, row_uid=uid), version)
+
+    def delete(self, namespace: str, before: VersionedLedger, seconds: float) -> None:
+        """Delete `before`, of which the GPUQuota was looked for after it was read. Raises as `compare_and_swap` does."""
+        with _as_ledger_errors("deleted"), _as_conflicts():
+            self._api.delete(self._path(namespace), version=before.version, timeout=seconds)
+
+    def _path(self, namespace: str) -> str:
+        return rows.rows_path(self._installation, namespace)
+
+    def _get(self, path: str, plural: str, seconds: float) -> bytes | None:
         try:
-            with _as_ledger_errors("written", errors.Conflict, errors.NotFound):
-                written = self._api.put(path, body, timeout=seconds, accept=METADATA)
-                version = documents.decode_version(written)
-        except errors.Conflict as error:
-            raise LedgerConflict(str(error)) from None
+            return self._api.get(path, timeout=seconds)
         except errors.NotFound as error:
-            raise QuotaGone(str(error)) from None
-        old = before.ledger
-        now = msgspec.structs.replace(
-            ledger, quota_uid=old.quota_uid, generation=old.generation, hard=old.hard, unpinned=old.unpinned
-        )
-        return VersionedLedger(now, version)
+            # An API server that has just started does not know the kind yet, and that must not mean "no quota". Of one object
+            # it begins otherwise to say that it is not there.
+            kind = f"{plural}.{documents.GROUP}"
+            if f'{kind} "' in str(error):
+                return None
+            problem = f"the API server does not know the kind {kind}: {error}"
+            raise LedgerError(problem, transient=True) from None
 
 
 @contextlib.contextmanager
-def _as_ledger_errors(done: str, *but: type[errors.ApiError]) -> Iterator[None]:
+def _as_conflicts() -> Iterator[None]:
     try:
         yield
-    except but:
-        raise
-    except documents.DocumentError as error:
+    except (errors.Conflict, errors.AlreadyExists) as error:
+        raise LedgerConflict(str(error)) from None
+    except errors.NotFound as error:
+        raise QuotaGone(str(error)) from None
+
+
+@contextlib.contextmanager
+def _as_ledger_errors(done: str) -> Iterator[None]:
+    try:
+        yield
+    except (documents.DocumentError, rows.RowError) as error:
         raise LedgerError(str(error), transient=False) from None
     except errors.ApiError as error:
         transient = isinstance(error, errors.Unreachable | errors.Unavailable)
-        raise LedgerError(f"the GPUQuota could not be {done}: {error}", transient=transient) from None
+        raise LedgerError(
+            f"the ledger of the quota could not be {done}: {error}", transient=transient
+        ) from None

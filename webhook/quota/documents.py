@@ -1,18 +1,17 @@
-"""GPUQuota objects of the API server: JSON to ledger, ledger to JSON.
+"""GPUQuota objects of the API server: the spec that decides, and the status that the controller writes for people.
 
-A status that cannot be read raises `DocumentError`: it must not count as an empty one.
+No decision depends on the status: that is what the ledger of the namespace is for.
 """
 
 from collections.abc import Mapping
 
 import msgspec
 
-from policies.quota.amounts import parse_vector, texts
-from policies.quota.ledger.quota_ledger import Condition, Holder, QuotaLedger, Revisions
-from policies.quota.ledger.reservations import Reservations
+from policies.quota.amounts import Vector, parse_vector, texts
+from policies.quota.ledger.quota_ledger import Holder
 from policies.quota.spec import NAME, QuotaSpec
 from webhook.cluster.api import api_path
-from webhook.quota.store import VersionedLedger
+from webhook.cluster.objects import Condition
 
 GROUP = "gpu-admission.dev"
 VERSION = "v1alpha1"
@@ -21,7 +20,7 @@ KIND = "GPUQuota"
 
 
 class DocumentError(ValueError):
-    """The object is not a GPUQuota that could be used; the message says where."""
+    """The object is not one that could be used; the message says where."""
 
 
 def quota_path(namespace: str, *rest: str) -> str:
@@ -29,11 +28,46 @@ def quota_path(namespace: str, *rest: str) -> str:
     return api_path(f"/apis/{GROUP}/{VERSION}", "namespaces", namespace, PLURAL, NAME, *rest)
 
 
-class QuotaObject(msgspec.Struct, frozen=True):
-    """A GPUQuota as it was read; its ledger is that of its namespace."""
+class QuotaStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What people see of a ledger, as it was at most some seconds ago.
+
+    `hard` is what was in force, `used` is None before it was counted; both, and `reserved`, show `gpus` and what `hard` names.
+    """
+
+    hard: Vector = {}
+    used: Vector | None = None
+    reserved: Vector = {}
+    holders: Mapping[str, tuple[Holder, ...]] = {}
+    conditions: tuple[Condition, ...] = ()
+    observed_generation: int = 0
+
+    def condition(self, kind: str) -> Condition | None:
+        """Return the condition of a type, None where there is none yet."""
+        return next((each for each in self.conditions if each.type == kind), None)
+
+
+class QuotaRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A GPUQuota as it was read; `spec` is None where that cannot be read, and `problem` says why.
+
+    `version` is the resourceVersion. A status that cannot be read is that of a new quota: the controller writes it again.
+    `has_ledger`: versions before the rows left the ledger in the status, and nobody has written over it.
+    """
 
     namespace: str
-    versioned: VersionedLedger
+    uid: str
+    version: str
+    generation: int = 0
+    spec: QuotaSpec | None = None
+    status: QuotaStatus = QuotaStatus()
+    has_ledger: bool = False
+    problem: str = ""
+
+    @property
+    def hard(self) -> Vector:
+        """What is in force as far as the status says it, else what the spec grants."""
+        if self.status.hard or self.spec is None:
+            return self.status.hard
+        return self.spec.amounts
 
 
 class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
@@ -45,87 +79,94 @@ class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Status(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
-    """The status on the wire. Revisions are text there, as everywhere in Kubernetes."""
+    """The status on the wire."""
 
+    hard: dict[str, str] = {}
     used: dict[str, str] | None = None
-    reserved: dict[str, str] | None = None
-    stored_names: dict[str, dict[str, str]] = {}
-    reservations: str = ""
-    revisions: dict[str, str] = {}
-    class_catalogue: str | None = None
-    next_catalogue: str | None = None
-    observed_generation: int = 0
+    reserved: dict[str, str] = {}
     holders: Mapping[str, tuple[Holder, ...]] = {}
     conditions: tuple[Condition, ...] = ()
+    observed_generation: int = 0
 
 
-class _Identity(msgspec.Struct, frozen=True):
+class _FormerStatus(msgspec.Struct, frozen=True):
+    """Only a status that is the ledger itself has these."""
+
+    revisions: msgspec.Raw = msgspec.Raw(b"")
+
+
+class _Object(msgspec.Struct, frozen=True):
     metadata: _Metadata
-
-
-class _Object(_Identity, frozen=True):
-    spec: QuotaSpec
-    status: _Status = _Status()
+    spec: msgspec.Raw = msgspec.Raw(b"null")
+    status: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 _OBJECT = msgspec.json.Decoder(_Object)
-_IDENTITY = msgspec.json.Decoder(_Identity)
+_SPEC = msgspec.json.Decoder(QuotaSpec)
+_STATUS = msgspec.json.Decoder(_Status)
+_FORMER_STATUS = msgspec.json.Decoder(_FormerStatus)
 
 
-def decode_quota(document: bytes | msgspec.Raw) -> QuotaObject:
-    """Return the quota in JSON. Raises DocumentError."""
+def decode_quota(document: bytes | msgspec.Raw) -> QuotaRecord | None:
+    """Return the quota in JSON, None where its name has no meaning. Raises msgspec.ValidationError if it is not an object."""
+    read = _OBJECT.decode(document)
+    metadata = read.metadata
+    if metadata.name != NAME:
+        return None
+    spec, problem = None, ""
     try:
-        read = _OBJECT.decode(document)
-        spec, status, metadata = read.spec, read.status, read.metadata
-        ledger = QuotaLedger(
-            quota_uid=metadata.uid,
-            generation=metadata.generation,
-            hard=spec.amounts,
-            unpinned=spec.unpinned,
+        spec = _SPEC.decode(read.spec)
+        spec.amounts  # noqa: B018 - raises
+    except ValueError as error:  # of msgspec and amounts alike
+        spec, problem = None, f"the GPUQuota cannot be read: {error}"
+    return QuotaRecord(
+        namespace=metadata.namespace,
+        uid=metadata.uid,
+        version=metadata.resource_version,
+        generation=metadata.generation,
+        spec=spec,
+        status=_decode_status(read.status),
+        has_ledger=has_ledger(read.status),
+        problem=problem,
+    )
+
+
+def has_ledger(status: msgspec.Raw) -> bool:
+    """Whether versions before the rows left the ledger in this status. Raises msgspec.ValidationError if it is not an object."""
+    return bool(_FORMER_STATUS.decode(status).revisions)
+
+
+def _decode_status(raw: msgspec.Raw) -> QuotaStatus:
+    try:
+        status = _STATUS.decode(raw)
+        return QuotaStatus(
+            hard=parse_vector(status.hard),
             used=None if status.used is None else parse_vector(status.used),
-            stored_names={name: parse_vector(stored) for name, stored in status.stored_names.items()},
-            reservations=Reservations.parse(status.reservations),
-            revisions=msgspec.convert(status.revisions, Revisions, strict=False),
-            class_catalogue=status.class_catalogue,
-            next_catalogue=status.next_catalogue,
-            observed_generation=status.observed_generation,
+            reserved=parse_vector(status.reserved),
             holders=status.holders,
             conditions=status.conditions,
+            observed_generation=status.observed_generation,
         )
-    except ValueError as error:  # of msgspec, amounts and numbers alike
-        raise DocumentError(f"the GPUQuota cannot be read: {error}") from None
-    return QuotaObject(metadata.namespace, VersionedLedger(ledger, metadata.resource_version))
+    except ValueError:
+        return QuotaStatus()
 
 
-def decode_version(document: bytes) -> str:
-    """Return the resourceVersion of a quota, of which no more than the metadata need be there. Raises DocumentError."""
-    try:
-        return _IDENTITY.decode(document).metadata.resource_version
-    except ValueError as error:
-        raise DocumentError(f"the GPUQuota cannot be read: {error}") from None
-
-
-def encode_status(namespace: str, before: VersionedLedger, ledger: QuotaLedger) -> bytes:
-    """Return the body that replaces the status of the object `before`, and of no other version of it."""
-    status = _Status(
-        used=None if ledger.used is None else texts(ledger.used),
-        reserved=texts(ledger.reserved_shown),
-        stored_names={name: texts(stored) for name, stored in ledger.stored_names.items()},
-        reservations=ledger.reservations.text,
-        revisions={key: str(each) for key, each in msgspec.to_builtins(ledger.revisions).items()},
-        class_catalogue=ledger.class_catalogue,
-        next_catalogue=ledger.next_catalogue,
-        observed_generation=ledger.observed_generation,
-        holders=ledger.holders,
-        conditions=ledger.conditions,
-    )
-    # No spec: a write to the status leaves everything else as it is stored.
+def encode_status(record: QuotaRecord, status: QuotaStatus) -> bytes:
+    """Return the body that replaces the status of that very version of the object; the spec stays as it is stored."""
     metadata = {
         "name": NAME,
-        "namespace": namespace,
-        "uid": ledger.quota_uid,
-        "resourceVersion": before.version,
+        "namespace": record.namespace,
+        "uid": record.uid,
+        "resourceVersion": record.version,
     }
+    written = _Status(
+        hard=texts(status.hard),
+        used=None if status.used is None else texts(status.used),
+        reserved=texts(status.reserved),
+        holders=status.holders,
+        conditions=status.conditions,
+        observed_generation=status.observed_generation,
+    )
     return msgspec.json.encode(
-        {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": metadata, "status": status}
+        {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": metadata, "status": written}
     )

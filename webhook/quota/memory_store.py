@@ -81,7 +81,6 @@ class MemoryStore:
         changed = msgspec.structs.replace(
             ledger,
             generation=ledger.generation + 1,
-            observed_generation=ledger.generation + 1,
             hard=hard,
             unpinned=spec.unpinned,
             used={**dict.fromkeys(hard, NOTHING), **(ledger.used or {})},

@@ -8,6 +8,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from policies.quota.ledger.quota_ledger import QuotaLedger
+from webhook.cluster.objects import Condition
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
@@ -47,10 +48,18 @@ class QuotaMetrics:
 
 
 class LedgerCollector(Collector):
-    """What quotas grant, use and reserve, read at every scrape: by serve from memory, by the controller from its watch."""
+    """What quotas grant, use and reserve, read at every scrape: by serve from memory, by the controller from its watches.
 
-    def __init__(self, ledgers: Callable[[], Mapping[str, QuotaLedger]]) -> None:
+    Both callables return what they have by namespace; without a cluster a quota has no conditions.
+    """
+
+    def __init__(
+        self,
+        ledgers: Callable[[], Mapping[str, QuotaLedger]],
+        conditions: Callable[[], Mapping[str, Iterable[Condition]]] = dict,
+    ) -> None:
         self._ledgers = ledgers
+        self._conditions = conditions
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
         """Name nothing ahead: the registry must not collect while the process is being built."""
@@ -82,6 +91,7 @@ class LedgerCollector(Collector):
                 if key in ledger.hard:
                     hard.add_metric((namespace, key), float(ledger.hard[key]))
             reservations.add_metric((namespace,), len(ledger.reservations))
-            for each in ledger.conditions:
+        for namespace, conditions in self._conditions().items():
+            for each in conditions:
                 condition.add_metric((namespace, each.type), float(each.status == "True"))
         yield from (used, reserved, hard, reservations, condition)

@@ -24,7 +24,7 @@ class LedgerConflict(Exception):
 
 
 class QuotaGone(Exception):
-    """The namespace has no quota any more, or another object."""
+    """The ledger is not there any more, or is another object."""
 
 
 class Store(Protocol):
@@ -45,7 +45,7 @@ class Store(Protocol):
     def compare_and_swap(
         self, namespace: str, before: VersionedLedger, ledger: QuotaLedger, seconds: float
     ) -> VersionedLedger:
-        """Replace `before` by `ledger`, of which the store keeps all but the spec.
+        """Replace `before` by `ledger`.
 
         Raises LedgerConflict or QuotaGone if `before` is not the ledger any more, and LedgerError.
         """

@@ -48,19 +48,27 @@ class Holder(msgspec.Struct, frozen=True):
     amount: str
 
 
-class Condition(msgspec.Struct, frozen=True, rename="camel"):
-    """A condition as every Kubernetes object has them."""
+class DenialNote(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Requests of one owner that the quota denied since the controller last took the notes, for an Event on the GPUQuota.
 
-    type: str
-    status: str
+    owner: `ReplicaSet/train-5d9`; empty for a pod without a controller.
+    reason, message: of the Event.
+    first, last: when they were denied, in RFC 3339.
+    """
+
+    owner: str
     reason: str
     message: str
-    last_transition_time: str
-    observed_generation: int = 0
+    first: str
+    last: str
+    count: int = 1
 
 
 class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     """The spec in force and the state counted under it, of one quota object.
+
+    `row_uid` is the uid of the object that holds the ledger, empty where nothing is stored. `quota_uid`, `generation`, `hard` and
+    `unpinned` are those of the GPUQuota that was read after the ledger that they replaced; so they never go back.
 
     `used` is None until the quota was initialised. Otherwise it holds `gpus` and each dimension of `hard` as it was then, if
     with zero: a key of `hard` that it lacks was never counted. `stored_names` is what it holds of objects that are stored under
@@ -69,8 +77,12 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     `class_catalogue` is its basis, by which it was counted (`catalogue.Basis`); None while reservations are left that were
     charged by another one, and nothing is admitted. `next_catalogue` is the basis to which the controller is moving it: every
     request is then charged under both.
+
+    `writers` numbers the writes of serve: the last one of each replica that wrote lately. It and `turn_milliseconds` are hints among
+    replicas, and nothing safe depends on them. `denials` are left by replicas for the controller, which takes them out.
     """
 
+    row_uid: str = ""
     quota_uid: str
     generation: int
     hard: Vector
@@ -81,10 +93,11 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     revisions: Revisions = Revisions()
     class_catalogue: str | None = None
     next_catalogue: str | None = None
-    observed_generation: int = 0
     holders: Mapping[str, tuple[Holder, ...]] = {}
     """Largest holders by dimension of `hard`, at most HOLDERS_SHOWN each; for people."""
-    conditions: tuple[Condition, ...] = ()
+    writers: Mapping[str, int] = {}
+    turn_milliseconds: int = 16
+    denials: tuple[DenialNote, ...] = ()
 
     @property
     def uncounted(self) -> tuple[str, ...]:

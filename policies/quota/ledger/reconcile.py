@@ -14,7 +14,7 @@ from operator import attrgetter
 
 import msgspec
 
-from policies.quota.amounts import NOTHING, Vector, total
+from policies.quota.amounts import NOTHING, Vector
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.ledger.reservations import UNREADABLE, Reservation, Reservations
 
@@ -34,25 +34,24 @@ class StoredObject(msgspec.Struct, frozen=True):
     name: str = ""
 
 
-class Listing(msgspec.Struct, frozen=True):
+class Listing(msgspec.Struct, frozen=True, kw_only=True):
     """What consistent lists showed of one namespace, and what was known when they began.
 
-    `quota_uid` and `generation` are of the quota object as read before any of the lists began; `catalogue` is by
+    `used` is the sum of all that they showed. `objects` are those of it that the reservations of a ledger wait for: one that is
+    missing here leaves its reservation, or holds its name's whole amount, until a later count.
+
+    `row_uid`, `quota_uid` and `generation` are of the ledger as read before any of the lists began; `catalogue` is by
     what everything was counted (`catalogue.Basis`).
     """
 
+    used: Vector
     objects: Mapping[str, StoredObject]
     revisions: Revisions
     quota_uid: str
     generation: int
     catalogue: str
+    row_uid: str = ""
     holders: Mapping[str, tuple[Holder, ...]] = {}
-    used: Vector = {}
-    """Counted here once, ahead of the swap: ten thousand pods take longer than the ledger stands still."""
-
-    def __post_init__(self) -> None:
-        used = total(stored.demand for stored in self.objects.values() if not stored.terminal)
-        msgspec.structs.force_setattr(self, "used", used)
 
 
 class Refused(Enum):
@@ -63,7 +62,7 @@ class Refused(Enum):
     OTHER_CATALOGUE = "the ledger is counted by another basis, and is not moving to this one"
     UNMARKED = "the ledger is moving to this basis, but reservations are left that were not charged under it"
     TOO_EARLY = "replicas may still believe that there is no quota"
-    BEGUN_BEFORE = "the lists were begun before this quota, as it is now, was read"
+    BEGUN_BEFORE = "the lists were begun before this row, with its present quota, was read"
 
 
 class Reconciled(msgspec.Struct, frozen=True):
@@ -128,11 +127,12 @@ def initialise(
     By a basis that is not its own it is counted at once only where nothing is known any more by which to charge under its own;
     then it has none, and denies, while reservations are left that do not bear the mark of this one.
 
-    `waited`: whether this process has known this quota object for NO_QUOTA_SECONDS.
+    `waited`: whether this process has known this row for NO_QUOTA_SECONDS.
     """
     if not waited:
         return Refused.TOO_EARLY
-    if (listing.quota_uid, listing.generation) != (ledger.quota_uid, ledger.generation):
+    counted = listing.row_uid, listing.quota_uid, listing.generation
+    if counted != (ledger.row_uid, ledger.quota_uid, ledger.generation):
         return Refused.BEGUN_BEFORE
     return _count(ledger, listing, expired)
 
@@ -153,7 +153,6 @@ def _count(ledger: QuotaLedger, listing: Listing, expired: frozenset[str]) -> Re
         revisions=listing.revisions,
         class_catalogue=listing.catalogue if is_charged else None,
         next_catalogue=None if is_flip else ledger.next_catalogue,
-        observed_generation=ledger.generation,
         holders=listing.holders,
     )
     unreadable = tuple(line for line in ledger.reservations.unreadable if line not in reservations.unreadable)

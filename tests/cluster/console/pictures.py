@@ -16,6 +16,7 @@ from tests.cluster.console.conftest import served
 from tests.cluster.console.world import run_bound_pods, workload, world
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import api_client
+from webhook.cluster.objects import NAMESPACE
 from webhook.quota.cluster_store import ClusterStore
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -80,7 +81,7 @@ def main() -> None:
 
 def reserve(plane: ControlPlane, gpus: str) -> None:
     """Hold GPUs of the team's quota as a pod does that is being created."""
-    store = ClusterStore(api_client(plane))
+    store = ClusterStore(api_client(plane), NAMESPACE)
     before = store.read(TEAM, 10)
     assert before is not None
     demand = parse_vector({GPUS: gpus, "classes/nvidia-a100": gpus})

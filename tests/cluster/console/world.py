@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from tests.cluster.controllers import Command, eventually
+from tests.cluster.controllers import Command, eventually, is_ready
 from tests.cluster.doctor.installation import ACCOUNTS, CANARY_NAMESPACE, cluster
 from tests.controlplane import ControlPlane, create_gpu_node
 from tests.controlplane.gpuquota import Namespace
@@ -91,7 +91,7 @@ def world() -> Iterator[ControlPlane]:
     """Run it: installed, counted, what fits bound to nodes, and what does not denied."""
     plane = ControlPlane(controllers=True, scheduler=True)
     plane.add_user(TENANT)
-    with plane, Webhook(plane, arguments=cluster(plane)) as webhook:
+    with plane, Webhook(plane, arguments=cluster(plane), installation=NAMESPACE) as webhook:
         client = plane.client()
         client.post("/api/v1/namespaces", {"metadata": {"name": CANARY_NAMESPACE}})
         for name, (count, accelerator, product, resources) in NODES.items():
@@ -104,12 +104,12 @@ def world() -> Iterator[ControlPlane]:
         webhook.register()
         plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(_around()))
         Command(plane, "controller", "--namespace", NAMESPACE, "--canary-namespace", CANARY_NAMESPACE).start()
-        teams = {name: Namespace(plane, name) for name in QUOTAS}
+        teams = {name: Namespace(plane, name, installation=NAMESPACE) for name in QUOTAS}
         _grant_tenant(plane)
         for name, team in teams.items():
             team.quota(QUOTAS[name])
         for team in teams.values():
-            assert eventually(lambda team=team: team.used() is not None), team.name  # type: ignore[misc]
+            assert eventually(lambda team=team: is_ready(team)), team.name  # type: ignore[misc]
         plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(_documents()))
         for namespace, kind, name, pods, gpus, gpu_class in WORKLOADS:
             document = workload(kind, name, pods, gpus, gpu_class)

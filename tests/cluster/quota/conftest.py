@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.controlplane import ControlPlane
+from tests.controlplane.gpuquota import INSTALLATION
 from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
 from webhook.quota.cluster_store import ClusterStore
@@ -19,4 +20,4 @@ def api(quotas: ControlPlane) -> Iterator[ApiClient]:
 
 @pytest.fixture
 def cluster_store(api: ApiClient) -> ClusterStore:
-    return ClusterStore(api)
+    return ClusterStore(api, INSTALLATION)

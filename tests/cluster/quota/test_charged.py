@@ -15,7 +15,7 @@ import pytest
 from policies.quota.amounts import GPUS
 from policies.quota.ledger.decide import ReservationRequest
 from tests.builders import JSON
-from tests.cluster.controllers import Running, eventually, published_catalogues, uses
+from tests.cluster.controllers import Running, eventually, is_ready, published_catalogues, uses
 from tests.cluster.quota.burst import CLAIMS, PODS, gpu_pod
 from tests.cluster.quota.referee import GPU
 from tests.controlplane import ControlPlane, claims_api, create_gpu_node
@@ -23,7 +23,6 @@ from tests.controlplane.client import JSON_PATCH
 from tests.controlplane.gpuquota import Namespace
 from tests.controlplane.webhook import Webhook
 from webhook.configuration.loader import load_directory
-from webhook.quota.documents import quota_path
 
 SHARED_T4 = """
 apiVersion: gpu-admission.dev/v1alpha1
@@ -84,7 +83,7 @@ def test_a_dry_run_never_changes_the_row(team: Namespace) -> None:
     del gated["spec"]["containers"][0]["resources"]
     assert create(team, gated)[0] == 201
     assert eventually(lambda: used(team, GPUS) == Fraction(1, 2) and not team.row().reservations)
-    before = team.client.get(quota_path(team.name))[1]["metadata"]["resourceVersion"]
+    before = team.client.get(team.row_path)[1]["metadata"]["resourceVersion"]
     more = {"metadata": {"annotations": {"gpu-fraction": "0.9"}}}
 
     created = create(team, gpu_pod("dry", GPU, 3), DRY_RUN)
@@ -94,7 +93,7 @@ def test_a_dry_run_never_changes_the_row(team: Namespace) -> None:
 
     assert (created[0], refused[0], claimed[0], changed[0]) == (201, 403, 201, 200)
     assert "requested: gpus=4, used: gpus=0.5, limited: gpus=4" in refused[1]["message"]
-    assert team.client.get(quota_path(team.name))[1]["metadata"]["resourceVersion"] == before
+    assert team.client.get(team.row_path)[1]["metadata"]["resourceVersion"] == before
 
 
 @pytest.mark.parametrize("end", ["Succeeded", "Failed", "deleted"])
@@ -155,9 +154,8 @@ def test_another_unpinned_denies_nobody_while_something_is_in_flight(
         assert [at_once[0], on_the_way[0]] == [201, 201]
         assert too_much[0] == 403
         assert "exceeded quota: " in too_much[1]["message"]
-        assert [condition.status for condition in team.row().conditions if condition.type == "Ready"] == [
-            "True"
-        ]
+        assert team.row().class_catalogue is not None
+        assert eventually(lambda: is_ready(team))
 
 
 def test_a_gated_pod_is_charged_to_its_class_when_its_gate_is_lifted(team: Namespace) -> None:

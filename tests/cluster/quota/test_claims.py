@@ -251,7 +251,8 @@ def test_what_nothing_charges_is_shown_on_the_quota(
     device_classes("of-another-driver", "", "device.driver == 'npu.example.com'")
 
     def uncharged() -> str:
-        return next((c.message for c in team.row().conditions if c.type == "Uncharged"), "")
+        condition = team.condition("Uncharged")
+        return condition.message if condition else ""
 
     want = "charged nothing, because no GPUResourceMapping names them: DeviceClass of-another-driver, example.com/npu"
     assert eventually(lambda: uncharged() == want), uncharged()

@@ -12,25 +12,31 @@ from policies.quota.charge_request import LedgerError
 from tests.builders import JSON
 from tests.cluster.quota.quotas import QUOTAS, gpu_quota
 from tests.controlplane import ControlPlane
+from tests.controlplane.gpuquota import INSTALLATION
 from tests.webhook.quota.contract import StoreContract, read, reserve
 from tests.webhook.quota.ledgers import hard_texts
 from tests.webhook.quota.machine import machine, run_settings
 from tests.webhook.quota.world import CATALOGUE, NAMESPACE, SECONDS, World, vector
 from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
-from webhook.quota.cluster_store import ClusterStore
+from webhook.controller.observed_rows import ObservedRows
+from webhook.controller.row_keeper import RowKeeper
+from webhook.quota.cluster_store import NO_ROW, ClusterStore
 from webhook.quota.documents import quota_path
-from webhook.quota.store import LedgerConflict, QuotaGone
+from webhook.quota.rows import rows_path
+from webhook.quota.store import LedgerConflict, QuotaGone, VersionedLedger
 
 
 class ClusterLedger:
-    """The quota of one namespace on the API server."""
+    """The row of one namespace on the API server, which follows its quota at once, as a controller has it do."""
 
     catalogue = CATALOGUE
 
     def __init__(self, plane: ControlPlane, store: ClusterStore, hard: Vector) -> None:
         self._client = plane.client()
         self.store = store
+        self.rows = ObservedRows()
+        self._keeper = RowKeeper(store, self.rows, lambda _: None)
         self._client.post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
         self.replace(hard)
 
@@ -39,11 +45,24 @@ class ClusterLedger:
         document["spec"]["hard"] = written(hard)
         status, answer = self._client.put(quota_path(NAMESPACE), document)
         assert status == 200, answer
+        self.follow()
 
     def replace(self, hard: Vector) -> None:
+        """Delete the quota with its row, and make it again."""
+        self.delete()
+        self.create(hard)
+        self.follow()
+
+    def delete(self) -> None:
         self._client.delete(quota_path(NAMESPACE))
+        self.follow()
+
+    def create(self, hard: Vector) -> None:
         status, answer = self._client.post(QUOTAS.format(NAMESPACE), gpu_quota(NAMESPACE, hard=written(hard)))
         assert status == 201, answer
+
+    def follow(self) -> VersionedLedger | None:
+        return self._keeper.current(NAMESPACE, fresh=True)
 
 
 def written(hard: Vector) -> JSON:
@@ -54,8 +73,15 @@ def written(hard: Vector) -> JSON:
 def make_ledger(
     quotas: ControlPlane, cluster_store: ClusterStore
 ) -> Iterator[Callable[[Vector], ClusterLedger]]:
-    yield lambda hard: ClusterLedger(quotas, cluster_store, hard)
-    quotas.client().delete(quota_path(NAMESPACE))
+    made: list[ClusterLedger] = []
+
+    def make(hard: Vector) -> ClusterLedger:
+        made.append(ClusterLedger(quotas, cluster_store, hard))
+        return made[-1]
+
+    yield make
+    for each in made[:1]:
+        each.delete()
 
 
 @pytest.fixture
@@ -86,57 +112,139 @@ def test_a_replaced_quota_is_another_ledger(ledger: ClusterLedger) -> None:
     assert read(ledger).ledger.quota_uid != before.ledger.quota_uid
 
 
-def test_a_deleted_quota_is_gone(ledger: ClusterLedger, quotas: ControlPlane) -> None:
+def test_a_row_that_was_deleted_is_gone(ledger: ClusterLedger) -> None:
     before = read(ledger)
-    quotas.client().delete(quota_path(NAMESPACE))
-    with pytest.raises(
-        (QuotaGone, LedgerConflict)
-    ):  # until 1.33 the API server calls this a conflict; both are read again
+    ledger.delete()
+    with pytest.raises((QuotaGone, LedgerConflict)):  # both are read again
         reserve(ledger, before, "pod1")
     assert ledger.store.read(NAMESPACE, SECONDS) is None
 
 
-def test_everything_else_in_the_status_survives_a_reservation(
+def test_a_quota_without_a_row_was_never_counted(ledger: ClusterLedger) -> None:
+    """So it denies from its creation on, whether or not a controller runs."""
+    ledger.delete()
+    assert ledger.store.read(NAMESPACE, SECONDS) is None
+    ledger.create(vector(gpus=3))
+    found = ledger.store.read(NAMESPACE, SECONDS)
+    assert found is not None
+    assert (found.version, found.ledger.used, found.ledger.hard) == (NO_ROW, None, vector(gpus=3))
+
+
+FORMER = {
+    "used": {"gpus": "2"},
+    "reserved": {"gpus": "1"},
+    "storedNames": {"pods/b": {"gpus": "1"}},
+    "reservations": "gpus=1 | pod1:pods/a",
+    "revisions": {"pods": "7", "resourceClaims": "8", "nodes": "9"},
+    "classCatalogue": CATALOGUE,
+    "observedGeneration": 1,
+    "holders": {"gpus": [{"name": "Job/train", "amount": "2"}]},
+}
+"""A status as versions before the rows wrote it: the ledger itself."""
+
+
+def test_a_ledger_of_earlier_versions_is_taken_over_as_it_is(
     ledger: ClusterLedger, quotas: ControlPlane
 ) -> None:
-    condition = {
-        "type": "Ready",
-        "status": "True",
-        "reason": "Ready",
-        "message": "",
-        "lastTransitionTime": "2026-01-01T00:00:00Z",
-        "observedGeneration": 1,
-    }
-    holders = {"gpus": [{"name": "Job/train", "amount": "8"}]}
-    path = f"{quota_path(NAMESPACE)}/status"
-    patched, _ = quotas.client().patch(path, {"status": {"conditions": [condition], "holders": holders}})
-    assert patched == 200
-    before = read(ledger).ledger
+    ledger.delete()
+    ledger.create(vector(gpus=4))
+    assert quotas.client().patch(f"{quota_path(NAMESPACE)}/status", {"status": FORMER})[0] == 200
+    before = ledger.store.read(NAMESPACE, SECONDS)
+    assert before is not None
+    assert before.ledger.used is None, "serve admits nothing until a controller has taken it over"
+
+    ledger.follow()
+
+    now = read(ledger).ledger
+    assert (now.used, now.hard) == (vector(gpus=2), vector(gpus=4))
+    assert now.reservations.text == FORMER["reservations"]
+    assert now.stored_names == {"pods/b": vector(gpus=1)}
+    assert msgspec.structs.astuple(now.revisions) == (7, 8, 9)
+    assert (now.class_catalogue, now.holders["gpus"][0].name) == (CATALOGUE, "Job/train")
+
+
+def test_a_creation_that_comes_late_puts_nothing_in_force(
+    ledger: ClusterLedger, quotas: ControlPlane, cluster_store: ClusterStore
+) -> None:
+    """A controller that was paused after it had found no row; meanwhile the quota was in force, and has gone."""
+    ledger.delete()
+    ledger.create(vector(gpus=4))
+    assert quotas.client().patch(f"{quota_path(NAMESPACE)}/status", {"status": FORMER})[0] == 200
+    paused = ledger.store.read(NAMESPACE, SECONDS)
+    assert paused is not None
+    ledger.follow()
+    ledger.delete()
+
+    cluster_store.compare_and_swap(NAMESPACE, paused, paused.ledger, SECONDS)
+
+    assert (read(ledger).ledger.used, len(read(ledger).ledger.reservations)) == (None, 0)
+    assert ledger.follow() is None, "a row without a quota goes"
+
+
+def test_a_row_without_a_quota_still_holds(ledger: ClusterLedger, quotas: ControlPlane) -> None:
+    """Until a controller has seen that the quota is gone: one that replaces it finds its ledger."""
+    before = read(ledger)
+    quotas.client().delete(quota_path(NAMESPACE))
+    reserve(ledger, before, "pod1")
+    ledger.create(vector(gpus=9))
+    followed = ledger.follow()
+    assert followed is not None
+    assert followed.ledger.row_uid == before.ledger.row_uid
+    assert followed.ledger.quota_uid != before.ledger.quota_uid
+    assert "pod1" in followed.ledger.reservations
+    assert (followed.ledger.used, followed.ledger.hard) == (before.ledger.used, vector(gpus=9))
+
+
+def test_a_row_is_deleted_in_the_version_that_was_known_before_the_quota_was_gone(
+    ledger: ClusterLedger,
+) -> None:
+    before = read(ledger)
+    reserve(ledger, before, "pod1")
+    with pytest.raises(LedgerConflict):
+        ledger.store.delete(NAMESPACE, before, SECONDS)
+    assert "pod1" in read(ledger).ledger.reservations
+
+
+def test_a_spec_that_was_read_before_the_row_changed_is_not_written(
+    ledger: ClusterLedger, cluster_store: ClusterStore
+) -> None:
+    """Another controller has followed a newer one meanwhile."""
+    paused = ObservedRows()
+    paused.observe(NAMESPACE, read(ledger))
+    ledger.grant(vector(gpus=2))
+    with pytest.raises(LedgerConflict):
+        RowKeeper(cluster_store, paused, lambda _: None).swap(
+            NAMESPACE,
+            paused.get(NAMESPACE) or read(ledger),
+            msgspec.structs.replace(read(ledger).ledger, hard=vector(gpus=4)),
+        )
+    assert read(ledger).ledger.hard == vector(gpus=2)
+
+
+def test_a_write_leaves_no_managed_fields(ledger: ClusterLedger, quotas: ControlPlane) -> None:
     reserve(ledger, read(ledger), "pod1")
-    _, document = quotas.client().get(quota_path(NAMESPACE))
-    assert document["status"]["conditions"] == [condition]
-    assert document["status"]["holders"] == holders
-    assert document["status"]["reserved"] == {"gpus": "1"}
-    assert document["status"]["reservations"] == "gpus=1 | pod1"
-    assert msgspec.structs.replace(read(ledger).ledger, reservations=before.reservations) == before
+    _, row = quotas.client().get(rows_path(INSTALLATION, NAMESPACE))
+    assert "managedFields" not in row["metadata"]
 
 
-def test_a_status_that_cannot_be_read_is_an_error_and_not_an_empty_row(
+def test_a_row_that_cannot_be_read_is_an_error_and_not_an_empty_one(
     ledger: ClusterLedger, quotas: ControlPlane
 ) -> None:
-    path = f"{quota_path(NAMESPACE)}/status"
-    assert quotas.client().patch(path, {"status": {"used": {"gpus": "one"}}})[0] == 200
-    with pytest.raises(
-        LedgerError, match="the GPUQuota cannot be read: must be an amount such as 16"
-    ) as error:
+    path = rows_path(INSTALLATION, NAMESPACE)
+    _, before = quotas.client().get(path)
+    assert quotas.client().patch(path, {"ledger": '{"used": {"gpus": "one"}}'})[0] == 200
+    with pytest.raises(LedgerError, match="the GPUQuotaLedger cannot be read: ") as error:
         read(ledger)
     assert not error.value.transient
+    assert quotas.client().patch(path, {"ledger": before["ledger"]})[0] == 200
 
 
 def test_who_may_not_read_is_told_so(quotas: ControlPlane) -> None:
     client = ApiClient(load_access(str(quotas.kubeconfig("engineer"))))
-    with pytest.raises(LedgerError, match=r"the GPUQuota could not be read: .* is forbidden") as error:
-        ClusterStore(client).read(NAMESPACE, SECONDS)
+    with pytest.raises(
+        LedgerError, match=r"the ledger of the quota could not be read: .* is forbidden"
+    ) as error:
+        ClusterStore(client, INSTALLATION).read(NAMESPACE, SECONDS)
     client.close()
     assert not error.value.transient
 
@@ -146,9 +254,9 @@ def test_a_kind_that_is_not_served_does_not_mean_no_quota() -> None:
     with ControlPlane() as bare:
         client = ApiClient(load_access(str(bare.kubeconfig())))
         with pytest.raises(
-            LedgerError, match=r"does not know the kind gpuquotas\.gpu-admission\.dev"
+            LedgerError, match=r"does not know the kind gpuquotaledgers\.gpu-admission\.dev"
         ) as error:
-            ClusterStore(client).read("default", SECONDS)
+            ClusterStore(client, INSTALLATION).read("default", SECONDS)
         client.close()
     assert error.value.transient
 
@@ -159,6 +267,6 @@ def test_an_api_server_that_is_gone(quotas: ControlPlane, tmp_path: Path) -> Non
     elsewhere.write_text(text.replace(quotas.url, "https://127.0.0.1:1"))
     client = ApiClient(load_access(str(elsewhere)))
     with pytest.raises(LedgerError, match="could not be read") as error:
-        ClusterStore(client).read(NAMESPACE, SECONDS)
+        ClusterStore(client, INSTALLATION).read(NAMESPACE, SECONDS)
     client.close()
     assert error.value.transient

@@ -1,6 +1,5 @@
 """What the API server itself refuses of a GPUQuota, and what kubectl shows of one."""
 
-from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any
 
@@ -10,8 +9,8 @@ import pytest
 from tests.builders import JSON
 from tests.cluster.quota.quotas import QUOTAS, gpu_quota
 from tests.controlplane import ControlPlane, minor_version
-from webhook.controller.conditions import conditions
-from webhook.quota.documents import DocumentError, decode_quota, encode_status, quota_path
+from webhook.cluster.objects import Condition
+from webhook.quota.documents import QuotaRecord, QuotaStatus, decode_quota, encode_status, quota_path
 
 NAMESPACE = "crd"
 STRICT = {"fieldValidation": "Strict"}
@@ -82,11 +81,18 @@ def test_what_the_api_server_takes_can_be_read(quotas: ControlPlane, hard: JSON)
     status, answer = client.post(QUOTAS.format(NAMESPACE), gpu_quota(NAMESPACE, hard=hard), STRICT)
     assert status == 201, answer
     client.delete(quota_path(NAMESPACE))
-    row = decode_quota(msgspec.json.encode(answer)).versioned.ledger
-    assert sorted(row.hard) == sorted(_flat(hard))
-    assert row.used is None
+    record = read(answer)
+    assert record.spec is not None, record.problem
+    assert sorted(record.hard) == sorted(_flat(hard))
+    assert record.status.used is None
     assert "unpinned" not in answer["spec"], "the API server has no default for it"
-    assert row.unpinned.value == ("MostExpensive" if "classes" in hard else "TotalOnly")
+    assert record.spec.unpinned.value == ("MostExpensive" if "classes" in hard else "TotalOnly")
+
+
+def read(answer: JSON) -> QuotaRecord:
+    record = decode_quota(msgspec.json.encode(answer))
+    assert record is not None
+    return record
 
 
 def _flat(hard: dict[str, Any]) -> list[str]:
@@ -105,8 +111,8 @@ def test_a_mistyped_limit_that_was_stored_while_the_webhook_was_away_is_not_take
     )
     quotas.client().delete(quota_path(NAMESPACE))
     assert status == 201, answer
-    with pytest.raises(DocumentError, match="unknown field `gpu`"):
-        decode_quota(msgspec.json.encode(answer))
+    assert read(answer).spec is None
+    assert "unknown field `gpu`" in read(answer).problem
 
 
 def test_a_namespace_has_one_quota(quotas: ControlPlane) -> None:
@@ -121,21 +127,20 @@ def test_kubectl_shows_used_reserved_hard_and_status(quotas: ControlPlane) -> No
     client.post(QUOTAS.format(NAMESPACE), gpu_quota(NAMESPACE, hard=hard))
     path = quota_path(NAMESPACE)
     _, answer = client.get(path)
-    row = decode_quota(msgspec.json.encode(answer)).versioned
-    used = {"gpus": Fraction(13), "classes/nvidia-a100": Fraction(8)}
-    ledger = msgspec.structs.replace(row.ledger, used=used, class_catalogue="c")
-    ledger = msgspec.structs.replace(
-        ledger, conditions=conditions(ledger, stale="", uncharged=(), now=datetime.now(UTC))
+    status = QuotaStatus(
+        used={"gpus": Fraction(13), "classes/nvidia-a100": Fraction(8)},
+        reserved={"gpus": Fraction(2)},
+        conditions=(Condition("Ready", "True", "Exceeded", "1 too many", "2026-11-22T11:00:00Z", 1),),
     )
-    written = encode_status(NAMESPACE, row, ledger)
-    assert client.patch(f"{path}/status", {"status": msgspec.json.decode(written)["status"]})[0] == 200
+    written = msgspec.json.decode(encode_status(read(answer), status))
+    assert client.put(f"{path}/status", written)[0] == 200
     shown, wide = (
         quotas.kubectl("get", "gpuq", "-n", NAMESPACE, *options).stdout.splitlines()
         for options in ((), ("-o", "wide"))
     )
     client.delete(path)
     assert shown[0].split() == ["NAME", "USED", "RESERVED", "HARD", "STATUS", "AGE"]
-    assert shown[1].split()[:4] == ["default", "13", "12", "Exceeded"]
+    assert shown[1].split()[:5] == ["default", "13", "2", "12", "Exceeded"]
     assert '{"nvidia-a100":"8"}' in wide[1]
     assert '{"classes/nvidia-a100":"8","gpus":"13"}' in wide[1]
 

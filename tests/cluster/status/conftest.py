@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from policies.quota.amounts import GPUS
 from tests.builders import JSON, gpu_container
-from tests.cluster.controllers import Running, eventually
+from tests.cluster.controllers import Running, eventually, shows
 from tests.cluster.test_workload_kinds import CRDS, install
 from tests.controlplane import Client, ControlPlane, create_gpu_node
 from tests.controlplane.gpuquota import Namespace
@@ -54,7 +53,7 @@ def _workloads(plane: ControlPlane) -> None:
     assert eventually(lambda: team.used() is not None)
     apply(client, TRAINING, stateful("fits", 6))
     assert eventually(lambda: _node_of(client, TRAINING, "fits-0") == "a100-0", seconds=30)
-    assert eventually(lambda: (team.used() or {}).get(GPUS) == 6)
+    assert shows(team, 6)
     for name, gpus in (("never", 16), ("over", 4)):
         apply(client, TRAINING, stateful(name, gpus))
     apply(client, TRAINING, replicated("sliced", "Deployment", MIG, replicas=2))

@@ -30,7 +30,7 @@ from webhook.tools.status.report import (
     QuotaHolder,
     QuotaRow,
     QuotaState,
-    QuotaStatus,
+    QuotaSummary,
     plain,
 )
 
@@ -75,7 +75,7 @@ POLICIES = (
     ),
 )
 QUOTAS = (
-    QuotaStatus(
+    QuotaSummary(
         namespace="ml-training",
         state=QuotaState.EXCEEDED,
         message="gpus: 10 used of 8, 2 too many",
@@ -91,7 +91,7 @@ QUOTAS = (
         holders=tuple(QuotaHolder(name=f"Job/{n}", held={"gpus": amount(n)}) for n in ("4", "3", "2", "1")),
         denied=12,
     ),
-    QuotaStatus(
+    QuotaSummary(
         namespace="new",
         state=QuotaState.NOT_COUNTED,
         message="not counted yet: GPU pods are denied",

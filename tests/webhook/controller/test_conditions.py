@@ -7,7 +7,7 @@ import pytest
 from policies.quota.charge import Unpinned
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservations
-from webhook.controller.conditions import conditions
+from webhook.controller.conditions import conditions, unreadable
 
 NOON, LATER = datetime(2027, 1, 1, 12, tzinfo=UTC), datetime(2027, 1, 1, 13, tzinfo=UTC)
 HARD = {"gpus": Fraction(8), "classes/nvidia-t4": Fraction(1, 2)}
@@ -82,7 +82,7 @@ def counted(**used: Fraction) -> QuotaLedger:
 )
 def test_statuses(ledger: QuotaLedger, stale: str, want: dict[str, str], shown: str) -> None:
     """`shown` is what kubectl has in the column STATUS."""
-    found = conditions(ledger, stale=stale, uncharged=(), now=NOON)
+    found = conditions(ledger, (), stale=stale, uncharged=(), now=NOON)
 
     assert {condition.type: condition.status for condition in found} == want
     assert {condition.observed_generation for condition in found} == {3}
@@ -100,20 +100,20 @@ def test_statuses(ledger: QuotaLedger, stale: str, want: dict[str, str], shown: 
 def test_ready_says_what_cannot_be_read(text: str, want: str) -> None:
     damaged = msgspec.structs.replace(counted(), reservations=Reservations.parse(text))
     ready = {
-        condition.type: condition for condition in conditions(damaged, stale="", uncharged=(), now=NOON)
+        condition.type: condition for condition in conditions(damaged, (), stale="", uncharged=(), now=NOON)
     }["Ready"]
 
     assert (ready.status, ready.reason) == ("False", "Unreadable")
     assert ready.message == (
-        f"status.reservations cannot be read in {want}: requests are denied until the controller has observed that for 40 s and "
-        "drops it"
+        f"reservations of the ledger cannot be read: {want}: requests are denied until the controller has observed that for 40 s "
+        "and drops it"
     )
 
 
 def test_exceeded_says_by_how_much() -> None:
     ledger = counted(**{"gpus": Fraction(19, 2), "classes/nvidia-t4": Fraction(11, 14)})
     exceeded = {
-        condition.type: condition for condition in conditions(ledger, stale="", uncharged=(), now=NOON)
+        condition.type: condition for condition in conditions(ledger, (), stale="", uncharged=(), now=NOON)
     }["Exceeded"]
 
     assert exceeded.message == (
@@ -122,7 +122,7 @@ def test_exceeded_says_by_how_much() -> None:
 
 
 def test_ready_says_what_is_wrong_though_it_is_enforced() -> None:
-    ready, *_ = conditions(counted(gpus=Fraction(9)), stale="", uncharged=(), now=NOON)
+    ready, *_ = conditions(counted(gpus=Fraction(9)), (), stale="", uncharged=(), now=NOON)
 
     assert ready.message == (
         "every stored pod and claim of the namespace is counted; gpus: 9 used of 8, 1 too many"
@@ -130,11 +130,9 @@ def test_ready_says_what_is_wrong_though_it_is_enforced() -> None:
 
 
 def test_the_time_is_that_of_the_last_change_of_status() -> None:
-    first = conditions(counted(gpus=Fraction(9)), stale="", uncharged=(), now=NOON)
-    ledger = msgspec.structs.replace(counted(gpus=Fraction(10)), conditions=first)
-    second = {
-        condition.type: condition for condition in conditions(ledger, stale="x", uncharged=(), now=LATER)
-    }
+    first = conditions(counted(gpus=Fraction(9)), (), stale="", uncharged=(), now=NOON)
+    ledger = counted(gpus=Fraction(10))
+    second = {each.type: each for each in conditions(ledger, first, stale="x", uncharged=(), now=LATER)}
 
     assert second["Exceeded"].last_transition_time == "2027-01-01T12:00:00Z"
     assert "10 used" in second["Exceeded"].message
@@ -159,21 +157,29 @@ def test_the_time_is_that_of_the_last_change_of_status() -> None:
     ],
 )
 def test_what_nothing_charges_is_named(names: list[str], want: str) -> None:
-    found = {each.type: each for each in conditions(counted(), stale="", uncharged=names, now=NOON)}
+    found = {each.type: each for each in conditions(counted(), (), stale="", uncharged=names, now=NOON)}
 
     assert (found["Uncharged"].status, found["Uncharged"].reason) == ("True", "Unknown")
     assert found["Uncharged"].message == want
 
 
 def test_what_is_uncharged_stays_as_it_was_until_a_process_has_looked() -> None:
-    first = conditions(counted(), stale="", uncharged=["DeviceClass mine"], now=NOON)
-    later = conditions(
-        msgspec.structs.replace(counted(), conditions=first), stale="", uncharged=None, now=LATER
-    )
+    first = conditions(counted(), (), stale="", uncharged=["DeviceClass mine"], now=NOON)
+    later = conditions(counted(), first, stale="", uncharged=None, now=LATER)
 
-    assert [each.type for each in conditions(counted(), stale="", uncharged=None, now=NOON)] == [
+    assert [each.type for each in conditions(counted(), (), stale="", uncharged=None, now=NOON)] == [
         "Ready",
         "Exceeded",
         "Stale",
     ]
     assert later == first
+
+
+def test_of_a_ledger_that_cannot_be_read_only_that_is_known() -> None:
+    first = conditions(counted(gpus=Fraction(9)), (), stale="", uncharged=(), now=NOON)
+    ready, *others = unreadable("the GPUQuotaLedger cannot be read: used", first, 3, LATER)
+
+    assert (ready.type, ready.status, ready.reason) == ("Ready", "False", "Unreadable")
+    assert ready.message == "the GPUQuotaLedger cannot be read: used: requests are denied"
+    assert ready.last_transition_time == "2027-01-01T13:00:00Z"
+    assert others == list(first[1:])

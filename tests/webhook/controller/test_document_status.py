@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from policies.quota.ledger.quota_ledger import Condition
+from webhook.cluster.objects import Condition
 from webhook.configuration.cluster_source import DocumentStatus, Record, choose, record_decoder
 from webhook.configuration.documents import Document
 from webhook.controller.document_status import changes, ended_pauses, statuses

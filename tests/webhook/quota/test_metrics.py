@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry
 from policies.quota.charge import Unpinned
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservation, Reservations
+from webhook.cluster.objects import Condition
 from webhook.quota.metrics import LedgerCollector
 
 INVENTED = {"resources/example.com/invented": Fraction(1), "classes/nvidia-t4": Fraction(1)}
@@ -37,3 +38,18 @@ def test_only_gpus_and_what_is_granted_have_series() -> None:
         ("gpu_admission_quota_used", "classes/nvidia-t4", 1),
         ("gpu_admission_quota_used", "gpus", 3),
     ]
+
+
+def test_conditions_are_those_that_people_see() -> None:
+    def conditions() -> dict[str, tuple[Condition, ...]]:
+        at = "2027-01-01T12:00:00Z"
+        return {
+            "team": (Condition("Ready", "True", "Stale", "", at), Condition("Exceeded", "False", "", "", at))
+        }
+
+    registry = CollectorRegistry()
+    registry.register(LedgerCollector(dict, conditions))
+
+    name = "gpu_admission_quota_condition"
+    assert registry.get_sample_value(name, {"namespace": "team", "condition": "Ready"}) == 1
+    assert registry.get_sample_value(name, {"namespace": "team", "condition": "Exceeded"}) == 0

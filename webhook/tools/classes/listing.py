@@ -12,15 +12,13 @@ from policies.gpus.classes import GPUClass
 from policies.placement.class_choice import is_covered
 from policies.policy import EffectivePolicy
 from policies.quota.amounts import CLASSES, GPUS, NOTHING
-from policies.quota.spec import NAME
 from policies.rule import Mode
 from policies.rules import gpu_class
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.configuration.documents import CLASS
 from webhook.configuration.loader import Configuration
-from webhook.controller.records import QUOTAS, quota_record
-from webhook.quota.documents import GROUP, PLURAL
+from webhook.quota.documents import GROUP, PLURAL, decode_quota, quota_path
 from webhook.tools.status.capacity import NO_CAPACITY, ClassCapacity, capacity_by_class, read_gpu_nodes
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.report import Shown
@@ -92,10 +90,10 @@ def read_classes(
 
 def _hard(api: ApiClient, namespace: str) -> Mapping[str, Fraction] | None:
     try:
-        record = quota_record(msgspec.Raw(api.get(QUOTAS.path(namespace, NAME))))
+        record = decode_quota(api.get(quota_path(namespace)))
     except errors.NotFound:
         return {}
-    return None if record is None or record.ledger is None else record.ledger.hard
+    return None if record is None or record.spec is None else record.spec.amounts
 
 
 def list_classes(

@@ -15,7 +15,7 @@ from webhook.tools.status.report import (
     PolicyStatus,
     QuotaRow,
     QuotaState,
-    QuotaStatus,
+    QuotaSummary,
 )
 from webhook.tools.why.explanation import Answer
 
@@ -121,7 +121,7 @@ def ago(moment: datetime, now: datetime) -> str:
     return next((f"{seconds // size} {unit} ago" for size, unit in _AGES if seconds >= size), "now")
 
 
-def quota_of(status: ClusterStatus, namespace: str) -> QuotaStatus | None:
+def quota_of(status: ClusterStatus, namespace: str) -> QuotaSummary | None:
     return next((each for each in status.quotas if each.namespace == namespace), None)
 
 

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
 from policies.quota.amounts import CLASSES, GPUS, NOTHING, parse_amount
-from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
+from policies.quota.ledger.quota_ledger import Holder
 from webhook.controller.conditions import TRUE
-from webhook.controller.records import QuotaRecord
-from webhook.tools.status.report import QuotaHolder, QuotaRow, QuotaState, QuotaStatus
+from webhook.quota.documents import QuotaRecord
+from webhook.tools.status.report import QuotaHolder, QuotaRow, QuotaState, QuotaSummary
 
 
 def key_order(key: str) -> tuple[int, str]:
@@ -16,48 +16,43 @@ def key_order(key: str) -> tuple[int, str]:
     return (0 if key == GPUS else 1 if key.startswith(CLASSES) else 2), key
 
 
-def quota_status(record: QuotaRecord, denied: int | None) -> QuotaStatus:
+def quota_status(record: QuotaRecord, denied: int | None) -> QuotaSummary:
     """Return the status of a stored quota; `denied` is how many pods of its namespace were denied."""
-    ledger = record.ledger
-    if ledger is None:
-        return QuotaStatus(
+    if record.spec is None:
+        return QuotaSummary(
             namespace=record.namespace, state=QuotaState.NOT_COUNTED, message=record.problem, denied=denied
         )
-    state, message = _state(ledger)
-    return QuotaStatus(
+    state, message = _state(record)
+    return QuotaSummary(
         namespace=record.namespace,
         state=state,
         message=message,
-        rows=quota_rows(ledger),
-        holders=_holders(ledger.holders.items()),
+        rows=_rows(record),
+        holders=_holders(record.status.holders.items()),
         denied=denied,
     )
 
 
-def quota_rows(ledger: QuotaLedger) -> tuple[QuotaRow, ...]:
+def _rows(record: QuotaRecord) -> tuple[QuotaRow, ...]:
     """Return what the quota grants and what is held of it, by dimension."""
-    used, reserved = ledger.used, ledger.reserved_shown
+    used, reserved, hard = record.status.used, record.status.reserved, record.hard
     return tuple(
         QuotaRow(
             key=key,
-            hard=ledger.hard[key],
+            hard=hard[key],
             used=None if used is None else used.get(key),
             reserved=reserved.get(key, NOTHING),
         )
-        for key in sorted(ledger.hard, key=key_order)
+        for key in sorted(hard, key=key_order)
     )
 
 
-def _state(ledger: QuotaLedger) -> tuple[QuotaState, str]:
-    conditions = {each.type: each for each in ledger.conditions}
-    ready = conditions.get("Ready")
-    if ledger.used is None or ledger.uncounted or ready is None or ready.status != TRUE:
-        return (
-            QuotaState.NOT_COUNTED,
-            ready.message if ready and ready.status != TRUE else "not counted yet: GPU pods are denied",
-        )
+def _state(record: QuotaRecord) -> tuple[QuotaState, str]:
+    ready = record.status.condition("Ready")
+    if ready is None or ready.status != TRUE:
+        return QuotaState.NOT_COUNTED, ready.message if ready else "not counted yet: GPU pods are denied"
     for kind, state in (("Exceeded", QuotaState.EXCEEDED), ("Stale", QuotaState.STALE)):
-        condition = conditions.get(kind)
+        condition = record.status.condition(kind)
         if condition is not None and condition.status == TRUE:
             return state, condition.message
     return QuotaState.READY, ""

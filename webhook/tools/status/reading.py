@@ -18,8 +18,8 @@ from webhook.configuration.documents import CLASS, POLICY
 from webhook.configuration.loader import Configuration
 from webhook.controller.conditions import TRUE
 from webhook.controller.document_status import statuses
-from webhook.controller.records import QUOTAS, QuotaRecord, quota_record
-from webhook.quota.documents import GROUP, PLURAL
+from webhook.controller.records import QUOTAS
+from webhook.quota.documents import GROUP, PLURAL, QuotaRecord, decode_quota
 from webhook.serving.canary_trace import VERSION
 from webhook.tools.doctor.cluster import InstalledCluster, Names
 from webhook.tools.status.capacity import NO_CAPACITY, ClassCapacity, capacity_by_class, read_gpu_nodes
@@ -100,7 +100,7 @@ def _read_quotas(
     """Return the namespaces that are shown, none for all, and the quotas of each, None where they are forbidden."""
 
     def listed(namespace: str) -> list[QuotaRecord]:
-        found = reader.api.list(QUOTAS.path(namespace), quota_record).items
+        found = reader.api.list(QUOTAS.path(namespace), decode_quota).items
         return sorted(found, key=lambda record: record.namespace)
 
     try:

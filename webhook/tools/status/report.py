@@ -68,7 +68,7 @@ class DeniedOwner(Shown, frozen=True):
         return -self.last.timestamp(), self.namespace, self.owner
 
 
-class QuotaStatus(Shown, frozen=True):
+class QuotaSummary(Shown, frozen=True):
     """The GPUQuota of a namespace; `message` says why it is not Ready. Rows: `gpus` first, then classes, then resources.
 
     holders: the largest, as the controller wrote them last: at most five for each row.
@@ -159,7 +159,7 @@ class ClusterStatus(Shown, frozen=True):
     namespaces: tuple[str, ...]
     installation: InstallationStatus
     policies: tuple[PolicyStatus, ...] | None
-    quotas: tuple[QuotaStatus, ...]
+    quotas: tuple[QuotaSummary, ...]
     quotas_are_known: bool
     classes: tuple[ClassStatus, ...]
     denials: tuple[DeniedOwner, ...] | None

@@ -13,14 +13,14 @@ from policies.gpus.claims import ClaimName, DeviceClassNames
 from policies.placement.class_choice import ANY, is_covered
 from policies.pods.pod import Pod, decode_pod
 from policies.policy import EffectivePolicy
-from policies.quota.spec import NAME
 from policies.rules import gpu_class
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.nesting import shallow
 from webhook.cluster.objects import decode_metadata
 from webhook.configuration.dynamic_resources import read_claims
-from webhook.controller.records import PODS, QUOTAS, QuotaRecord, quota_record
+from webhook.controller.records import PODS
+from webhook.quota.documents import QuotaRecord, decode_quota, quota_path
 from webhook.serving.engine import Engine, Outcome
 from webhook.serving.judging import JudgedBy, Judgement, judge
 from webhook.tools.status.capacity import GPUNode, read_gpu_nodes
@@ -148,12 +148,12 @@ class _Case:
         return read_claims(self.reader.api, self.namespace)
 
     def _quota(self) -> QuotaRecord | None:
-        read = partial(self.reader.api.get, QUOTAS.path(self.namespace, NAME))
+        read = partial(self.reader.api.get, quota_path(self.namespace))
         try:
             found = self.reader.attempt(f"get gpuquotas.gpu-admission.dev -n {self.namespace}", read)
         except errors.NotFound:
             return None
-        return quota_record(msgspec.Raw(found)) if found else None
+        return decode_quota(found) if found else None
 
     def _explained(self, situation: Situation, pod: Pod, *, is_stored: bool) -> Explanation:
         """Explain a situation by one of its pods, which is stored or would be."""
@@ -208,12 +208,10 @@ class _Case:
                 yield kind
 
     def _quota_fit(self, pod: Pod, *, is_held: bool) -> QuotaFit | None:
-        if self.quota is None or self.quota.ledger is None:
+        if self.quota is None or self.quota.spec is None:
             return None
-        status = quota_status(self.quota, None)
-        return quota_fit(
-            pod, self.quota.ledger, status, self.nodes or (), self.configuration, is_held=is_held
-        )
+        unpinned, status = self.quota.spec.unpinned, quota_status(self.quota, None)
+        return quota_fit(pod, unpinned, status, self.nodes or (), self.configuration, is_held=is_held)
 
 
 def _sentences(judgement: Judgement | None) -> Iterator[RuleSentence]:

@@ -13,11 +13,9 @@ from policies.pods.pod import NodeSelectorTerm, Pod, Toleration
 from policies.pods.requests import at_one_time
 from policies.pods.tolerations import describe_toleration, tolerates
 from policies.quota.amounts import NOTHING, format_amount
-from policies.quota.charge import Catalogues, charge_pod
-from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.charge import Catalogues, Unpinned, charge_pod
 from webhook.tools.status.capacity import GPUNode
-from webhook.tools.status.quotas import quota_rows
-from webhook.tools.status.report import QuotaStatus
+from webhook.tools.status.report import QuotaSummary
 from webhook.tools.why.explanation import NodeFit, QuotaDemand, QuotaFit
 
 
@@ -53,8 +51,8 @@ def classes_for(pod: Pod, nodes: Sequence[GPUNode], catalogues: Catalogues) -> t
 
 def quota_fit(
     pod: Pod,
-    ledger: QuotaLedger,
-    status: QuotaStatus,
+    unpinned: Unpinned,
+    status: QuotaSummary,
     nodes: Sequence[GPUNode],
     catalogues: Catalogues,
     *,
@@ -65,7 +63,7 @@ def quota_fit(
         pod,
         classes=catalogues.classes,
         resource_mapping=catalogues.resource_mapping,
-        unpinned=ledger.unpinned,
+        unpinned=unpinned,
         nodes=index_of(nodes, catalogues),
     )
     rows = tuple(
@@ -78,7 +76,7 @@ def quota_fit(
             fits=is_held or (row.used is not None and row.held + charge.vector[row.key] <= row.hard),
             never=charge.vector[row.key] > row.hard,
         )
-        for row in quota_rows(ledger)
+        for row in status.rows
         if charge.vector.get(row.key)
     )
     return QuotaFit(state=status.state, rows=rows, is_held=is_held)

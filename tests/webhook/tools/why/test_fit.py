@@ -7,12 +7,10 @@ import pytest
 
 from policies.pods.pod import Toleration
 from policies.quota.charge import Unpinned
-from policies.quota.ledger.quota_ledger import QuotaLedger
-from policies.quota.ledger.reservations import Reservations
 from tests.builders import JSON, gpu_container, view
 from webhook.configuration.loader import load_directory
 from webhook.tools.status.capacity import GPUNode
-from webhook.tools.status.report import QuotaState, QuotaStatus
+from webhook.tools.status.report import QuotaRow, QuotaState, QuotaSummary
 from webhook.tools.why.fit import asked_of_nodes, classes_for, node_fits, quota_fit
 
 CONFIGURATION = load_directory(None)
@@ -198,15 +196,13 @@ def test_the_classes_of_a_pod() -> None:
     ],
 )
 def test_what_a_pod_asks_of_a_quota(used: str | None, is_held: bool, fits: bool, never: bool) -> None:
-    ledger = QuotaLedger(
-        quota_uid="q",
-        generation=1,
-        hard={"gpus": Fraction(8), "classes/nvidia-t4": Fraction(2)},
-        unpinned=Unpinned.TOTAL_ONLY,
-        used=None if used is None else {"gpus": Fraction(used), "classes/nvidia-t4": Fraction(0)},
-        reservations=Reservations({}),
+    held = None if used is None else Fraction(used)
+    unused = held and Fraction(0)
+    rows = (
+        QuotaRow(key="gpus", hard=Fraction(8), used=held),
+        QuotaRow(key="classes/nvidia-t4", hard=Fraction(2), used=unused),
     )
-    status = QuotaStatus(namespace="team", state=QuotaState.READY)
-    found = quota_fit(view(pod()), ledger, status, [], CONFIGURATION, is_held=is_held)
+    status = QuotaSummary(namespace="team", state=QuotaState.READY, rows=rows)
+    found = quota_fit(view(pod()), Unpinned.TOTAL_ONLY, status, [], CONFIGURATION, is_held=is_held)
     (row,) = found.rows
     assert (row.key, row.asked, row.fits, row.never, found.fits) == ("gpus", Fraction(4), fits, never, fits)

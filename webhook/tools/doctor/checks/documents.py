@@ -1,16 +1,17 @@
 """Our own kinds: the CRDs of this version, usable documents, pauses and exemptions, GPUQuotas; and ResourceQuotas of GPUs."""
 
-from collections.abc import Iterator, Mapping
-
-import msgspec
+from collections.abc import Iterator
 
 from policies.policy import end_of
-from policies.quota.ledger.quota_ledger import Condition
-from policies.quota.spec import QuotaSpec, resource_quota_findings, unheld_classes
+from policies.quota.spec import resource_quota_findings, unheld_classes
 from webhook.cluster.objects import CATALOGUES
 from webhook.configuration.documents import quota_problems
-from webhook.controller.records import QUOTAS, QuotaRecord, quota_record
+from webhook.controller.records import QUOTAS, ledger_record
 from webhook.quota.catalogues import digests_of
+from webhook.quota.documents import QuotaRecord, decode_quota
+from webhook.quota.rows import KIND as LEDGER
+from webhook.quota.rows import PLURAL as LEDGERS
+from webhook.quota.rows import rows_path
 from webhook.serving.canary_trace import VERSION
 from webhook.tools.doctor.check import DoctorFinding, Observation, doctor_check, failure, warning
 from webhook.tools.doctor.checks.configurations import APPLY
@@ -18,6 +19,7 @@ from webhook.tools.doctor.checks.nodes import few
 from webhook.tools.doctor.cluster import InstalledCluster, Right
 from webhook.tools.doctor.expected import expected_objects, schema_digest
 
+CONTROLLER_LOG = "kubectl -n gpu-admission logs deployment/gpu-admission-controller"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
@@ -79,32 +81,21 @@ def _resource_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
             yield warning("resource-quota-key", where, f"{found.path} {found.message}", found.remedy)
 
 
-class _StoredSpec(msgspec.Struct):
-    spec: QuotaSpec
-
-
-def _quota(raw: msgspec.Raw) -> tuple[QuotaRecord, QuotaSpec | None] | None:
-    record = quota_record(raw)
-    if record is None:
-        return None
-    return record, None if record.ledger is None else msgspec.json.decode(raw, type=_StoredSpec).spec
-
-
 @doctor_check(
     "gpu-quotas",
     "GPUQuotas are counted, current and kept, and limit something",
     Right("list", "gpuquotas", "gpu-admission.dev"),
 )
 def _gpu_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
-    for record, spec in cluster.listed(QUOTAS.path(), _quota):
+    for record in cluster.listed(QUOTAS.path(), decode_quota):
         where = f"GPUQuota/default in {record.namespace}"
         edit = f"correct it: kubectl -n {record.namespace} edit gpuquota default"
-        if record.ledger is None or spec is None:
-            remedy = f"{edit}, with --subresource=status for its status; GPU pods are refused until then"
+        spec = record.spec
+        if spec is None:
+            remedy = f"{edit}; GPU pods are refused until then"
             yield failure("quota-unreadable", where, record.problem, remedy)
             continue
-        conditions = {each.type: each for each in record.ledger.conditions}
-        yield from _conditions(record.namespace, where, conditions)
+        yield from _conditions(record, where)
         configuration = cluster.configuration
         # Admission refuses these in a new quota; a GPUClass that was deleted since leaves them behind.
         for problem, kind in quota_problems(spec, configuration.classes, configuration.resource_mapping):
@@ -119,40 +110,47 @@ def _gpu_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
 
 
 @doctor_check(
-    "catalogues",
-    "Replicas of other versions can read the catalogues of all GPUQuotas",
+    "ledgers",
+    "Every GPUQuota has a ledger, and replicas of other versions can read its catalogues",
     Right("list", "gpuquotas", "gpu-admission.dev"),
+    Right("list", LEDGERS, "gpu-admission.dev"),
 )
-def _catalogues(cluster: InstalledCluster) -> Iterator[Observation]:
-    namespace = cluster.names.namespace
-    found = cluster.get("/api/v1", "namespaces", namespace, "configmaps", CATALOGUES) or {}
+def _ledgers(cluster: InstalledCluster) -> Iterator[Observation]:
+    installation = cluster.names.namespace
+    found = cluster.get("/api/v1", "namespaces", installation, "configmaps", CATALOGUES) or {}
     published = frozenset(found.get("data") or ())
-    for record, _ in cluster.listed(QUOTAS.path(), _quota):
-        missing = sorted(digests_of(record.ledger) - published) if record.ledger else ()
-        if missing:
-            message = f"is counted by class catalogue {', '.join(missing)}, which ConfigMap {CATALOGUES} in {namespace} lacks"
-            remedy = f"{APPLY}; the controller publishes it within a minute, and until then replicas of other versions deny"
-            yield warning(
-                "catalogue-not-published", f"GPUQuota/default in {record.namespace}", message, remedy
+    ledgers = {each.namespace: each for each in cluster.listed(rows_path(installation), ledger_record)}
+    for quota in cluster.listed(QUOTAS.path(), decode_quota):
+        where, record = f"GPUQuota/default in {quota.namespace}", ledgers.get(quota.namespace)
+        if record is None:
+            message = f"has no {LEDGER} in {installation}: GPU pods are refused"
+            yield failure(
+                "ledger-missing", where, message, f"wait ten seconds; after that see {CONTROLLER_LOG}"
             )
+        elif record.ledger is None:
+            remedy = f"kubectl -n {installation} delete {LEDGERS} {quota.namespace}: the quota is then counted anew"
+            yield failure("ledger-unreadable", where, f"{record.problem}: GPU pods are refused", remedy)
+        elif missing := sorted(digests_of(record.ledger) - published):
+            message = f"is counted by class catalogue {', '.join(missing)}, which ConfigMap {CATALOGUES} in {installation} lacks"
+            remedy = f"{APPLY}; the controller publishes it within a minute, and until then replicas of other versions deny"
+            yield warning("catalogue-not-published", where, message, remedy)
 
 
-def _conditions(namespace: str, where: str, conditions: Mapping[str, Condition]) -> Iterator[DoctorFinding]:
-    ready = conditions.get("Ready")
+def _conditions(record: QuotaRecord, where: str) -> Iterator[DoctorFinding]:
+    ready = record.status.condition("Ready")
     if ready is None or ready.status != "True":
         message = f"is not Ready: {ready.message if ready else 'was never counted: every GPU pod is refused'}"
-        logs = "kubectl -n gpu-admission logs deployment/gpu-admission-controller"
-        yield failure("quota-not-ready", where, message, f"wait ten seconds; after that see {logs}")
+        yield failure("quota-not-ready", where, message, f"wait ten seconds; after that see {CONTROLLER_LOG}")
     remedies = {
         "Stale": "see in the controller's log, and in its metric gpu_admission_watch_age_seconds, whether it reaches "
         "the API server",
-        "Exceeded": f"see who holds it: gpu-admission quota -n {namespace}; nothing more is admitted",
+        "Exceeded": f"see who holds it: gpu-admission quota -n {record.namespace}; nothing more is admitted",
     }
     for kind, remedy in remedies.items():
-        condition = conditions.get(kind)
+        condition = record.status.condition(kind)
         if condition is not None and condition.status == "True":
             yield warning(f"quota-{kind.lower()}", where, f"is {kind}: {condition.message}", remedy)
 
 
 CHECKS = (_custom_resources, _documents)
-QUOTA_CHECKS = (_resource_quotas, _gpu_quotas, _catalogues)
+QUOTA_CHECKS = (_resource_quotas, _gpu_quotas, _ledgers)

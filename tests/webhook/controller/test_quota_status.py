@@ -1,0 +1,282 @@
+"""What is written into the status of a GPUQuota, and how often; and what becomes an Event."""
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from fractions import Fraction
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from policies.quota.charge import Unpinned
+from policies.quota.ledger.quota_ledger import DenialNote, Holder, QuotaLedger
+from policies.quota.ledger.reservations import Reservation, Reservations
+from webhook.cluster import errors
+from webhook.cluster.api import ApiClient
+from webhook.cluster.events import EventWriter, Happening
+from webhook.cluster.informer import Informer, Snapshot
+from webhook.controller import quota_events, quota_status
+from webhook.controller.quota_events import QuotaEvents
+from webhook.controller.quota_status import QuotaStatusWriter
+from webhook.controller.records import LedgerRecord
+from webhook.quota.documents import QuotaRecord, decode_quota
+from webhook.quota.store import VersionedLedger
+
+LEDGER = QuotaLedger(
+    quota_uid="u",
+    generation=3,
+    hard={"gpus": Fraction(8)},
+    unpinned=Unpinned.TOTAL_ONLY,
+    used={"gpus": Fraction(5)},
+    reservations=Reservations.of(
+        Reservation("pod", {"gpus": Fraction(2), "resources/example.com/x": Fraction(2)})
+    ),
+    class_catalogue="c",
+    holders={"gpus": (Holder("Job/train", "5"),)},
+)
+
+
+class Rows:
+    """The watch of rows."""
+
+    def __init__(self) -> None:
+        self.row: LedgerRecord | None = LedgerRecord("r", "team", VersionedLedger(LEDGER, "1"))
+
+    def snapshot(self, namespace: str) -> Snapshot[LedgerRecord]:
+        assert namespace == "team"
+        return Snapshot((self.row,) if self.row else (), 1, 0.0)
+
+
+class World:
+    """A quota of namespace `team` and its ledger, an API server that takes statuses, and a clock."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        self.leads, self.stale = True, ""
+        self.rows = Rows()
+        self.writes = 0
+        self.failures: list[errors.ApiError] = []
+        self.happened: list[Happening] = []
+        self.document: dict[str, Any] = {
+            "metadata": {
+                "name": "default",
+                "namespace": "team",
+                "uid": "u",
+                "resourceVersion": "1",
+                "generation": 3,
+            },
+            "spec": {"hard": {"gpus": "8"}},
+        }
+        monkeypatch.setattr(quota_status, "monotonic", lambda: self.now)
+        self.events = QuotaEvents(cast(EventWriter, self))
+        self.writer = QuotaStatusWriter(
+            cast(ApiClient, self),
+            cast("Informer[QuotaRecord]", self),
+            cast("Informer[LedgerRecord]", self.rows),
+            leads=lambda: self.leads,
+            stale=lambda: self.stale,
+            uncharged=lambda: (),
+            events=self.events,
+        )
+
+    def put(self, path: str, body: bytes, *, timeout: float, accept: str) -> None:
+        del timeout, accept
+        if self.failures:
+            raise self.failures.pop()
+        assert path == "/apis/gpu-admission.dev/v1alpha1/namespaces/team/gpuquotas/default/status"
+        written, metadata = msgspec.json.decode(body), self.document["metadata"]
+        assert written["metadata"]["resourceVersion"] == metadata["resourceVersion"]
+        metadata["resourceVersion"] = str(int(metadata["resourceVersion"]) + 1)
+        self.document["status"] = written["status"]
+        self.writes += 1
+
+    def snapshot(self, namespace: str) -> Snapshot[QuotaRecord]:
+        assert namespace == "team"
+        record = decode_quota(msgspec.json.encode(self.document))
+        assert record is not None
+        return Snapshot((record,), 1, 0.0)
+
+    def namespaces(self) -> list[str]:
+        return ["team"]
+
+    def write(self, happening: Happening) -> None:
+        self.happened.append(happening)
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        return {each["type"]: each for each in self.document["status"]["conditions"]}
+
+    def counted(self, **changes: Any) -> None:
+        ledger = msgspec.structs.replace(LEDGER, **changes)
+        self.rows.row = LedgerRecord("r", "team", VersionedLedger(ledger, "2"))
+        self.writer.changed("team")
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+        self.writer.look()
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(monkeypatch)
+
+
+def run_events(world: World, until: Callable[[], bool]) -> None:
+    stopping = threading.Event()
+    thread = threading.Thread(target=world.events.run, args=(stopping,))
+    thread.start()
+    for _ in range(200):
+        if until():
+            break
+        stopping.wait(0.05)
+    stopping.set()
+    thread.join(10)
+
+
+def test_the_status_shows_the_ledger_and_none_of_its_protocol(world: World) -> None:
+    world.document["status"] = {"reservations": "gpus=1 | x", "revisions": {"pods": "7"}}
+    world.writer.changed("team")
+    world.wait(1.0)
+
+    status = world.document["status"]
+    assert {key: status[key] for key in status if key != "conditions"} == {
+        "hard": {"gpus": "8"},
+        "used": {"gpus": "5"},
+        "reserved": {"gpus": "2"},
+        "holders": {"gpus": [{"name": "Job/train", "amount": "5"}]},
+        "observedGeneration": 3,
+    }
+    assert sorted(world.shown) == ["Exceeded", "Ready", "Stale", "Uncharged"]
+
+
+def test_a_status_is_written_once_a_second_and_only_if_it_differs(world: World) -> None:
+    for change in range(12):
+        world.counted(used={"gpus": Fraction(change % 8)})
+        world.wait(0.25)
+    assert world.document["status"]["used"] == {"gpus": "3"}
+    assert world.writes == 3
+
+    world.writer.changed("team")
+    world.wait(1.0)
+    assert world.writes == 3
+
+
+def test_a_status_that_changed_meanwhile_is_written_a_second_later(world: World) -> None:
+    world.failures = [errors.Conflict("changed", code=409)]
+    world.writer.changed("team")
+    world.wait(1.0)
+    assert world.writes == 0
+    world.wait(1.0)
+    assert world.writes == 1
+
+
+def test_a_write_that_fails_is_repeated_and_said(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.failures = [errors.Forbidden("no right", code=403)]
+    world.writer.changed("team")
+    world.wait(1.0)
+    assert caplog.messages == ["team: the status of the GPUQuota cannot be written: no right"]
+    world.wait(quota_status.FAILED_SECONDS)
+    assert world.writes == 1
+
+
+def test_without_a_ledger_the_status_of_an_earlier_version_stays(world: World) -> None:
+    world.document["status"] = {"reservations": "gpus=1 | x"}
+    world.rows.row = None
+    world.writer.changed("team")
+    world.wait(1.0)
+    assert world.document["status"] == {"reservations": "gpus=1 | x"}
+
+
+def test_a_ledger_of_the_quota_before_says_nothing_of_this_one(world: World) -> None:
+    world.counted(quota_uid="before")
+    world.wait(1.0)
+    assert world.writes == 0
+
+
+def test_a_ledger_that_cannot_be_read_is_shown_on_the_quota(world: World) -> None:
+    world.writer.changed("team")
+    world.wait(1.0)
+    world.rows.row = LedgerRecord("r", "team", problem="the GPUQuotaLedger cannot be read: hard")
+    world.writer.changed("team")
+    world.wait(1.0)
+    assert (world.shown["Ready"]["status"], world.shown["Ready"]["reason"]) == ("False", "Unreadable")
+    assert "the GPUQuotaLedger cannot be read: hard" in world.shown["Ready"]["message"]
+    assert world.document["status"]["used"] == {"gpus": "5"}
+
+
+def test_silent_watches_are_shown_on_every_quota_without_a_change_of_it(world: World) -> None:
+    world.writer.changed("team")
+    world.wait(1.0)
+    assert world.shown["Stale"]["status"] == "False"
+    world.stale = "no message about pods for 200 s"
+    world.wait(0.1)
+    world.wait(1.0)
+    assert world.shown["Stale"]["status"] == "True"
+    world.stale = "no message about pods for 201 s"
+    world.wait(1.0)
+    world.wait(1.0)
+    assert world.writes == 2, "a text that grows is no reason to write"
+
+
+def test_only_the_leader_writes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quota_status, "LOOK_SECONDS", 0.01)
+    world.leads = False
+    world.writer.changed("team")
+    world.now += 5.0
+    stopping = threading.Event()
+    thread = threading.Thread(target=world.writer.run, args=(stopping,))
+    thread.start()
+    stopping.wait(0.1)
+    assert world.writes == 0
+    world.leads = True
+    for _ in range(200):
+        if world.writes:
+            break
+        stopping.wait(0.05)
+    stopping.set()
+    thread.join(10)
+    assert world.writes == 1
+
+
+def test_an_exceeded_quota_has_one_event_for_each_time(world: World) -> None:
+    for used in (9, 10, 5, 11):
+        world.counted(used={"gpus": Fraction(used)})
+        world.wait(1.0)
+    run_events(world, lambda: len(world.happened) == 2)
+
+    assert [(each.reason, each.message) for each in world.happened] == [
+        ("Exceeded", "gpus: 9 used of 8, 1 too many"),
+        ("Exceeded", "gpus: 11 used of 8, 3 too many"),
+    ]
+    assert world.happened[0].regarding.uid == "u"
+
+
+def test_denials_of_a_ledger_are_events_of_their_owners(world: World) -> None:
+    at, later = "2026-11-22T08:00:00Z", "2026-11-22T08:01:00Z"
+    notes = (
+        DenialNote("ReplicaSet/train", "Refused", "pod train-x: exceeded quota", at, later, 30),
+        DenialNote("", "CanNeverFit", "pod big: exceeded quota", at, at),
+    )
+    world.events.denied("team", msgspec.structs.replace(LEDGER, denials=notes))
+    run_events(world, lambda: len(world.happened) == 2)
+
+    first, second = world.happened
+    assert (first.reason, first.message, first.cause, first.count) == (
+        "Refused",
+        "ReplicaSet/train: pod train-x: exceeded quota",
+        "ReplicaSet/train",
+        30,
+    )
+    assert (first.first, first.last) == (
+        datetime(2026, 11, 22, 8, tzinfo=UTC),
+        datetime(2026, 11, 22, 8, 1, tzinfo=UTC),
+    )
+    assert (second.message, second.cause, second.count) == ("pod big: exceeded quota", "", 1)
+
+
+def test_events_that_nobody_takes_off_do_not_pile_up(world: World) -> None:
+    for number in range(quota_events.MOST_WAITING + 10):
+        world.events.warn("team", "u", "Exceeded", f"{number}")
+    run_events(world, lambda: len(world.happened) == quota_events.MOST_WAITING)
+    assert len(world.happened) == quota_events.MOST_WAITING

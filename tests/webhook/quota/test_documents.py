@@ -1,0 +1,91 @@
+"""A GPUQuota in JSON: what decides is read apart from what people see."""
+
+from fractions import Fraction
+from typing import Any
+
+import msgspec
+import pytest
+
+from policies.quota.ledger.quota_ledger import Holder
+from webhook.cluster.objects import Condition
+from webhook.quota.documents import QuotaRecord, QuotaStatus, decode_quota, encode_status
+
+METADATA = {"name": "default", "namespace": "team", "uid": "u", "resourceVersion": "7", "generation": 3}
+STATUS = QuotaStatus(
+    hard={"gpus": Fraction(8), "classes/nvidia-t4": Fraction(1, 2)},
+    used={"gpus": Fraction(2, 7), "classes/nvidia-t4": Fraction(0)},
+    reserved={"gpus": Fraction(1)},
+    holders={"gpus": (Holder("Job/train", "2/7"),)},
+    conditions=(Condition("Ready", "True", "Ready", "counted", "2027-01-01T12:00:00Z", 3),),
+    observed_generation=3,
+)
+
+
+def stored(spec: Any, status: Any = None) -> bytes:
+    document = {"metadata": METADATA, "spec": spec}
+    return msgspec.json.encode(document if status is None else {**document, "status": status})
+
+
+def read(document: bytes) -> QuotaRecord:
+    record = decode_quota(document)
+    assert record is not None
+    return record
+
+
+def test_a_status_comes_back_as_it_was_written() -> None:
+    record = read(stored({"hard": {"gpus": 8}}))
+    written = msgspec.json.decode(encode_status(record, STATUS))
+
+    assert written["metadata"] == {
+        key: METADATA[key] for key in ("name", "namespace", "uid", "resourceVersion")
+    }
+    assert "spec" not in written
+    assert written["status"]["used"] == {"classes/nvidia-t4": "0", "gpus": "2/7"}
+    assert read(stored({"hard": {"gpus": 8}}, written["status"])).status == STATUS
+    assert read(stored({"hard": {"gpus": 8}}, {})).status == QuotaStatus()
+
+
+@pytest.mark.parametrize(
+    ("status", "hard"),
+    [
+        pytest.param(None, {"gpus": Fraction(9)}, id="nothing-is-written-yet"),
+        pytest.param({"hard": {"gpus": "8"}}, {"gpus": Fraction(8)}, id="in-force-is-what-the-ledger-has"),
+        pytest.param({"used": {"gpus": "1"}}, {"gpus": Fraction(9)}, id="of-an-earlier-version"),
+    ],
+)
+def test_hard_is_what_is_in_force(status: Any, hard: dict[str, Fraction]) -> None:
+    assert read(stored({"hard": {"gpus": 9}}, status)).hard == hard
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        pytest.param({"used": {"gpus": "many"}}, id="no-amount"),
+        pytest.param({"conditions": "none"}, id="no-conditions"),
+    ],
+)
+def test_a_status_that_cannot_be_read_is_that_of_a_new_quota(status: Any) -> None:
+    record = read(stored({"hard": {"gpus": 9}}, status))
+    assert (record.problem, record.status) == ("", QuotaStatus())
+
+
+@pytest.mark.parametrize(
+    ("spec", "problem"),
+    [
+        pytest.param({"hard": {"gpu": 1}}, "unknown field `gpu`", id="a-mistyped-limit"),
+        pytest.param({"hard": {"gpus": "many"}}, "must be an amount", id="no-amount"),
+        pytest.param({}, "missing required field `hard`", id="no-limits"),
+        pytest.param(None, "Expected `object`, got `null`", id="no-spec"),
+    ],
+)
+def test_a_spec_that_cannot_be_read_is_not_an_empty_one(spec: Any, problem: str) -> None:
+    record = read(stored(spec, {"used": {"gpus": "1"}}))
+    assert record.spec is None
+    assert record.problem.startswith("the GPUQuota cannot be read: ")
+    assert problem in record.problem
+    assert record.hard == {}
+
+
+def test_another_name_has_no_meaning() -> None:
+    other = {"metadata": {**METADATA, "name": "second"}, "spec": {"hard": {}}}
+    assert decode_quota(msgspec.json.encode(other)) is None

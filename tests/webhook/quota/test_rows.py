@@ -1,0 +1,104 @@
+"""Rows as they stand on the API server: ledger to JSON and back, and rows that cannot be read."""
+
+from fractions import Fraction
+
+import msgspec
+import pytest
+
+from policies.quota.charge import Unpinned
+from policies.quota.ledger.quota_ledger import DenialNote, Holder, QuotaLedger, Revisions
+from policies.quota.ledger.reservations import Reservation, Reservations
+from tests.builders import JSON
+from webhook.quota.rows import RowError, decode_identity, decode_row, encode_row, rows_path
+
+LEDGER = QuotaLedger(
+    row_uid="row",
+    quota_uid="quota",
+    generation=3,
+    hard={"gpus": Fraction(16), "classes/nvidia-a100": Fraction(1, 2)},
+    unpinned=Unpinned.DENY,
+    used={"gpus": Fraction(2, 7), "classes/nvidia-a100": Fraction(0)},
+    stored_names={"pods/train-0": {"gpus": Fraction(1)}},
+    reservations=Reservations.of(Reservation("pod1", {"gpus": Fraction(1)}, name="pods/train-0")),
+    revisions=Revisions(pods=2**53 + 1, resource_claims=7, nodes=8),
+    class_catalogue="catalogue/Deny",
+    next_catalogue="next/Deny",
+    holders={"gpus": (Holder("Job/train", "8"),)},
+    writers={"a1b2c3": 7, "d4e5f6": 8},
+    turn_milliseconds=32,
+    denials=(
+        DenialNote("Job/train", "Refused", "8 GPUs", "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z", 2),
+    ),
+)
+
+
+def stored(body: bytes) -> JSON:
+    """Return the object that the API server makes of a body."""
+    found: JSON = msgspec.json.decode(body)
+    del found["metadata"]["managedFields"]
+    found["metadata"] |= {"uid": "row", "resourceVersion": "12", "namespace": "gpu-admission"}
+    return found
+
+
+@pytest.mark.parametrize(
+    "ledger",
+    [
+        pytest.param(LEDGER, id="all"),
+        pytest.param(
+            QuotaLedger(row_uid="row", quota_uid="q", generation=1, hard={}, unpinned=Unpinned.TOTAL_ONLY),
+            id="never-counted",
+        ),
+    ],
+)
+def test_what_is_written_is_read(ledger: QuotaLedger) -> None:
+    row = decode_row(msgspec.json.encode(stored(encode_row("team", "11", ledger))))
+    assert (row.namespace, row.versioned.version, row.versioned.ledger) == ("team", "12", ledger)
+
+
+def test_a_row_replaces_one_version_and_is_created_without_one() -> None:
+    replaces, creates = (msgspec.json.decode(encode_row("team", version, LEDGER)) for version in ("11", ""))
+    assert replaces["metadata"] == {"name": "team", "managedFields": [{}], "resourceVersion": "11"}
+    assert creates["metadata"] == {"name": "team", "managedFields": [{}]}
+
+
+@pytest.mark.parametrize(
+    ("change", "want"),
+    [
+        pytest.param({"ledger": "{"}, "truncated", id="cut"),
+        pytest.param({"ledger": "{}"}, "missing required field `quotaUid`", id="empty"),
+        pytest.param({"ledger": None}, "Expected `str`, got `null`", id="no-ledger"),
+        pytest.param(
+            {"ledger": '{"quotaUid":"q","generation":1,"hard":{},"unpinned":"Deny","used":{"gpus":"one"}}'},
+            "must be an amount such as 16",
+            id="amount",
+        ),
+        pytest.param(
+            {
+                "ledger": '{"quotaUid":"q","generation":1,"hard":{},"unpinned":"Deny","revisions":{"pods":"x"}}'
+            },
+            "Expected `int`",
+            id="revision",
+        ),
+    ],
+)
+def test_a_row_that_cannot_be_read_is_an_error(change: JSON, want: str) -> None:
+    document = stored(encode_row("team", "11", LEDGER)) | change
+    with pytest.raises(RowError, match=f"the GPUQuotaLedger cannot be read: .*{want}"):
+        decode_row(msgspec.json.encode(document))
+
+
+def test_a_line_of_reservations_that_cannot_be_read_is_kept() -> None:
+    unreadable = msgspec.structs.replace(LEDGER, reservations=Reservations.parse("gpus=one | pod1"))
+    row = decode_row(msgspec.json.encode(stored(encode_row("team", "11", unreadable))))
+    assert row.versioned.ledger.reservations.unreadable == ("gpus=one | pod1",)
+
+
+def test_an_answer_has_uid_and_version() -> None:
+    assert decode_identity(b'{"metadata":{"name":"team","uid":"u","resourceVersion":"7"}}') == ("u", "7")
+    with pytest.raises(RowError, match="missing required field `uid`"):
+        decode_identity(b'{"metadata":{"name":"team","resourceVersion":"7"}}')
+
+
+def test_where_rows_are() -> None:
+    rows = "/apis/gpu-admission.dev/v1alpha1/namespaces/gpu-admission/gpuquotaledgers"
+    assert (rows_path("gpu-admission"), rows_path("gpu-admission", "team")) == (rows, f"{rows}/team")

@@ -1,0 +1,66 @@
+"""Events on GPUQuotas, written by a thread of their own: an API server that does not answer delays no count."""
+
+import queue
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.spec import NAME
+from webhook.cluster.events import EventWriter, Happening, Regarding
+from webhook.quota.documents import GROUP, KIND, VERSION
+
+MOST_WAITING = 500
+"""Events: what exceeds it is in the logs alone. Each takes two calls."""
+POLL_SECONDS = 0.5
+
+
+class QuotaEvents:
+    """Takes what happened to quotas, from any thread, and writes it."""
+
+    def __init__(self, events: EventWriter) -> None:
+        self._events = events
+        self._waiting: queue.Queue[Happening] = queue.Queue(MOST_WAITING)
+
+    def warn(self, namespace: str, quota_uid: str, reason: str, message: str) -> None:
+        """Take a warning about the quota of a namespace, of now."""
+        now = datetime.now(UTC)
+        regarding = _quota(namespace, quota_uid)
+        self._take(Happening(regarding=regarding, reason=reason, message=message, first=now, last=now))
+
+    def denied(self, namespace: str, ledger: QuotaLedger) -> None:
+        """Take the denials that replicas of serve left in a ledger."""
+        for happening in _denials(namespace, ledger):
+            self._take(happening)
+
+    def run(self, stopping: threading.Event) -> None:
+        """Write until `stopping`; the body of a thread."""
+        while not stopping.is_set():
+            try:
+                happening = self._waiting.get(timeout=POLL_SECONDS)
+            except queue.Empty:
+                continue
+            self._events.write(happening)
+
+    def _take(self, happening: Happening) -> None:
+        try:
+            self._waiting.put_nowait(happening)
+        except queue.Full:
+            return
+
+
+def _denials(namespace: str, ledger: QuotaLedger) -> Iterator[Happening]:
+    for each in ledger.denials:
+        yield Happening(
+            regarding=_quota(namespace, ledger.quota_uid),
+            reason=each.reason,
+            message=f"{each.owner}: {each.message}" if each.owner else each.message,
+            first=datetime.fromisoformat(each.first),
+            last=datetime.fromisoformat(each.last),
+            cause=each.owner,
+            count=each.count,
+        )
+
+
+def _quota(namespace: str, uid: str) -> Regarding:
+    return Regarding(f"{GROUP}/{VERSION}", KIND, NAME, uid, namespace)

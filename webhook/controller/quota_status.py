@@ -1,0 +1,156 @@
+"""The status of every GPUQuota: what its ledger says, for people. The leader writes it, and no decision depends on it."""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from time import monotonic
+from typing import Any
+
+import msgspec
+
+from policies.quota.ledger.quota_ledger import QuotaLedger
+from webhook.cluster import errors
+from webhook.cluster.api import METADATA, ApiClient
+from webhook.cluster.informer import Informer
+from webhook.cluster.objects import Condition
+from webhook.controller.conditions import EXCEEDED, TRUE, conditions, unreadable
+from webhook.controller.quota_events import QuotaEvents
+from webhook.controller.records import LedgerRecord
+from webhook.quota.documents import QuotaRecord, QuotaStatus, encode_status, quota_path
+
+EVERY_SECONDS = 1.0
+"""From a change to the write that shows it, with all that came meanwhile: a status is written once a second at most."""
+FAILED_SECONDS = 10.0
+STALE_SECONDS = 150.0
+"""Silence of a watch after which counts are stale: two and a half intervals of bookmarks."""
+LOOK_SECONDS = 0.1
+CALL_SECONDS = 10.0
+
+log = logging.getLogger("gpu_admission.controller")
+
+
+class QuotaStatusWriter:
+    """Writes each status that differs from what its ledger says, one after the other.
+
+    stale: why counts may lag, empty if they do not.
+    uncharged: as `conditions` takes it.
+    """
+
+    def __init__(
+        self,
+        api: ApiClient,
+        quotas: Informer[QuotaRecord],
+        rows: Informer[LedgerRecord],
+        *,
+        leads: Callable[[], bool],
+        stale: Callable[[], str],
+        uncharged: Callable[[], Sequence[str] | None],
+        events: QuotaEvents,
+    ) -> None:
+        self._api, self._quotas, self._rows = api, quotas, rows
+        self._leads, self._stale, self._uncharged = leads, stale, uncharged
+        self._events = events
+        self._lock = threading.Lock()
+        self._due: dict[str, float] = {}
+        self._was_stale = False
+
+    def changed(self, namespace: str) -> None:
+        """Take note that the quota of a namespace or its ledger has changed."""
+        with self._lock:
+            self._due.setdefault(namespace, monotonic() + EVERY_SECONDS)
+
+    def all_changed(self) -> None:
+        """Take note that what the conditions of all quotas say has changed."""
+        for namespace in self._quotas.namespaces():
+            self.changed(namespace)
+
+    def run(self, stopping: threading.Event) -> None:
+        """Write until `stopping`; the body of a thread."""
+        while not stopping.wait(LOOK_SECONDS):
+            if self._leads():
+                self.look()
+
+    def look(self) -> None:
+        """Write what is due now."""
+        if bool(self._stale()) != self._was_stale:
+            self._was_stale = not self._was_stale
+            self.all_changed()
+        for namespace in self._take_due(monotonic()):
+            try:
+                self._write(namespace)
+            except errors.Conflict:  # the watch will show what was written meanwhile
+                self.changed(namespace)
+            except errors.ApiError as error:
+                log.warning("%s: the status of the GPUQuota cannot be written: %s", namespace, error)
+                with self._lock:
+                    self._due[namespace] = monotonic() + FAILED_SECONDS
+            except Exception:  # a bug met in one namespace must not end the work on the others
+                log.exception("%s: the status of the GPUQuota was not written", namespace)
+
+    def _take_due(self, now: float) -> list[str]:
+        with self._lock:
+            due = [namespace for namespace, at in self._due.items() if at <= now]
+            for namespace in due:
+                del self._due[namespace]
+        return due
+
+    def _write(self, namespace: str) -> None:
+        """Write the status of a namespace's quota if it differs. Raises `errors.ApiError`.
+
+        Where there is no row yet the status may still be the ledger of an earlier version: it stays as it is.
+        """
+        quota = next(iter(self._quotas.snapshot(namespace).items), None)
+        record = next(iter(self._rows.snapshot(namespace).items), None)
+        if quota is None or record is None:
+            return
+        status = self._shown(quota, record)
+        if status is None or (status == quota.status and not quota.has_ledger):
+            return
+        try:
+            body = encode_status(quota, status)
+            self._api.put(quota_path(namespace, "status"), body, timeout=CALL_SECONDS, accept=METADATA)
+        except errors.NotFound:
+            log.debug("%s: the GPUQuota was deleted", namespace)
+            return
+        exceeded, before = status.condition(EXCEEDED), quota.status.condition(EXCEEDED)
+        if exceeded and exceeded.status == TRUE and not (before and before.status == TRUE):
+            self._events.warn(namespace, quota.uid, EXCEEDED, exceeded.message)
+
+    def _shown(self, quota: QuotaRecord, record: LedgerRecord) -> QuotaStatus | None:
+        """Return the status that the quota should have.
+
+        None while its ledger is that of the quota before, or has not yet taken over what earlier versions left in the status.
+        """
+        before, ledger, now = quota.status, record.ledger, datetime.now(UTC)
+        if ledger is None:
+            found = unreadable(record.problem, before.conditions, before.observed_generation, now)
+            return msgspec.structs.replace(before, conditions=found)
+        if ledger.quota_uid != quota.uid or (quota.has_ledger and ledger.used is None):
+            return None
+        stale, uncharged = self._stale(), self._uncharged()
+        return status_of(
+            ledger, conditions(ledger, before.conditions, stale=stale, uncharged=uncharged, now=now)
+        )
+
+
+def staleness(informers: Mapping[str, Informer[Any]]) -> str:
+    """Return why counts from these informers may lag, empty if they do not."""
+    silent = [
+        f"no message about {name} for {informer.age:.0f} s"
+        for name, informer in informers.items()
+        if informer.age > STALE_SECONDS
+    ]
+    return "; ".join(silent)
+
+
+def status_of(ledger: QuotaLedger, found: Sequence[Condition]) -> QuotaStatus:
+    """Return the status that shows a ledger, with its conditions."""
+    return QuotaStatus(
+        hard=ledger.hard,
+        used=ledger.used,
+        reserved=ledger.reserved_shown,
+        holders=ledger.holders,
+        conditions=tuple(found),
+        observed_generation=ledger.generation,
+    )

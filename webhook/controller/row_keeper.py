@@ -1,0 +1,72 @@
+"""Keeps a row for each GPUQuota: makes it, has it follow the spec, and deletes it with the quota.
+
+The GPUQuota is read after the row, and the row is swapped as it was known before. So a spec never replaces a newer one, and no
+row goes whose quota is there again.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from policies.quota.ledger.quota_ledger import QuotaLedger
+from webhook.controller.observed_rows import ObservedRows
+from webhook.quota.cluster_store import NO_ROW, ClusterStore
+from webhook.quota.store import VersionedLedger
+
+CALL_SECONDS = 10.0
+"""For one read or write of a row or a quota."""
+
+
+class RowKeeper:
+    """For any number of threads. `spec_of` returns uid and generation of the quota of a namespace as its watch showed it last.
+
+    Every method raises LedgerError, and LedgerConflict or QuotaGone where the row was not the one that was observed.
+    """
+
+    def __init__(
+        self, store: ClusterStore, rows: ObservedRows, spec_of: Callable[[str], tuple[str, int] | None]
+    ) -> None:
+        self._store = store
+        self._rows = rows
+        self._spec_of = spec_of
+
+    def current(self, namespace: str, *, fresh: bool) -> VersionedLedger | None:
+        """Return the row as it was observed last, read anew if `fresh`, with the spec in force; None where there is no quota."""
+        row = None if fresh else self._rows.get(namespace)
+        if row is None:
+            row = self._store.read(namespace, CALL_SECONDS)
+            if row is None:
+                return None
+            if row.version == NO_ROW:
+                # Empty: a creation may come at any time later, and must then put nothing in force.
+                return self._following(namespace, self.swap(namespace, row, row.ledger))
+            self._rows.observe(namespace, row)
+        ledger = row.ledger
+        if ledger.used is not None and (ledger.quota_uid, ledger.generation) == self._spec_of(namespace):
+            return row
+        return self._following(namespace, row)
+
+    def swap(self, namespace: str, before: VersionedLedger, ledger: QuotaLedger) -> VersionedLedger:
+        written = self._store.compare_and_swap(namespace, before, ledger, CALL_SECONDS)
+        self._rows.observe(namespace, written)
+        return written
+
+    def _following(self, namespace: str, row: VersionedLedger) -> VersionedLedger | None:
+        """Return the row with what its GPUQuota calls for now; None, without the row, where that is gone."""
+        granted, ledger = self._store.granted(namespace, CALL_SECONDS), row.ledger
+        if granted is None:
+            self._store.delete(namespace, row, CALL_SECONDS)
+            self._rows.forget(namespace, ledger.row_uid)
+            return None
+        if ledger.used is None and granted.used is not None:
+            return self.swap(namespace, row, msgspec.structs.replace(granted, row_uid=ledger.row_uid))
+        if (ledger.quota_uid, ledger.generation) == (granted.quota_uid, granted.generation):
+            return row
+        followed = msgspec.structs.replace(
+            ledger,
+            quota_uid=granted.quota_uid,
+            generation=granted.generation,
+            hard=granted.hard,
+            unpinned=granted.unpinned,
+        )
+        return self.swap(namespace, row, followed)

@@ -1,0 +1,192 @@
+"""The row of a namespace: the GPUQuotaLedger of its name, in the namespace of the installation; JSON to ledger, ledger to JSON.
+
+Its one field is a text, the ledger as JSON, so that a write costs the API server little: no schema to validate, and no managed
+fields to compare. A row that cannot be read raises `RowError`: it must not count as an empty one.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from policies.quota.amounts import parse_vector, texts
+from policies.quota.charge import Unpinned
+from policies.quota.ledger.quota_ledger import DenialNote, Holder, QuotaLedger, Revisions
+from policies.quota.ledger.reservations import Reservations
+from policies.quota.spec import QuotaSpec
+from webhook.cluster.api import api_path
+from webhook.quota.documents import GROUP, VERSION, DocumentError, has_ledger
+from webhook.quota.store import VersionedLedger
+
+PLURAL = "gpuquotaledgers"
+KIND = "GPUQuotaLedger"
+
+
+class RowError(ValueError):
+    """The object is not a row that could be used; the message says where."""
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A row as it was read, and the namespace of which it is."""
+
+    namespace: str
+    versioned: VersionedLedger
+
+
+class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    uid: str
+    resource_version: str
+
+
+class _Counted(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
+    """What controllers and serve write. Revisions are text, as everywhere in Kubernetes."""
+
+    used: dict[str, str] | None = None
+    stored_names: dict[str, dict[str, str]] = {}
+    reservations: str = ""
+    revisions: dict[str, str] = {}
+    class_catalogue: str | None = None
+    next_catalogue: str | None = None
+    holders: Mapping[str, tuple[Holder, ...]] = {}
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of a QuotaLedger. Raises ValueError."""
+        return {
+            "used": None if self.used is None else parse_vector(self.used),
+            "stored_names": {name: parse_vector(stored) for name, stored in self.stored_names.items()},
+            "reservations": Reservations.parse(self.reservations),
+            "revisions": msgspec.convert(self.revisions, Revisions, strict=False),
+            "class_catalogue": self.class_catalogue,
+            "next_catalogue": self.next_catalogue,
+            "holders": self.holders,
+        }
+
+
+class _Ledger(_Counted, frozen=True, kw_only=True):
+    """The text of a row."""
+
+    quota_uid: str
+    generation: int
+    hard: dict[str, str]
+    unpinned: Unpinned
+    writers: Mapping[str, int] = {}
+    turn_milliseconds: int = 16
+    denials: tuple[DenialNote, ...] = ()
+
+
+class _Identity(msgspec.Struct, frozen=True):
+    metadata: _Metadata
+
+
+class _Object(_Identity, frozen=True):
+    ledger: str
+
+
+class _QuotaMetadata(msgspec.Struct, frozen=True):
+    uid: str
+    generation: int = 0
+
+
+class _Quota(msgspec.Struct, frozen=True):
+    metadata: _QuotaMetadata
+    spec: QuotaSpec
+    status: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+_OBJECT = msgspec.json.Decoder(_Object)
+_IDENTITY = msgspec.json.Decoder(_Identity)
+_LEDGER = msgspec.json.Decoder(_Ledger)
+_QUOTA = msgspec.json.Decoder(_Quota)
+_COUNTED = msgspec.json.Decoder(_Counted)
+_ENCODER = msgspec.json.Encoder()
+
+
+def rows_path(installation: str, *namespace: str) -> str:
+    """Return where the API server has the rows of an installation, or the one of `namespace`."""
+    return api_path(f"/apis/{GROUP}/{VERSION}", "namespaces", installation, PLURAL, *namespace)
+
+
+def decode_row(document: bytes | msgspec.Raw) -> Row:
+    """Return the row in JSON. Raises RowError."""
+    try:
+        read = _OBJECT.decode(document)
+        metadata, written = read.metadata, _LEDGER.decode(read.ledger)
+        ledger = QuotaLedger(
+            row_uid=metadata.uid,
+            quota_uid=written.quota_uid,
+            generation=written.generation,
+            hard=parse_vector(written.hard),
+            unpinned=written.unpinned,
+            writers=written.writers,
+            turn_milliseconds=written.turn_milliseconds,
+            denials=written.denials,
+            **written.fields(),
+        )
+    except ValueError as error:  # of msgspec, amounts and numbers alike
+        raise RowError(f"the {KIND} cannot be read: {error}") from None
+    return Row(metadata.name, VersionedLedger(ledger, metadata.resource_version))
+
+
+def decode_identity(document: bytes | msgspec.Raw) -> tuple[str, str]:
+    """Return uid and resourceVersion of a row, of which no more than the metadata need be there. Raises RowError."""
+    try:
+        metadata = _IDENTITY.decode(document).metadata
+    except ValueError as error:
+        raise RowError(f"the {KIND} cannot be read: {error}") from None
+    return metadata.uid, metadata.resource_version
+
+
+def decode_granted(document: bytes) -> QuotaLedger:
+    """Return the ledger that a GPUQuota in JSON calls for: one that was never counted, or that of earlier versions in its status.
+
+    Raises DocumentError.
+    """
+    try:
+        read = _QUOTA.decode(document)
+        return QuotaLedger(
+            quota_uid=read.metadata.uid,
+            generation=read.metadata.generation,
+            hard=read.spec.amounts,
+            unpinned=read.spec.unpinned,
+            **(_COUNTED.decode(read.status) if has_ledger(read.status) else _Counted()).fields(),
+        )
+    except ValueError as error:
+        raise DocumentError(f"the GPUQuota cannot be read: {error}") from None
+
+
+def uncounted(granted: QuotaLedger) -> QuotaLedger:
+    """Return a ledger with that spec which was never counted."""
+    return QuotaLedger(
+        quota_uid=granted.quota_uid,
+        generation=granted.generation,
+        hard=granted.hard,
+        unpinned=granted.unpinned,
+    )
+
+
+def encode_row(namespace: str, version: str, ledger: QuotaLedger) -> bytes:
+    """Return the body that replaces this version of the row; one without a version creates it."""
+    written = _Ledger(
+        quota_uid=ledger.quota_uid,
+        generation=ledger.generation,
+        hard=texts(ledger.hard),
+        unpinned=ledger.unpinned,
+        used=None if ledger.used is None else texts(ledger.used),
+        stored_names={name: texts(stored) for name, stored in ledger.stored_names.items()},
+        reservations=ledger.reservations.text,
+        revisions={key: str(each) for key, each in msgspec.to_builtins(ledger.revisions).items()},
+        class_catalogue=ledger.class_catalogue,
+        next_catalogue=ledger.next_catalogue,
+        holders=ledger.holders,
+        writers=ledger.writers,
+        turn_milliseconds=ledger.turn_milliseconds,
+        denials=ledger.denials,
+    )
+    # An empty entry removes the managed fields, and of an object without any the API server tracks none until it is applied
+    # (`skipNonAppliedManager` in `k8s.io/apimachinery/pkg/util/managedfields/internal`): a write takes 1.7 ms, not 2.2.
+    metadata = {"name": namespace, "managedFields": [{}]} | ({"resourceVersion": version} if version else {})
+    text = _ENCODER.encode(written).decode()
+    return _ENCODER.encode(
+        {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": metadata, "ledger": text}
+    )
