@@ -14,7 +14,7 @@ from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, event, p
 from webhook.cluster.informer import Informer, Resource, WatchTimings
 
 PODS = Resource("/api/v1", "pods")
-QUICK = WatchTimings(watch=60.0, silence=0.4, pause_least=0.02, pause_most=0.1)
+QUICK = WatchTimings(watch=60.0, silence=0.8, pause_least=0.02, pause_most=0.1)
 
 
 class Record(msgspec.Struct, frozen=True):
