@@ -26,7 +26,7 @@ from tests.controlplane.build import locate
 from tests.controlplane.plane import ControlPlane
 
 ROOT = Path(__file__).parents[2]
-STRICT = ROOT / "deploy" / "static" / "strict"
+STRICT = Path("deploy", "static", "strict")
 NAMESPACE = "gpu-admission"
 SERVER_NAME = f"gpu-admission.{NAMESPACE}.svc"
 CONFIGURATIONS = ("mutatingwebhookconfiguration", "validatingwebhookconfiguration")
@@ -108,12 +108,7 @@ class Webhook:
                 *("--audit-log", self.audit_log),
                 *(("--config", self.config.resolve()) if self.config else ()),
                 *self._arguments,
-                # Of the source before this one it is what an omitted --kubeconfig means.
-                *(
-                    ("--standalone",)
-                    if "--kubeconfig" not in self._arguments and self._source == ROOT
-                    else ()
-                ),
+                *(("--standalone",) if self._is_standalone() else ()),
             ],
         )
         deadline = time.monotonic() + READY_WITHIN
@@ -121,6 +116,11 @@ class Webhook:
             if self._plane.processes.exit_status(self.name) is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"the webhook did not start:\n{self.log()}")
             time.sleep(0.05)
+
+    def _is_standalone(self) -> bool:
+        """Whether that has to be said: to trees that know the option, where no --kubeconfig says otherwise."""
+        command = self._source / "webhook" / "commands" / "serve.py"
+        return "--kubeconfig" not in self._arguments and "--standalone" in command.read_text()
 
     def stop(self) -> None:
         self._plane.processes.terminate(self.name, grace=STOP_WITHIN)
@@ -191,7 +191,7 @@ class Webhook:
 
     def manifests(self) -> list[dict[str, Any]]:
         """Return what deploy/ holds, adapted to this plane."""
-        return manifests(self.address, self.certificates / "ca.crt")
+        return manifests(self.address, self.certificates / "ca.crt", self._source)
 
     def _answers(self) -> bool:
         try:
@@ -202,21 +202,21 @@ class Webhook:
 
 
 @cache
-def _strict() -> str:
-    kubectl = locate() / "kubectl"
-    return subprocess.run([kubectl, "kustomize", STRICT], capture_output=True, text=True, check=True).stdout
+def _strict(source: Path) -> str:
+    kubectl, folder = locate() / "kubectl", source / STRICT
+    return subprocess.run([kubectl, "kustomize", folder], capture_output=True, text=True, check=True).stdout
 
 
-def strict_manifests() -> list[dict[str, Any]]:
+def strict_manifests(source: Path = ROOT) -> list[dict[str, Any]]:
     """Return what `kubectl apply -k deploy/static/strict` applies: GPU pods depend on the webhook."""
-    return list(yaml.safe_load_all(_strict()))
+    return list(yaml.safe_load_all(_strict(source)))
 
 
-def manifests(address: str, authority: Path) -> list[dict[str, Any]]:
+def manifests(address: str, authority: Path, source: Path = ROOT) -> list[dict[str, Any]]:
     """Return what registers us, of deploy/, for a Service at `address`: nothing but clusterIP and caBundle differs."""
     bundle = base64.b64encode(authority.read_bytes()).decode()
     documents: list[dict[str, Any]] = []
-    for document in strict_manifests():
+    for document in strict_manifests(source):
         if document["kind"] not in REGISTRATION:
             continue
         if document["metadata"]["name"] == "gpu-admission" and document["kind"] == "Service":

@@ -70,7 +70,8 @@ class _Ledger(_Counted, frozen=True, kw_only=True):
     generation: int
     hard: dict[str, str]
     unpinned: Unpinned
-    writer: str = ""
+    writers: Mapping[str, int] = {}
+    turn_milliseconds: int = 16
     denials: tuple[DenialNote, ...] = ()
 
 
@@ -117,7 +118,8 @@ def decode_row(document: bytes | msgspec.Raw) -> Row:
             generation=written.generation,
             hard=parse_vector(written.hard),
             unpinned=written.unpinned,
-            writer=written.writer,
+            writers=written.writers,
+            turn_milliseconds=written.turn_milliseconds,
             denials=written.denials,
             **written.fields(),
         )
@@ -177,7 +179,8 @@ def encode_row(namespace: str, version: str, ledger: QuotaLedger) -> bytes:
         class_catalogue=ledger.class_catalogue,
         next_catalogue=ledger.next_catalogue,
         holders=ledger.holders,
-        writer=ledger.writer,
+        writers=ledger.writers,
+        turn_milliseconds=ledger.turn_milliseconds,
         denials=ledger.denials,
     )
     # An empty entry removes the managed fields, and of an object without any the API server tracks none until it is applied
