@@ -159,7 +159,9 @@ def test_the_leader_stopped_between_read_and_swap_changes_nothing(
         catalogue = str(team.row().class_catalogue)
         team.reserve(
             *(
-                ReservationRequest.creation(f"{index:08}-in-flight-and-never-stored", {GPUS: Fraction(1)}, catalogue)
+                ReservationRequest.creation(
+                    f"{index:08}-in-flight-and-never-stored", {GPUS: Fraction(1)}, catalogue
+                )
                 for index in range(60)
             )
         )
