@@ -106,7 +106,7 @@ class Installation:
             config=POLICY,
             arguments=("--kubeconfig", kubeconfig),
             source=self.version.source,
-            namespace=NAMESPACE,
+            installation=NAMESPACE,
         ) as running:
             running.register()
             try:

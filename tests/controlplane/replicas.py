@@ -19,7 +19,7 @@ class Replicas:
     """`count` processes for `plane`, whose Service spreads connections over them, for the length of a `with` block.
 
     With `follow` it leads new connections to those that are ready, and learns of a change so many seconds late. `source` and
-    `namespace` are as for one Webhook.
+    `installation` are as for one Webhook.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class Replicas:
         arguments: tuple[str | Path, ...] = (),
         follow: float | None = None,
         source: Path = ROOT,
-        namespace: str = "",
+        installation: str = "default",
     ) -> None:
         self._plane = plane
         self._source = source
@@ -47,7 +47,7 @@ class Replicas:
                 arguments=arguments,
                 certificates=self._certificates,
                 source=source,
-                namespace=namespace,
+                installation=installation,
             )
             for number in range(1, count + 1)
         ]

@@ -57,8 +57,8 @@ class Webhook:
     """One `serve` process for `plane`, between `start` and `stop`, or for the length of a `with` block.
 
     `config` is its directory of documents, `arguments` go to `gpu-admission serve`. It ends with the plane at the latest.
-    Processes behind one Service share a folder of `certificates`. `source` is the tree that it runs, `namespace` the one
-    of the pod that it takes itself for.
+    Processes behind one Service share a folder of `certificates`. `source` is the tree that it runs. Rows are in the namespace
+    `installation`, which must be that of the controller.
     """
 
     def __init__(
@@ -70,11 +70,11 @@ class Webhook:
         arguments: tuple[str | Path, ...] = (),
         certificates: Path | None = None,
         source: Path = ROOT,
-        namespace: str = "",
+        installation: str = "default",
     ) -> None:
         self._plane = plane
         self._source = source
-        self._namespace = namespace
+        self._installation = installation
         self.config = config
         self._arguments = arguments
         self.name = f"webhook-{host}"
@@ -99,7 +99,7 @@ class Webhook:
         self._plane.processes.start(
             self.name,
             [
-                *("env", f"PYTHONPATH={self._source}", f"POD_NAMESPACE={self._namespace}"),
+                *("env", f"PYTHONPATH={self._source}", f"POD_NAMESPACE={self._installation}"),
                 *(sys.executable, "-m", "webhook", "serve"),
                 *("--host", self.address, "--port", "443"),
                 *("--metrics-host", self.address, "--metrics-port", "9443", "--drain-seconds", "0"),

@@ -96,7 +96,7 @@ class Installed:
         kubeconfig = self._plane.account_kubeconfig(NAMESPACE, deployment)
         # A pod's service account stands in files whose place is fixed; here it stands in a kubeconfig.
         arguments = self.arguments(deployment)
-        command = ("env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "webhook")
+        command = ("env", f"PYTHONPATH={ROOT}", f"POD_NAMESPACE={NAMESPACE}", sys.executable, "-m", "webhook")
         self._plane.processes.start(deployment, [*command, *arguments, "--kubeconfig", kubeconfig, *more])
 
     def _bundle(self) -> str:
