@@ -1,5 +1,6 @@
 """One minimal valid object of each kind, tweaked by keyword: JSON values until `view` makes a Pod of them."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 from uuid import NAMESPACE_OID, uuid5
@@ -18,6 +19,9 @@ from policies.gpus.resource_mapping import (
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod, Toleration, decode_pod
 from policies.pods.workload import Workload, WorkloadPods
+from policies.quota.amounts import Vector, total
+from policies.quota.ledger.quota_ledger import Revisions
+from policies.quota.ledger.reconcile import Listing, StoredObject
 from policies.rule import Context, Phase
 from webhook.configuration.loader import load_objects
 from webhook.workloads.places import workload_pods
@@ -158,3 +162,14 @@ def workload(document: JSON) -> Workload:
     data, pods = workload_pods(load_objects([]).workload_kinds, group, kind, msgspec.json.encode(document))
     found = (WorkloadPods(place.path, pod, place.count, pod) for place, pod in pods)
     return Workload.of(group, kind, "ml-training", data, found)
+
+
+def used_by(objects: Mapping[str, StoredObject]) -> Vector:
+    return total(stored.demand for stored in objects.values() if not stored.terminal)
+
+
+def listing(
+    objects: Mapping[str, StoredObject], revisions: Revisions | None = None, **fields: Any
+) -> Listing:
+    """Return what lists showed that had these objects and no others."""
+    return Listing(used=used_by(objects), objects=objects, revisions=revisions or Revisions(), **fields)

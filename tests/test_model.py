@@ -20,6 +20,7 @@ from policies.quota.ledger.decide import Reason, ReservationRequest, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
 from policies.quota.ledger.reconcile import Listing, Reconciled, Refused, StoredObject, initialise, reconcile
 from policies.quota.ledger.reservations import UNREADABLE, Reservations
+from tests.builders import listing
 from tests.webhook.quota import test_protocol_rules
 
 ROOT = Path(__file__).parents[1]
@@ -245,7 +246,7 @@ def listing_of(facts: dict[str, str], basis: str) -> Listing:
         for number, (code, version) in enumerate(shown)
         if code
     }
-    return Listing(
+    return listing(
         objects,
         revisions([revision for revision, _, _ in listed]),
         quota_uid=str(quota_uid),

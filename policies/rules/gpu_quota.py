@@ -128,7 +128,7 @@ _UNDECIDED: Mapping[Reason, tuple[str, str, str]] = {
         "see its conditions and the log of `gpu-admission controller`, which publishes what replicas must read",
     ),
     Reason.UNREADABLE: (
-        "cannot be decided: its status.reservations has lines that cannot be read",
+        "cannot be decided: its ledger has reservations that cannot be read",
         f"try again in {HELD_SECONDS} s, within which the controller drops them",
         "see its condition Ready and the log of `gpu-admission controller`",
     ),

@@ -1,27 +1,40 @@
-"""Compare gpu-admission with a view that does nothing, the API server's CEL and its ResourceQuota; find the longest reviews."""
+"""Compare gpu-admission with doing nothing, with no-op hooks, the API server's CEL and its ResourceQuota, and with itself before.
+
+`edge`: our hooks on our server. `cluster`: admission. `quota`: a quota. `hot`: one busy namespace and more replicas. `scale`:
+many pods. `work`: the longest reviews.
+"""
 
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import Any
 
 import click
 import msgspec
 
-from tests.bench import cluster, edge, quota, work
+from tests.bench import cluster, edge, hot, quota, report, scale, work
+from tests.bench.before import Version, versions
 from tests.bench.measure import LoadFailed
-from tests.bench.report import cluster_lines, edge_lines, quota_lines
 from tests.controlplane import ControlPlaneFailed, ControlPlaneUnavailable, build
 
-EDGE, CLUSTER, QUOTA, WORK, ALL = "edge", "cluster", "quota", "work", "all"
+PARTS = ("work", "edge", "cluster", "quota", "hot", "scale")
+ALL = "all"
 
 
 @click.command(help=__doc__)
-@click.argument("comparison", type=click.Choice([EDGE, CLUSTER, QUOTA, WORK, ALL]), default=ALL)
+@click.argument("parts", nargs=-1, type=click.Choice([*PARTS, ALL]))
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option(
-    "--rounds", default=4, show_default=True, type=click.IntRange(min=1), help="Of every comparison."
+    "--before",
+    metavar="COMMIT",
+    help="A commit of ours to interleave with the working tree, in cluster, quota, hot and scale.",
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(min=1),
+    help="Of every comparison; left out: 4 of edge, 3 of cluster, quota and hot, 1 of scale.",
 )
 @click.option(
     "--requests",
@@ -35,40 +48,67 @@ EDGE, CLUSTER, QUOTA, WORK, ALL = "edge", "cluster", "quota", "work", "all"
     default=250,
     show_default=True,
     type=click.IntRange(min=64),
-    help="Of a sample in the cluster.",
+    help="Of a sample in the cluster; in a busy namespace twice as many.",
 )
-def main(comparison: str, output: str, rounds: int, requests: int, creates: int) -> None:
+@click.option(
+    "--pods",
+    default=20_000,
+    show_default=True,
+    type=click.IntRange(min=200),
+    help="Of scale: so many GPU pods in one namespace, and as many over all others.",
+)
+@click.option("--namespaces", default=200, show_default=True, type=click.IntRange(min=2), help="Of scale.")
+@click.option("--nodes", default=1000, show_default=True, type=click.IntRange(min=1), help="Of scale.")
+def main(
+    parts: tuple[str, ...],
+    output: str,
+    before: str | None,
+    rounds: int | None,
+    requests: int,
+    creates: int,
+    pods: int,
+    namespaces: int,
+    nodes: int,
+) -> None:
     began = time.monotonic()
 
     def progress(line: str) -> None:
         click.echo(f"{time.monotonic() - began:6.1f} s  {line}", err=True)
 
-    reports: dict[str, object] = {}
-    if comparison in {WORK, ALL}:
-        work_report = work.compare(progress=progress)
-        reports["work"] = msgspec.to_builtins(work_report)
-        _print(work.lines(work_report), output)
-    if comparison != WORK:
+    def compare(part: str, trees: list[Version]) -> tuple[Any, Iterator[str]]:
+        few, many = rounds or 3, creates * 2
+        population = scale.Population(pods=pods, namespaces=namespaces, nodes=nodes)
+        found: dict[str, Callable[[], Any]] = {
+            "work": lambda: work.compare(progress=progress),
+            "edge": lambda: edge.compare(rounds=rounds or 4, requests=requests, progress=progress),
+            "cluster": lambda: cluster.compare(trees, rounds=few, creates=creates, progress=progress),
+            "quota": lambda: quota.compare(trees, rounds=few, creates=creates, progress=progress),
+            "hot": lambda: hot.compare(trees, rounds=few, creates=many, progress=progress),
+            "scale": lambda: scale.compare(trees, population, rounds=rounds or 1, progress=progress),
+        }
+        made = found[part]()
+        lines: dict[str, Callable[[Any], Iterator[str]]] = {
+            "work": work.lines,
+            "edge": report.edge_lines,
+            "cluster": report.cluster_lines,
+            "quota": report.quota_lines,
+            "hot": report.hot_lines,
+            "scale": report.scale_lines,
+        }
+        return made, lines[part](made)
+
+    chosen = PARTS if ALL in parts or not parts else tuple(dict.fromkeys(parts))
+    if chosen != ("work",):
         build(sys.stderr)
-    if comparison in {EDGE, ALL}:
-        edge_report = edge.compare(rounds=rounds, requests=requests, progress=progress)
-        reports["edge"] = msgspec.to_builtins(edge_report, str_keys=True)
-        _print(edge_lines(edge_report), output)
-    if comparison in {CLUSTER, ALL}:
-        cluster_report = cluster.compare(rounds=rounds, creates=creates, progress=progress)
-        reports["cluster"] = msgspec.to_builtins(cluster_report, str_keys=True)
-        _print(cluster_lines(cluster_report), output)
-    if comparison in {QUOTA, ALL}:
-        quota_report = quota.compare(rounds=rounds, creates=creates, progress=progress)
-        reports["quota"] = msgspec.to_builtins(quota_report, str_keys=True)
-        _print(quota_lines(quota_report), output)
+    reports: dict[str, object] = {}
+    with versions(before) as trees:
+        for part in chosen:
+            made, lines = compare(part, trees)
+            reports[part] = msgspec.to_builtins(made, str_keys=True)
+            if output == "text":
+                click.echo("\n".join(["", *lines]))
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(reports)))
-
-
-def _print(lines: Iterator[str], output: str) -> None:
-    if output == "text":
-        click.echo("\n".join(["", *lines]))
 
 
 def _end(_number: int, _frame: FrameType | None) -> None:
@@ -79,5 +119,5 @@ if __name__ == "__main__":
     signal.signal(signal.SIGTERM, _end)  # so that it cleans up as it does on Ctrl-C
     try:
         main()
-    except (ControlPlaneUnavailable, ControlPlaneFailed, LoadFailed) as error:
+    except (ControlPlaneUnavailable, ControlPlaneFailed, LoadFailed, LookupError) as error:
         sys.exit(str(error))

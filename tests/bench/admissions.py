@@ -1,4 +1,4 @@
-"""The four ways to admit a pod that are compared, each between `register` and `unregister` the only one in force."""
+"""The ways to admit a pod that are compared, each between `register` and `unregister` the only one in force."""
 
 import re
 import time
@@ -13,13 +13,14 @@ import yaml
 from tests.bench.noop_server import NoopServer
 from tests.bench.pods import JSON, is_placed, model_server
 from tests.controlplane import ControlPlane
-from tests.controlplane.webhook import Webhook
+from tests.controlplane.webhook import Webhook, manifests, uninstall
 
 FOLDER = Path(__file__).parent
 NAMESPACE = "bench"
 LIMIT = 8  # GPUs of a container, in policy/ as in cel.yaml
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 IN_FORCE_WITHIN = 30
+OUR_CALLS = frozenset({"pods.mutate.gpu-admission.dev", "pods.validate.gpu-admission.dev"})
 
 _CALLED = re.compile(r'^apiserver_admission_webhook_request_total\{.*name="([^"]+)".*\} (\d+)', re.MULTILINE)
 
@@ -154,19 +155,38 @@ class Cel(Admission):
         self.plane.kubectl("delete", "-f", FOLDER / "cel.yaml")
 
 
+class Floor(Admission):
+    """Two hooks registered exactly as we are, which answer every pod what we answered one: nobody who is called can cost less."""
+
+    name = "no-op as we are"
+    in_force = State(calls=OUR_CALLS, places=True)
+
+    def __init__(self, plane: ControlPlane, server: NoopServer) -> None:
+        super().__init__(plane)
+        self._server = server
+
+    @property
+    def server(self) -> int:
+        return self._server.pid
+
+    def register(self) -> None:
+        documents = manifests(self._server.address, self._server.ca_file)
+        self.plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(documents))
+
+    def unregister(self) -> None:
+        uninstall(self.plane)
+
+
 class Ours(Admission):
     """gpu-admission as deploy/ registers it: all rules, with their built-in defaults and a default class."""
 
     name = "gpu-admission"
-    in_force = State(
-        calls=frozenset({"pods.mutate.gpu-admission.dev", "pods.validate.gpu-admission.dev"}),
-        refuses=True,
-        places=True,
-    )
+    in_force = State(calls=OUR_CALLS, refuses=True, places=True)
 
-    def __init__(self, plane: ControlPlane, webhook: Webhook) -> None:
+    def __init__(self, plane: ControlPlane, webhook: Webhook, name: str = name) -> None:
         super().__init__(plane)
         self._webhook = webhook
+        self.name = name
 
     @property
     def server(self) -> int:

@@ -16,8 +16,8 @@ from collections import deque
 
 import msgspec
 
-NUMBER = "NUMBER"
-"""Stands in a body for six digits that differ in every request, as the name of an object must."""
+NUMBER, TURN = "NUMBER", "TURN"
+"""Stand for digits in path and body: six that differ in every request, as an object's name must, and four that come round."""
 
 PATIENCE = 30
 """Seconds without any answer after which the server is given up."""
@@ -28,7 +28,10 @@ _LAST_CHUNK = b"\r\n0\r\n\r\n"
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """`requests` POSTs of `body` to https://`host`:`port``path`, over `clients` connections that are kept alive."""
+    """`requests` times `method` with `body` to https://`host`:`port``path`, over `clients` connections that are kept alive.
+
+    TURN is the number of the request modulo `turns`.
+    """
 
     host: str
     port: int
@@ -39,6 +42,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     ca_file: str
     server_name: str
     token: str | None = None
+    method: str = "POST"
+    content_type: str = "application/json"
+    turns: int = 1
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,17 +100,21 @@ class _Connection:
 
 def requests_of(plan: Plan) -> deque[bytes]:
     lines = [
-        f"POST {plan.path} HTTP/1.1",
         f"Host: {plan.server_name}",
         "User-Agent: kube-apiserver-admission",
-        "Content-Type: application/json",
+        f"Content-Type: {plan.content_type}",
         "Accept: application/json, */*",
         *([f"Authorization: Bearer {plan.token}"] if plan.token else []),
     ]
     made: deque[bytes] = deque()
     for number in range(plan.requests):
-        body = plan.body.replace(NUMBER, f"{number:06d}").encode()
-        made.append("\r\n".join([*lines, f"Content-Length: {len(body)}", "", ""]).encode() + body)
+        path, text = (
+            each.replace(NUMBER, f"{number:06d}").replace(TURN, f"{number % plan.turns:04d}")
+            for each in (plan.path, plan.body)
+        )
+        body = text.encode()
+        head = [f"{plan.method} {path} HTTP/1.1", *lines, f"Content-Length: {len(body)}", "", ""]
+        made.append("\r\n".join(head).encode() + body)
     return made
 
 

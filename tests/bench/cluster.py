@@ -1,50 +1,65 @@
-"""What admission costs a whole cluster: pods created through a real API server, admitted in four ways."""
+"""What admission costs a whole cluster: pods created through a real API server, admitted in several ways."""
 
-import json
 from collections.abc import Callable
 from contextlib import ExitStack
 from statistics import median
-from urllib.parse import urlsplit
 
 import msgspec
 
-from tests.bench.admissions import FOLDER, NAMESPACE, PODS, Admission, Cel, Noop, Nothing, Ours
-from tests.bench.clients import NUMBER, Plan
+from tests.bench.admissions import FOLDER, NAMESPACE, PODS, Admission, Cel, Floor, Noop, Nothing, Ours
+from tests.bench.before import Version
+from tests.bench.bursts import API_SERVER, WARM_UP, WEBHOOK, servers
+from tests.bench.clients import NUMBER
 from tests.bench.figures import Figures, Target, figures, ratio
-from tests.bench.measure import Sample, measure
+from tests.bench.measure import Sample, measure, plan
 from tests.bench.noop_server import NoopServer
 from tests.bench.pods import model_server
+from tests.bench.reviews import answers, capture
 from tests.controlplane import ControlPlane
 from tests.controlplane.webhook import Webhook
 
 CLIENTS = (1, 8, 32)
 CROWDED = (8, 32)
 GPU_POD, CPU_POD = "GPU", "CPU"
-API_SERVER, WEBHOOK = "kube-apiserver", "webhook"
 
 Key = tuple[str, str, int]  # pod, admission, clients
 
 
 class ClusterReport(msgspec.Struct, frozen=True, kw_only=True):
+    """`cpu_pod_ms` is what the API server spends more on a pod without GPUs than with nothing registered, by clients."""
+
     figures: dict[str, list[Figures]]
+    cpu_pod_ms: dict[str, dict[int, float]]
     targets: list[Target]
 
 
-def compare(*, rounds: int, creates: int, progress: Callable[[str], None]) -> ClusterReport:
+def compare(
+    versions: list[Version], *, rounds: int, creates: int, progress: Callable[[str], None]
+) -> ClusterReport:
     """Create `creates` pods of either kind at each number of clients under each admission, in interleaved rounds."""
     with ExitStack() as stack:
         progress("cluster: starting a control plane and both webhooks")
         plane = stack.enter_context(ControlPlane())
         plane.client().post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-        webhook = stack.enter_context(Webhook(plane, config=FOLDER / "policy"))
+        served = [
+            stack.enter_context(Webhook(plane, config=FOLDER / "policy", host=number, source=version.source))
+            for number, version in enumerate(versions, start=10)
+        ]
+        ours = [
+            Ours(plane, webhook, version.after(Ours.name))
+            for webhook, version in zip(served, versions, strict=True)
+        ]
         noop = stack.enter_context(NoopServer(plane, host=20))
-        admissions = [Nothing(plane), Noop(plane, noop), Cel(plane), Ours(plane, webhook)]
+        floor = stack.enter_context(NoopServer(plane, host=21, answers=_answers(plane, served[-1])))
+        admissions = [Nothing(plane), Noop(plane, noop), Floor(plane, floor), Cel(plane), *ours]
         samples: dict[Key, list[Sample]] = {}
         for number in range(1, rounds + 1):
             for admission in admissions:
                 admission.register()
                 admission.await_force()
-                _create(plane, admission, GPU_POD, 32, 64)  # connections, the Go runtime's and our caches
+                _create(
+                    plane, admission, GPU_POD, 32, WARM_UP
+                )  # connections, the Go runtime's and our caches
                 for pod in (GPU_POD, CPU_POD):
                     for clients in CLIENTS:
                         sample = _create(plane, admission, pod, clients, creates)
@@ -57,26 +72,22 @@ def compare(*, rounds: int, creates: int, progress: Callable[[str], None]) -> Cl
     return _report(samples)
 
 
+def _answers(plane: ControlPlane, webhook: Webhook) -> dict[str, str]:
+    ours = Ours(plane, webhook)
+    ours.register()
+    ours.await_force()
+    reviews = capture(plane)
+    ours.unregister()
+    return answers(webhook, reviews)
+
+
 def _create(plane: ControlPlane, admission: Admission, pod: str, clients: int, creates: int) -> Sample:
     """Create the pods, and delete them without counting that."""
-    kubeconfig = json.loads(plane.kubeconfig().read_text())
-    server = urlsplit(plane.url)
-    plan = Plan(
-        host=server.hostname or "",
-        port=server.port or 0,
-        path=PODS,
-        body=json.dumps(model_server(f"model-server-{NUMBER}", gpus=int(pod == GPU_POD))),
-        requests=creates,
-        clients=clients,
-        ca_file=str(plane.ca_file),
-        server_name="localhost",
-        token=kubeconfig["users"][0]["user"]["token"],
-    )
-    servers = {name: plane.pids[name] for name in (API_SERVER, "etcd")}
-    if admission.server is not None:
-        servers[WEBHOOK] = admission.server
+    body = model_server(f"model-server-{NUMBER}", gpus=int(pod == GPU_POD))
+    requested = plan(plane, PODS, body=body, requests=creates, clients=clients)
+    charged = servers(plane) | ({} if admission.server is None else {WEBHOOK: [admission.server]})
     try:
-        return measure(plan, servers, want=201)
+        return measure(requested, charged, want=201)
     finally:
         plane.client().delete(PODS, {"gracePeriodSeconds": 0})
 
@@ -106,4 +117,16 @@ def _report(samples: dict[Key, list[Sample]]) -> ClusterReport:
         rate = ratio(samples[GPU_POD, Ours.name, clients], samples[GPU_POD, Cel.name, clients])
         what = f"GPU pod, {clients} clients: creates/s > with the CEL policies"
         targets.append(Target(what=what, figure=rate, met=rate > 1))
-    return ClusterReport(figures=rows, targets=targets)
+    return ClusterReport(figures=rows, cpu_pod_ms=_cpu_pods(samples), targets=targets)
+
+
+def _cpu_pods(samples: dict[Key, list[Sample]]) -> dict[str, dict[int, float]]:
+    """Return the medians over rounds, each against its neighbour in time."""
+    found: dict[str, dict[int, float]] = {}
+    for (pod, name, clients), taken in samples.items():
+        if pod == CPU_POD and name != Nothing.name:
+            pairs = zip(taken, samples[pod, Nothing.name, clients], strict=True)
+            more = median(a.cpu_seconds[API_SERVER] - b.cpu_seconds[API_SERVER] for a, b in pairs)
+            creates = len(taken[0].outcome.milliseconds)
+            found.setdefault(name, {})[clients] = more / creates * 1000
+    return found

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from tests.bench.admissions import FOLDER, NAMESPACE, Ours
-from tests.bench.before import EDGE_BEFORE, source_before
+from tests.bench.before import EDGE_BEFORE, source_of
 from tests.bench.clients import Plan
 from tests.bench.figures import Figures, Target, cpu_ratio, figures, ratio
 from tests.bench.measure import Sample, measure
@@ -52,7 +52,7 @@ def compare(*, rounds: int, requests: int, progress: Callable[[str], None]) -> E
             plane.kill(name)  # has said all that is needed, and would take CPU from the comparison
         noop = stack.enter_context(NoopServer(plane, host=20))
         stock = stack.enter_context(NoopServer(plane, host=21, stock=True))
-        source = stack.enter_context(source_before())
+        source = stack.enter_context(source_of(EDGE_BEFORE))
         before = None
         if source is None:
             progress(
@@ -128,7 +128,7 @@ def _samples(subjects: list[Subject], rounds: int, progress: Callable[[str], Non
     for number in range(1, rounds + 1):
         for clients in CLIENTS:
             for subject in subjects:
-                sample = measure(subject.plan(clients), {"server": subject.pid}, want=200)
+                sample = measure(subject.plan(clients), {"server": [subject.pid]}, want=200)
                 samples[subject.name, clients].append(sample)
                 progress(
                     f"edge: round {number}/{rounds}, {clients:>2} clients, {subject.name}: {sample.rate:.0f}/s"

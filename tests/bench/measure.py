@@ -1,15 +1,19 @@
 """Let clients loose on a server and see what it costs whom."""
 
+import json
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 import psutil
 
 from tests.bench.clients import Outcome, Plan
+from tests.controlplane import ControlPlane
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,15 +34,35 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
         return len(self.outcome.milliseconds) / self.outcome.seconds
 
 
-def measure(plan: Plan, servers: Mapping[str, int], *, want: int) -> Sample:
-    """Run the plan and charge it to `servers`, name → pid. LoadFailed: an answer had another status than `want`."""
+def plan(
+    plane: ControlPlane, path: str, *, requests: int, clients: int, body: Any = None, **more: Any
+) -> Plan:
+    """Return a plan of requests to the API server, as its administrator."""
+    user = json.loads(plane.kubeconfig().read_text())["users"][0]["user"]
+    server = urlsplit(plane.url)
+    return Plan(
+        host=server.hostname or "",
+        port=server.port or 0,
+        path=path,
+        body="" if body is None else json.dumps(body),
+        requests=requests,
+        clients=clients,
+        ca_file=str(plane.ca_file),
+        server_name="localhost",
+        token=user["token"],
+        **more,
+    )
+
+
+def measure(plan: Plan, servers: Mapping[str, Sequence[int]], *, want: int) -> Sample:
+    """Run the plan and charge it to `servers`, name → pids. LoadFailed: an answer had another status than `want`."""
     with _clients(plan) as process:
         if _line(process) != "ready":
             raise LoadFailed(f"no connections to {plan.host} port {plan.port}: {_last_words(process)}")
-        before = {name: cpu_seconds(pid) for name, pid in servers.items()}
+        before = {name: cpu_seconds(*pids) for name, pids in servers.items()}
         _tell(process, "begin")
         told = _line(process)
-        after = {name: cpu_seconds(pid) for name, pid in servers.items()}
+        after = {name: cpu_seconds(*pids) for name, pids in servers.items()}
         if not told:
             raise LoadFailed(f"{plan.path} on {plan.host}: {_last_words(process)}")
     outcome = msgspec.json.decode(told, type=Outcome)
@@ -47,10 +71,10 @@ def measure(plan: Plan, servers: Mapping[str, int], *, want: int) -> Sample:
     return Sample(outcome=outcome, cpu_seconds={name: after[name] - before[name] for name in servers})
 
 
-def cpu_seconds(pid: int) -> float:
-    """Return what a process and its children have used, user and system. The kernel counts in steps of 10 ms."""
-    top = psutil.Process(pid)
-    family = [top, *top.children(recursive=True)]
+def cpu_seconds(*pids: int) -> float:
+    """Return what processes and their children have used, user and system. The kernel counts in steps of 10 ms."""
+    tops = [psutil.Process(pid) for pid in pids]
+    family = [process for top in tops for process in (top, *top.children(recursive=True))]
     return float(sum(sum(process.cpu_times()[:2]) for process in family))
 
 

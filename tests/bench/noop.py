@@ -1,21 +1,28 @@
-"""The webhook to compare with: a Flask view as anybody would write it that lets everything in.
+"""The webhooks to compare with: a Flask view as anybody would write it that lets everything in, and constant answers.
 
-`python -m tests.bench.noop SETTINGS` serves it on our server (`webhook.server`, settings as JSON); `app` is for a stock gunicorn.
+`python -m tests.bench.noop SETTINGS` serves the view on our server (`webhook.server`, settings as JSON), or with `answers` among
+the settings those, by path, with UID where the uid of the review belongs; `app` is for a stock gunicorn.
 """
 
 import json
+import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from flask import Flask, request
 
 from webhook.server.dispatcher import Site
-from webhook.server.http import call_wsgi
+from webhook.server.http import JSON, Handler, Request, Response, call_wsgi
 from webhook.server.server import run
 from webhook.server.settings import ServerSettings
 
 app = Flask(__name__, static_folder=None)
+
+UID = "UID"
+_UID = re.compile(rb'"uid":"([^"]+)"')
+"""The first of a review is its own: the API server writes it before the object."""
 
 
 @app.post("/mutate")
@@ -26,10 +33,24 @@ def allow() -> dict[str, Any]:
     return {"apiVersion": review["apiVersion"], "kind": review["kind"], "response": answer}
 
 
+def constant(answers: Mapping[str, str]) -> Handler:
+    """Return what answers a review without looking at more of it than its uid."""
+    halves = {path: answer.encode().partition(UID.encode()) for path, answer in answers.items()}
+
+    def answer(request: Request) -> Response:
+        if request.path not in halves or (uid := _UID.search(request.body)) is None:
+            return Response(404, JSON, b"{}")
+        before, _, after = halves[request.path]
+        return Response(200, JSON, before + uid[1] + after)
+
+    return answer
+
+
 if __name__ == "__main__":
     given = json.loads(sys.argv[1])
+    answers = given.pop("answers")
     site = Site(
-        lambda request: call_wsgi(app, request),
+        constant(answers) if answers else lambda request: call_wsgi(app, request),
         at_once=lambda path: path in ("/mutate", "/validate"),  # as ours without a cluster
         probes=frozenset(),
     )

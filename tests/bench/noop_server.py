@@ -6,6 +6,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self
@@ -13,6 +14,7 @@ from typing import Self
 from certs.files import ensure_self_signed
 from tests.bench.measure import ROOT
 from tests.controlplane import ControlPlane
+from tests.controlplane.webhook import SERVER_NAME as OUR_NAME
 
 SERVER_NAME = "noop.bench.svc"
 THREADS = 32
@@ -22,16 +24,25 @@ READY_WITHIN = 30
 class NoopServer:
     """One server of tests.bench.noop for the length of a `with` block; port 443 of an address of the plane's, which it dies with.
 
-    On our server, or with `stock` on gunicorn's own gthread worker with as many threads and as long a keep-alive.
+    On our server, or with `stock` on gunicorn's own gthread worker with as many threads and as long a keep-alive. With `answers`,
+    those by path, which have UID where that of the review belongs.
     """
 
-    def __init__(self, plane: ControlPlane, *, host: int, stock: bool = False) -> None:
+    def __init__(
+        self,
+        plane: ControlPlane,
+        *,
+        host: int,
+        stock: bool = False,
+        answers: Mapping[str, str] | None = None,
+    ) -> None:
         self._plane = plane
         self._stock = stock
+        self._answers = answers
         self._name = f"noop-{host}"
         self.address = plane.service_address(host)
         folder = plane.processes.folder / self._name
-        paths = ensure_self_signed(folder, [SERVER_NAME, self.address], datetime.now(UTC))
+        paths = ensure_self_signed(folder, [SERVER_NAME, OUR_NAME, self.address], datetime.now(UTC))
         self.ca_file, self._certificate, self._key = paths.ca, paths.certificate, paths.key
 
     @property
@@ -42,7 +53,7 @@ class NoopServer:
         command = self._stock_command() if self._stock else self._our_command()
         self._plane.processes.start(self._name, ["env", f"PYTHONPATH={ROOT}", sys.executable, "-m", *command])
         deadline = time.monotonic() + READY_WITHIN
-        while not self._answers():
+        while not self._is_there():
             if self._plane.processes.exit_status(self._name) is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"{self._name} did not start:\n{self._plane.logs(self._name)}")
             time.sleep(0.05)
@@ -63,6 +74,7 @@ class NoopServer:
             "metrics_port": 9443,
             "threads": THREADS,
             "drain_seconds": 0,
+            "answers": self._answers,
         }
         return ["tests.bench.noop", json.dumps(settings)]
 
@@ -74,7 +86,7 @@ class NoopServer:
             "--no-control-socket",
         ]
 
-    def _answers(self) -> bool:
+    def _is_there(self) -> bool:
         context = ssl.create_default_context(cafile=self.ca_file)
         try:
             urllib.request.urlopen(f"https://{self.address}/", timeout=5, context=context).close()

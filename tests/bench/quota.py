@@ -1,188 +1,153 @@
 """What a quota costs: pods created through a real API server with no quota, with its own ResourceQuota, and with a GPUQuota.
 
-The ResourceQuota is kept by its own controller and the GPUQuota by ours, both running all the time; their namespaces differ, so
-that only the webhooks have to come and go between samples. Two hooks that do nothing, and gpu-admission without a quota, stand
+The ResourceQuota is kept by its own controller and the GPUQuota by ours; their namespaces differ, so that only the webhooks, and
+versions of ours, have to come and go between samples. Two hooks that do nothing, and gpu-admission without a quota, stand
 between: what it costs to be called, and to correct and place a pod, is no cost of the quota.
 """
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from statistics import median
-from typing import NamedTuple
-from urllib.parse import urlsplit
 
 import msgspec
 
-from tests.bench.admissions import FOLDER, NAMESPACE, Admission, Noop, Nothing, Ours
-from tests.bench.clients import NUMBER, Plan
-from tests.bench.cluster import API_SERVER, CLIENTS, WEBHOOK
+from tests.bench import bursts
+from tests.bench.admissions import NAMESPACE, Noop, Nothing
+from tests.bench.before import Version
+from tests.bench.bursts import WARM_UP, WEBHOOK, Decisions
+from tests.bench.cluster import CLIENTS
 from tests.bench.figures import Figures, Target, figures, percentile, ratio
-from tests.bench.measure import Sample, measure
+from tests.bench.installation import ROOM, Installation, wait_until
+from tests.bench.measure import Sample
 from tests.bench.noop_server import NoopServer
-from tests.bench.pods import GPU, model_server
-from tests.cluster.controllers import Command, eventually
+from tests.bench.pods import GPU
 from tests.controlplane import ControlPlane
-from tests.controlplane.gpuquota import Namespace
-from tests.controlplane.webhook import Webhook
 
 NATIVE, OURS = "native-quota", "gpu-quota"
-NO_QUOTA, RESOURCE_QUOTA, NO_GPU_QUOTA, GPU_QUOTA = (
-    "no quota",
-    "ResourceQuota",
-    "gpu-admission, no quota",
-    "GPUQuota",
-)
-CONTROLLER = "controller"
-SERVERS = (API_SERVER, WEBHOOK, CONTROLLER)
-ROOM = 1_000_000
-CROWD = max(CLIENTS)
-WARM_UP = 64
-RATE_WANTED, MILLISECONDS_WANTED, BATCH_WANTED = 0.6, 5.0, 1.5
+NO_QUOTA, RESOURCE_QUOTA, NO_GPU_QUOTA, GPU_QUOTA = "no quota", "ResourceQuota", "no GPUQuota", "GPUQuota"
+FEW, CROWD = 8, max(CLIENTS)
+RATE_WANTED, BATCH_WANTED, MILLISECONDS_WANTED, CPU_WANTED = 0.6, 1.5, 3.0, 1.5
 
 Key = tuple[str, int]  # subject, clients
 
 
 class QuotaReport(msgspec.Struct, frozen=True, kw_only=True):
-    """`batches`: requests decided with one read or write of the row, on average, by clients."""
+    """`batches`: requests decided with one read or write of the row, on average, by subject and clients."""
 
     figures: list[Figures]
-    batches: dict[int, float]
+    batches: dict[str, dict[int, float]]
     targets: list[Target]
 
 
-class Subject(NamedTuple):
-    """One row of the table: what is registered, and in which namespace pods are made."""
+class _Samples:
+    """What was measured so far; `take` adds to it."""
 
-    name: str
-    admission: Admission
-    namespace: str
+    def __init__(self, plane: ControlPlane, creates: int, progress: Callable[[str], None]) -> None:
+        self.plane = plane
+        self._creates = creates
+        self._progress = progress
+        self.of: dict[Key, list[Sample]] = {}
+        self.batches: dict[Key, list[float]] = {}
 
-
-class Scene:
-    """The planes' processes, and one namespace for each kind of quota."""
-
-    def __init__(self, stack: ExitStack) -> None:
-        self.plane = stack.enter_context(ControlPlane(controllers=True))
-        arguments = ("--kubeconfig", self.plane.kubeconfig())
-        self.webhook = stack.enter_context(Webhook(self.plane, config=FOLDER / "policy", arguments=arguments))
-        client = self.plane.client()
-        client.post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-        _native_quota(self.plane)
-        ours = Ours(self.plane, self.webhook)
-        ours.register()  # its kinds of documents
-        ours.unregister()
-        self.controller = Command(self.plane, "controller", "--config", str(FOLDER / "policy"))
-        self.controller.start()
-        self.team = Namespace(self.plane, OURS)
-        self.team.quota({"gpus": str(ROOM), "classes": {"nvidia-a100-80gb": str(ROOM)}})
-        _await(lambda: self.team.used() is not None, "the GPUQuota is not counted")
-        nothing = Nothing(self.plane)
-        noop = Noop(self.plane, stack.enter_context(NoopServer(self.plane, host=20)))
-        self.subjects = [
-            Subject(NO_QUOTA, nothing, NAMESPACE),
-            Subject(RESOURCE_QUOTA, nothing, NATIVE),
-            Subject(noop.name, noop, NAMESPACE),
-            Subject(NO_GPU_QUOTA, ours, NAMESPACE),
-            Subject(GPU_QUOTA, ours, OURS),
-        ]
-        accounts = [
-            f"/api/v1/namespaces/{subject.namespace}/serviceaccounts/default" for subject in self.subjects
-        ]
-        _await(
-            lambda: all(client.get(account)[0] == 200 for account in accounts),
-            "there are no service accounts",
-        )
-
-    def create(self, subject: Subject, clients: int, creates: int) -> Sample:
-        """Create the pods, and delete them without counting that."""
-        user = json.loads(self.plane.kubeconfig().read_text())["users"][0]["user"]
-        server = urlsplit(self.plane.url)
-        path = f"/api/v1/namespaces/{subject.namespace}/pods"
-        plan = Plan(
-            host=server.hostname or "",
-            port=server.port or 0,
-            path=path,
-            body=json.dumps(model_server(f"model-server-{NUMBER}", gpus=1)),
-            requests=creates,
-            clients=clients,
-            ca_file=str(self.plane.ca_file),
-            server_name="localhost",
-            token=user["token"],
-        )
-        servers = {API_SERVER: self.plane.pids[API_SERVER]}
-        if subject.admission.server is not None:
-            servers |= {WEBHOOK: subject.admission.server, CONTROLLER: self.controller.pid}
-        try:
-            return measure(plan, servers, want=201)
-        finally:
-            self.plane.client().delete(path, {"gracePeriodSeconds": 0})
-            _await(self._is_settled, "the GPUQuota still counts what was deleted")
-
-    def batches(self) -> tuple[float, float]:
-        """Return how many requests were decided so far, and in how many batches."""
-        name = "gpu_admission_quota_batch_size"
-        return self.webhook.total(f"{name}_sum"), self.webhook.total(f"{name}_count")
-
-    def _is_settled(self) -> bool:
-        row = self.team.row()
-        return not row.reservations and not any((row.used or {}).values())
+    def take(
+        self,
+        subject: str,
+        namespace: str,
+        charged: Mapping[str, list[int]],
+        settle: Callable[[], object],
+        decided: Callable[[], Decisions] | None = None,
+    ) -> None:
+        """Create pods at each number of clients, and delete them without counting that."""
+        for clients, creates in ((CROWD, WARM_UP), *((clients, self._creates) for clients in CLIENTS)):
+            before = decided() if decided else None
+            sample = bursts.create(self.plane, namespace, charged, clients=clients, creates=creates)
+            after = decided() if decided else None
+            bursts.clear(self.plane, namespace)
+            settle()
+            if creates == WARM_UP:
+                continue
+            self.of.setdefault((subject, clients), []).append(sample)
+            if before and after:
+                self.batches.setdefault((subject, clients), []).append(after.since(before).per_batch)
+            self._progress(f"quota: {subject}, {clients:>2} clients: {sample.rate:.0f}/s")
 
 
-def compare(*, rounds: int, creates: int, progress: Callable[[str], None]) -> QuotaReport:
+def compare(
+    versions: list[Version], *, rounds: int, creates: int, progress: Callable[[str], None]
+) -> QuotaReport:
     """Create `creates` pods at each number of clients under each subject, in interleaved rounds."""
-    samples: dict[Key, list[Sample]] = {}
-    batches: dict[int, list[float]] = {}
     with ExitStack() as stack:
-        progress("quota: starting a control plane with its controllers, the webhook and our controller")
-        scene = Scene(stack)
+        progress("quota: starting a control plane with its controllers")
+        plane = stack.enter_context(ControlPlane(controllers=True))
+        _prepare(plane)
+        samples = _Samples(plane, creates, progress)
+        nothing, noop = Nothing(plane), Noop(plane, stack.enter_context(NoopServer(plane, host=40)))
         for number in range(1, rounds + 1):
-            registered: Admission | None = None
-            for subject in scene.subjects:
-                if subject.admission is not registered:
-                    if registered is not None:
-                        registered.unregister()
-                    subject.admission.register()
-                    subject.admission.await_force()
-                    registered = subject.admission
-                scene.create(subject, CROWD, WARM_UP)
-                for clients in CLIENTS:
-                    decided, decisions = scene.batches()
-                    sample = scene.create(subject, clients, creates)
-                    samples.setdefault((subject.name, clients), []).append(sample)
-                    if subject.name == GPU_QUOTA:
-                        after = scene.batches()
-                        batches.setdefault(clients, []).append((after[0] - decided) / (after[1] - decisions))
-                    progress(
-                        f"quota: round {number}/{rounds}, {subject.name}, {clients:>2} clients: {sample.rate:.0f}/s"
-                    )
-            scene.subjects[-1].admission.unregister()
-    return _report(samples, {clients: median(sizes) for clients, sizes in batches.items()})
+            progress(f"quota: round {number}/{rounds}")
+            charged = bursts.servers(plane)
+            for subject, namespace in ((NO_QUOTA, NAMESPACE), (RESOURCE_QUOTA, NATIVE)):
+                samples.take(subject, namespace, charged, nothing.register)
+            noop.register()
+            noop.await_force()
+            samples.take(noop.name, NAMESPACE, charged | {WEBHOOK: [noop.server]}, nothing.register)
+            noop.unregister()
+            for version in versions:
+                _ours(samples, version)
+    return _report(samples)
 
 
-def _native_quota(plane: ControlPlane) -> None:
+def _prepare(plane: ControlPlane) -> None:
+    """Have the namespaces, one with a ResourceQuota, as their controllers leave them."""
     client = plane.client()
-    client.post("/api/v1/namespaces", {"metadata": {"name": NATIVE}})
+    for name in (NAMESPACE, NATIVE, OURS):
+        client.post("/api/v1/namespaces", {"metadata": {"name": name}})
     path = f"/api/v1/namespaces/{NATIVE}/resourcequotas"
     client.post(path, {"metadata": {"name": "native"}, "spec": {"hard": {f"requests.{GPU}": str(ROOM)}}})
-    _await(
+    wait_until(
         lambda: "used" in client.get(f"{path}/native")[1].get("status", {}),
         "the ResourceQuota is not counted",
     )
+    accounts = [f"/api/v1/namespaces/{name}/serviceaccounts/default" for name in (NAMESPACE, NATIVE, OURS)]
+    wait_until(
+        lambda: all(client.get(account)[0] == 200 for account in accounts), "there are no service accounts"
+    )
 
 
-def _await(check: Callable[[], bool], otherwise: str) -> None:
-    if not eventually(check, seconds=60):
-        raise RuntimeError(f"{otherwise} after 60 s")
+def _ours(samples: _Samples, version: Version) -> None:
+    plane = samples.plane
+    with Installation(plane, version) as installed:
+        installed.set_quota(OURS, ROOM)
+        installed.start_controller()
+        installed.await_settled(OURS, 0)
+        with installed.serving(1) as serving:
+            charged = bursts.servers(plane, installed, serving)
+            for subject, namespace in ((NO_GPU_QUOTA, NAMESPACE), (GPU_QUOTA, OURS)):
+                samples.take(
+                    version.after(subject),
+                    namespace,
+                    charged,
+                    lambda: installed.await_settled(OURS, 0),
+                    lambda: Decisions.of(serving),
+                )
 
 
 def _p50(samples: list[Sample]) -> float:
     return median(percentile(sorted(sample.outcome.milliseconds), 50) for sample in samples)
 
 
-def _report(samples: dict[Key, list[Sample]], batches: dict[int, float]) -> QuotaReport:
-    rate = ratio(samples[GPU_QUOTA, CROWD], samples[RESOURCE_QUOTA, CROWD])
-    added = _p50(samples[GPU_QUOTA, 1]) - _p50(samples[NO_QUOTA, 1])
+def _cpu_ms(samples: list[Sample]) -> float:
+    """Return the CPU of all servers for one pod."""
+    return median(sum(each.cpu_seconds.values()) / len(each.outcome.milliseconds) for each in samples) * 1000
+
+
+def _report(samples: _Samples) -> QuotaReport:
+    of = samples.of
+    batches: dict[str, dict[int, float]] = {}
+    for (subject, clients), sizes in samples.batches.items():
+        batches.setdefault(subject, {})[clients] = median(sizes)
+    rate = ratio(of[GPU_QUOTA, CROWD], of[RESOURCE_QUOTA, CROWD])
+    added = _p50(of[GPU_QUOTA, 1]) - _p50(of[NO_GPU_QUOTA, 1])
+    cpu = _cpu_ms(of[GPU_QUOTA, FEW]) - _cpu_ms(of[NO_GPU_QUOTA, FEW])
     targets = [
         Target(
             what=f"{CROWD} clients: creates/s ≥ {RATE_WANTED} of those with a ResourceQuota",
@@ -191,14 +156,19 @@ def _report(samples: dict[Key, list[Sample]], batches: dict[int, float]) -> Quot
         ),
         Target(
             what=f"{CROWD} clients: requests per batch, visibly more than one",
-            figure=batches[CROWD],
-            met=batches[CROWD] >= BATCH_WANTED,
+            figure=batches[GPU_QUOTA][CROWD],
+            met=batches[GPU_QUOTA][CROWD] >= BATCH_WANTED,
         ),
         Target(
-            what=f"1 client: ms added to p50, at most {MILLISECONDS_WANTED:.0f}",
+            what=f"1 client: ms of p50 over ours without a quota, at most {MILLISECONDS_WANTED:.0f}",
             figure=added,
             met=added <= MILLISECONDS_WANTED,
         ),
+        Target(
+            what=f"{FEW} clients: ms of CPU over ours without a quota, at most {CPU_WANTED}",
+            figure=cpu,
+            met=cpu <= CPU_WANTED,
+        ),
     ]
-    rows = [figures(name, clients, each) for (name, clients), each in samples.items()]
+    rows = [figures(name, clients, each) for (name, clients), each in of.items()]
     return QuotaReport(figures=sorted(rows, key=lambda row: row.clients), batches=batches, targets=targets)

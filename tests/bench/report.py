@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 
-from tests.bench import cluster, edge, quota
+from tests.bench import bursts, cluster, edge, hot
 from tests.bench.cluster import ClusterReport
 from tests.bench.edge import EdgeReport
 from tests.bench.figures import Figures, Target
+from tests.bench.hot import HotReport
 from tests.bench.quota import QuotaReport
+from tests.bench.scale import ScaleReport
 
 
 def edge_lines(report: EdgeReport) -> Iterator[str]:
@@ -41,9 +43,9 @@ def _edge_line(report: EdgeReport, row: Figures) -> str:
 def cluster_lines(report: ClusterReport) -> Iterator[str]:
     yield "CLUSTER: pods created through a real API server"
     yield ""
-    yield f"{'':<35} {'':<25}  CPU ms per create"
+    yield f"{'':<35} {'':<22}  CPU ms per create"
     yield (
-        f"pod {'clients':>7}  {'admitted by':<16} {'creates/s':>9} {'p50 ms':>8} {'p99 ms':>8} "
+        f"pod {'clients':>7}  {'admitted by':<21} {'per s':>6} {'p50 ms':>7} {'p99 ms':>7} "
         f"{'API':>6} {'webhook':>7} {'both':>6}"
     )
     for pod, rows in report.figures.items():
@@ -54,24 +56,30 @@ def cluster_lines(report: ClusterReport) -> Iterator[str]:
             yield ""
     clients_cost = _client_cost([row for rows in report.figures.values() for row in rows])
     yield f"The clients' own CPU per create was {clients_cost}, on the same cores."
+    yield "API server's CPU of a pod without GPUs, beyond that with nothing registered:"
+    for name, by_clients in report.cpu_pod_ms.items():
+        told = ", ".join(
+            f"{more:+.2f} ms ({clients} clients)" for clients, more in sorted(by_clients.items())
+        )
+        yield f"  {name:<21} {told}"
     yield from _targets(report.targets)
 
 
 def _cluster_line(pod: str, row: Figures) -> str:
-    webhook = row.cpu_ms.get(cluster.WEBHOOK)
+    webhook = row.cpu_ms.get(bursts.WEBHOOK)
     return (
-        f"{pod:<3} {row.clients:>7}  {row.subject:<16} {row.per_second:>9.0f} {row.p50_ms:>8.2f} {row.p99_ms:>8.2f} "
-        f"{row.cpu_ms[cluster.API_SERVER]:>6.2f} {'–' if webhook is None else f'{webhook:.2f}':>7} {cluster.cost(row):>6.2f}"
+        f"{pod:<3} {row.clients:>7}  {row.subject:<21} {row.per_second:>6.0f} {row.p50_ms:>7.2f} {row.p99_ms:>7.2f} "
+        f"{row.cpu_ms[bursts.API_SERVER]:>6.2f} {'–' if webhook is None else f'{webhook:.2f}':>7} {cluster.cost(row):>6.2f}"
     )
 
 
 def quota_lines(report: QuotaReport) -> Iterator[str]:
     yield "QUOTA: GPU pods created through a real API server, both quota controllers running"
     yield ""
-    yield f"{'':<32} {'':<25} {'per':>6}  CPU ms per create"
+    yield f"{'':<50} {'per':>5}  CPU ms per create"
     yield (
-        f"{'clients':>7} {'':<24} {'creates/s':>9} {'p50 ms':>7} {'p99 ms':>7} {'batch':>6} "
-        f"{'API':>5} {'webhook':>7} {'contr.':>6}"
+        f"{'clients':>7} {'':<20} {'per s':>6} {'p50 ms':>7} {'p99 ms':>7} {'batch':>5} "
+        f"{'API':>5} {'etcd':>4} {'hook':>4} {'contr.':>6}"
     )
     for clients in cluster.CLIENTS:
         for row in report.figures:
@@ -83,12 +91,50 @@ def quota_lines(report: QuotaReport) -> Iterator[str]:
 
 
 def _quota_line(report: QuotaReport, row: Figures) -> str:
-    batch = f"{report.batches[row.clients]:.1f}" if row.subject == quota.GPU_QUOTA else "–"
-    cpu = [f"{row.cpu_ms[name]:.2f}" if name in row.cpu_ms else "–" for name in quota.SERVERS]
+    size = report.batches.get(row.subject, {}).get(row.clients)
     return (
-        f"{row.clients:>7} {row.subject:<24} {row.per_second:>9.0f} {row.p50_ms:>7.2f} {row.p99_ms:>7.2f} {batch:>6} "
-        f"{cpu[0]:>5} {cpu[1]:>7} {cpu[2]:>6}"
+        f"{row.clients:>7} {row.subject:<20} {row.per_second:>6.0f} {row.p50_ms:>7.2f} {row.p99_ms:>7.2f} "
+        f"{f'{size:.1f}' if size else '–':>5} {_cpu(row, 5, 4, 4, 6)}"
     )
+
+
+def hot_lines(report: HotReport) -> Iterator[str]:
+    yield f"HOT: GPU pods created in one namespace by {hot.CLIENTS} clients, by replicas of serve"
+    yield "(of no: rate as a share of that without a quota; batch: requests with one write;"
+    yield "lost: share of the row's writes that met another's)"
+    yield ""
+    yield f"{'':<58} CPU ms per create"
+    yield (
+        f"{'':<6} {'n':>1} {'quota':<5} {'per s':>5} {'of no':>5} {'p50 ms':>6} {'p99 ms':>7} {'batch':>5} {'lost':>4} "
+        f"{'API':>5} {'etcd':>4} {'hook':>5} {'contr.':>6}"
+    )
+    for row in sorted(report.rows, key=lambda row: (row.replicas, row.version, row.quota)):
+        figures = row.figures
+        quota = f"{row.per_batch:>5.1f} {row.conflict_share:>4.0%}" if row.quota else f"{'–':>5} {'–':>4}"
+        yield (
+            f"{row.version:<6} {row.replicas:>1} {'yes' if row.quota else 'no':<5} {figures.per_second:>5.0f} "
+            f"{row.of_no_quota:>5.2f} {figures.p50_ms:>6.0f} {figures.p99_ms:>7.0f} {quota} {_cpu(figures, 5, 4, 5, 6)}"
+        )
+    yield from _targets(report.targets)
+
+
+def scale_lines(report: ScaleReport) -> Iterator[str]:
+    there = report.population
+    yield f"SCALE: {there.pods} GPU pods in one namespace, {there.pods} over {there.namespaces} others, on {there.nodes} nodes"
+    yield ""
+    versions = list(report.figures)
+    yield f"{'':<59}" + "".join(f"{name:>10}" for name in versions)
+    for subject, figures in report.figures[versions[0]].items():
+        yield f"{subject}"
+        for what in figures:
+            told = (f"{report.figures[name][subject][what]:>10.4g}" for name in versions)
+            yield f"  {what:<57}" + "".join(told)
+    yield from _targets(report.targets)
+
+
+def _cpu(row: Figures, *widths: int) -> str:
+    told = [f"{row.cpu_ms[name]:.2f}" if name in row.cpu_ms else "–" for name in bursts.SERVERS]
+    return " ".join(f"{each:>{width}}" for each, width in zip(told, widths, strict=True))
 
 
 def _client_cost(rows: list[Figures]) -> str:

@@ -1,13 +1,18 @@
-"""Reviews to replay: what the API server really sends for the pods of tests.bench.pods, and what it sends of them in the end."""
+"""Reviews to replay: what the API server really sends for the pods of tests.bench.pods, and what we answer."""
 
+import json
+import ssl
+import urllib.request
 from contextlib import ExitStack
 
 import yaml
 
 from tests.bench.admissions import NAMESPACE, PODS
+from tests.bench.noop import UID
 from tests.bench.pods import model_server
 from tests.controlplane import ControlPlane
 from tests.controlplane.fake_webhook import Call, FakeWebhook, Reply
+from tests.controlplane.webhook import Webhook
 
 MUTATE, VALIDATE = "/mutate", "/validate"
 
@@ -35,3 +40,16 @@ def capture(plane: ControlPlane) -> dict[str, str]:
                 break
     plane.client().delete(PODS, {"gracePeriodSeconds": 0})
     return {path: bodies[path] for path in (MUTATE, VALIDATE)}
+
+
+def answers(webhook: Webhook, reviews: dict[str, str]) -> dict[str, str]:
+    """Return what the webhook answers to the reviews, by path, with UID in place of each one's uid."""
+    context = ssl.create_default_context(cafile=webhook.certificates / "ca.crt")
+    found = {}
+    for path, review in reviews.items():
+        request = urllib.request.Request(
+            f"https://{webhook.address}{path}", review.encode(), {"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(request, context=context, timeout=10) as answer:  # noqa: S310 - https, to us
+            found[path] = answer.read().decode().replace(json.loads(review)["request"]["uid"], UID)
+    return found

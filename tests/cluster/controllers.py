@@ -133,12 +133,13 @@ class Running:
 
 
 class Command:
-    """`gpu-admission controller` as a process of its own; it ends with the plane at the latest."""
+    """`gpu-admission controller` as a process of its own, of the tree `source`; it ends with the plane at the latest."""
 
-    def __init__(self, plane: ControlPlane, name: str, *arguments: str) -> None:
+    def __init__(self, plane: ControlPlane, name: str, *arguments: str, source: Path = ROOT) -> None:
         self.name = name
         self._plane = plane
         self._arguments = arguments
+        self._source = source
         self.kubeconfig = plane.kubeconfig()
         self.port = 0
         self._starts = 0
@@ -149,7 +150,7 @@ class Command:
         self._plane.processes.start(
             self.name,
             [
-                *("env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "webhook", "controller"),
+                *("env", f"PYTHONPATH={self._source}", sys.executable, "-m", "webhook", "controller"),
                 *("--kubeconfig", self.kubeconfig, "--host", "127.0.0.1", "--port", "0"),
                 *self._arguments,
             ],

@@ -7,7 +7,7 @@ import pytest
 
 from policies.quota.amounts import GPUS
 from policies.quota.ledger.decide import ReservationRequest
-from tests.cluster.controllers import Running, eventually, gpus, uses
+from tests.cluster.controllers import Running, eventually, gpus, is_ready, uses
 from tests.controlplane import ControlPlane, claims_api, create_gpu_node
 from tests.controlplane.gpuquota import Namespace
 
@@ -120,21 +120,22 @@ def test_a_new_dimension_is_counted_before_it_grants(team: Namespace) -> None:
 
     team.change_quota({"hard": {"gpus": "8", "resources": {"nvidia.com/gpu": "6"}}})
 
-    assert eventually(lambda: not team.row().uncounted)
+    assert eventually(team.in_force)
     assert (team.used() or {})["resources/nvidia.com/gpu"] == 5
 
 
-def test_a_replaced_quota_is_counted_anew(team: Namespace) -> None:
+def test_a_replaced_quota_counts_what_its_namespace_holds(team: Namespace) -> None:
     first = team.quota({"gpus": "8"})
     team.pod("trainer", 5)
     assert uses(team, 5)
 
     team.delete_quota()
-    second = team.quota({"gpus": "8"})
+    second = team.quota({"gpus": "9"})
 
     assert first != second
-    assert team.row().used is None or team.row().quota_uid == second
+    assert eventually(lambda: (row := team.row()).quota_uid == second and row.hard == {GPUS: 9})
     assert uses(team, 5)
+    assert eventually(lambda: team.status().hard == {GPUS: 9} and is_ready(team))
 
 
 def test_holders_are_the_owners_of_pods(team: Namespace) -> None:

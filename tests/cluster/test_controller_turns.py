@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from policies.quota.amounts import GPUS
+from policies.quota.charge import Unpinned
 from policies.quota.ledger.decide import Reason, ReservationRequest, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from tests.cluster.controllers import Running, eventually, gpus, published_catalogues, uses
@@ -78,6 +79,7 @@ def moving(team: Namespace, running: Running) -> tuple[str, str]:
     before = str(team.row().class_catalogue)
     team.reserve(ReservationRequest.creation("in-flight", CARD, before))
     team.change_quota({"unpinned": "MostExpensive"})
+    assert eventually(lambda: team.row().unpinned is Unpinned.MOST_EXPENSIVE)
     return before, running.basis(team)
 
 

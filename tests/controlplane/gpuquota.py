@@ -51,6 +51,7 @@ class Namespace:
         self.client = plane.client()
         self.name = name or f"team-{next(_numbers)}"
         self.store = ClusterStore(api_client(plane), installation)
+        self.row_path = rows.rows_path(installation, self.name)
         self._created("/api/v1/namespaces", {"metadata": {"name": self.name}})
 
     def quota(self, hard: Mapping[str, Any], **spec: Any) -> str:
@@ -118,6 +119,13 @@ class Namespace:
 
     def condition(self, kind: str) -> Condition | None:
         return self.status().condition(kind)
+
+    def in_force(self) -> bool:
+        """Whether the row has the present spec of the quota, and was counted in full."""
+        metadata = self.client.get(quota_path(self.name))[1]["metadata"]
+        row = self.row()
+        follows = (row.quota_uid, row.generation) == (metadata["uid"], metadata["generation"])
+        return follows and row.used is not None and not row.uncounted
 
     def used(self) -> Vector | None:
         return self.row().used

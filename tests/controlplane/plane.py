@@ -152,6 +152,22 @@ class ControlPlane:
 
     def kubeconfig(self, user: str = "admin") -> Path:
         """Return a kubeconfig file, removed with the control plane."""
+        return self._kubeconfig(user, self._users[user].token)
+
+    def account_token(self, namespace: str, account: str) -> str:
+        """Return a token of a service account, good for an hour."""
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
+        status, answer = self.client().post(path, {"spec": {"expirationSeconds": 3600}})
+        if status != 201:
+            raise RuntimeError(f"no token for {namespace}/{account}: {answer}")
+        token: str = answer["status"]["token"]
+        return token
+
+    def account_kubeconfig(self, namespace: str, account: str) -> Path:
+        """Return a kubeconfig file of a service account."""
+        return self._kubeconfig(account, self.account_token(namespace, account))
+
+    def _kubeconfig(self, user: str, token: str) -> Path:
         path = self.processes.folder / f"{user.replace(':', '-')}.kubeconfig"
         cluster = {"server": self.url, "certificate-authority": str(self.ca_file)}
         path.write_text(
@@ -160,7 +176,7 @@ class ControlPlane:
                     "apiVersion": "v1",
                     "kind": "Config",
                     "clusters": [{"name": "test", "cluster": cluster}],
-                    "users": [{"name": user, "user": {"token": self._users[user].token}}],
+                    "users": [{"name": user, "user": {"token": token}}],
                     "contexts": [{"name": "test", "context": {"cluster": "test", "user": user}}],
                     "current-context": "test",
                 }

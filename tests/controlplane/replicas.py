@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from tests.controlplane.plane import ControlPlane
-from tests.controlplane.webhook import READY_WITHIN, Calls, Webhook, install, manifests, uninstall
+from tests.controlplane.webhook import READY_WITHIN, ROOT, Calls, Webhook, install, manifests, uninstall
 
 FORWARDER = Path(__file__).with_name("forwarder.py")
 NAME = "webhook-service"
@@ -18,7 +18,8 @@ NAME = "webhook-service"
 class Replicas:
     """`count` processes for `plane`, whose Service spreads connections over them, for the length of a `with` block.
 
-    With `follow` it leads new connections to those that are ready, and learns of a change so many seconds late.
+    With `follow` it leads new connections to those that are ready, and learns of a change so many seconds late. `source` and
+    `installation` are as for one Webhook.
     """
 
     def __init__(
@@ -30,14 +31,23 @@ class Replicas:
         config: Path | None = None,
         arguments: tuple[str | Path, ...] = (),
         follow: float | None = None,
+        source: Path = ROOT,
+        installation: str = "default",
     ) -> None:
         self._plane = plane
+        self._source = source
         self._follow = follow
         self.address = plane.service_address(host)
         self._certificates = plane.processes.folder / "webhook-certificates"
         self.each = [
             Webhook(
-                plane, config=config, host=host + number, arguments=arguments, certificates=self._certificates
+                plane,
+                config=config,
+                host=host + number,
+                arguments=arguments,
+                certificates=self._certificates,
+                source=source,
+                installation=installation,
             )
             for number in range(1, count + 1)
         ]
@@ -66,7 +76,8 @@ class Replicas:
 
     def register(self) -> None:
         """Apply deploy/ as an operator would, and return once the API server calls us."""
-        install(self._plane, manifests(self.address, self._certificates / "ca.crt"), self.calls)
+        authority = self._certificates / "ca.crt"
+        install(self._plane, manifests(self.address, authority, self._source), self.calls)
 
     def unregister(self) -> None:
         uninstall(self._plane)

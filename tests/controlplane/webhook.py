@@ -26,7 +26,7 @@ from tests.controlplane.build import locate
 from tests.controlplane.plane import ControlPlane
 
 ROOT = Path(__file__).parents[2]
-STRICT = ROOT / "deploy" / "static" / "strict"
+STRICT = Path("deploy", "static", "strict")
 NAMESPACE = "gpu-admission"
 SERVER_NAME = f"gpu-admission.{NAMESPACE}.svc"
 CONFIGURATIONS = ("mutatingwebhookconfiguration", "validatingwebhookconfiguration")
@@ -57,7 +57,8 @@ class Webhook:
     """One `serve` process for `plane`, between `start` and `stop`, or for the length of a `with` block.
 
     `config` is its directory of documents, `arguments` go to `gpu-admission serve`. It ends with the plane at the latest.
-    Processes behind one Service share a folder of `certificates`. `source` is the tree that it runs.
+    Processes behind one Service share a folder of `certificates`. `source` is the tree that it runs. Rows are in the namespace
+    `installation`, which must be that of the controller.
     """
 
     def __init__(
@@ -69,9 +70,11 @@ class Webhook:
         arguments: tuple[str | Path, ...] = (),
         certificates: Path | None = None,
         source: Path = ROOT,
+        installation: str = "default",
     ) -> None:
         self._plane = plane
         self._source = source
+        self._installation = installation
         self.config = config
         self._arguments = arguments
         self.name = f"webhook-{host}"
@@ -96,7 +99,8 @@ class Webhook:
         self._plane.processes.start(
             self.name,
             [
-                *("env", f"PYTHONPATH={self._source}", sys.executable, "-m", "webhook", "serve"),
+                *("env", f"PYTHONPATH={self._source}", f"POD_NAMESPACE={self._installation}"),
+                *(sys.executable, "-m", "webhook", "serve"),
                 *("--host", self.address, "--port", "443"),
                 *("--metrics-host", self.address, "--metrics-port", "9443", "--drain-seconds", "0"),
                 *("--self-signed", self.certificates),
@@ -104,12 +108,7 @@ class Webhook:
                 *("--audit-log", self.audit_log),
                 *(("--config", self.config.resolve()) if self.config else ()),
                 *self._arguments,
-                # Of the source before this one it is what an omitted --kubeconfig means.
-                *(
-                    ("--standalone",)
-                    if "--kubeconfig" not in self._arguments and self._source == ROOT
-                    else ()
-                ),
+                *(("--standalone",) if self._is_standalone() else ()),
             ],
         )
         deadline = time.monotonic() + READY_WITHIN
@@ -117,6 +116,11 @@ class Webhook:
             if self._plane.processes.exit_status(self.name) is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"the webhook did not start:\n{self.log()}")
             time.sleep(0.05)
+
+    def _is_standalone(self) -> bool:
+        """Whether that has to be said: to trees that know the option, where no --kubeconfig says otherwise."""
+        command = self._source / "webhook" / "commands" / "serve.py"
+        return "--kubeconfig" not in self._arguments and "--standalone" in command.read_text()
 
     def stop(self) -> None:
         self._plane.processes.terminate(self.name, grace=STOP_WITHIN)
@@ -187,7 +191,7 @@ class Webhook:
 
     def manifests(self) -> list[dict[str, Any]]:
         """Return what deploy/ holds, adapted to this plane."""
-        return manifests(self.address, self.certificates / "ca.crt")
+        return manifests(self.address, self.certificates / "ca.crt", self._source)
 
     def _answers(self) -> bool:
         try:
@@ -198,21 +202,21 @@ class Webhook:
 
 
 @cache
-def _strict() -> str:
-    kubectl = locate() / "kubectl"
-    return subprocess.run([kubectl, "kustomize", STRICT], capture_output=True, text=True, check=True).stdout
+def _strict(source: Path) -> str:
+    kubectl, folder = locate() / "kubectl", source / STRICT
+    return subprocess.run([kubectl, "kustomize", folder], capture_output=True, text=True, check=True).stdout
 
 
-def strict_manifests() -> list[dict[str, Any]]:
+def strict_manifests(source: Path = ROOT) -> list[dict[str, Any]]:
     """Return what `kubectl apply -k deploy/static/strict` applies: GPU pods depend on the webhook."""
-    return list(yaml.safe_load_all(_strict()))
+    return list(yaml.safe_load_all(_strict(source)))
 
 
-def manifests(address: str, authority: Path) -> list[dict[str, Any]]:
+def manifests(address: str, authority: Path, source: Path = ROOT) -> list[dict[str, Any]]:
     """Return what registers us, of deploy/, for a Service at `address`: nothing but clusterIP and caBundle differs."""
     bundle = base64.b64encode(authority.read_bytes()).decode()
     documents: list[dict[str, Any]] = []
-    for document in strict_manifests():
+    for document in strict_manifests(source):
         if document["kind"] not in REGISTRATION:
             continue
         if document["metadata"]["name"] == "gpu-admission" and document["kind"] == "Service":

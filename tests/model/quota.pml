@@ -830,7 +830,7 @@ inline list_collection(c, k) {
                         && !IS_GONE(c, o))
 
 /* webhook/cluster/informer.py: Informer._apply, Informer._remember_deleted, Informer.snapshot */
-/* webhook/controller/counting.py: Counting._objects */
+/* webhook/controller/counting.py: Counting.count */
 inline is_told(c, o) {
   list[c].gone = list[c].gone | (1 << o);
   list[c].shown[o] = TERMINAL_SHOWN;

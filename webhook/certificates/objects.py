@@ -16,7 +16,8 @@ from certs.reconciler import RacedError, StoredSecret, WebhookConfiguration
 from certs.secret import ANNOTATIONS, DATA_KEYS, SecretContent, holds_state
 from webhook.cluster import errors
 from webhook.cluster.api import JSON_PATCH, MERGE_PATCH, ApiClient, api_path
-from webhook.cluster.informer import CLUSTER, Informer, Resource, WatchTimings
+from webhook.cluster.collection import CLUSTER
+from webhook.cluster.informer import Informer, Resource, WatchTimings
 from webhook.cluster.objects import (
     AUTHORITY_SECRET,
     LABELS,

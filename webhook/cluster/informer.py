@@ -1,77 +1,72 @@
-"""An informer: a collection of the API server in memory, from a consistent list and a watch that is never assumed to be alive.
+"""An informer: a collection of the API server in memory, from consistent lists and a watch that is never assumed to be alive.
 
-Its snapshot is the collection as it was at one revision, never a mixture, however old that revision is. A watch that ends, is
-cut, is silent for longer than the interval of bookmarks, or gets a 410 is started again, with a new list where necessary; between
-failures there is a growing, jittered pause. `age` is the time since the last message; an opened watch is one: what happened
-since its revision follows at once.
+A watch that ends, is cut, or is silent for longer than the interval of bookmarks is started again where it was; between failures
+there is a growing, jittered pause. After a 410 it begins anew at once, from the present revision, and what was missed is listed
+in a thread of its own, while the watch goes on (`collection` merges them). `age` is the time since the last message; an opened
+watch is one: what happened since its revision follows at once.
 
 Silence is a dead connection, or a kind that nobody changes: the API server sends no bookmarks of a kind of which it has seen no
 event since its own start (`dispatchEvents` in `k8s.io/apiserver/pkg/storage/cacher`). They differ only
 once the watch is opened again, so silence alone does not count as a failure.
 
-`refresh` lists one namespace now: afterwards its snapshot is no older than the call, even if the watch still lags behind. Events
-that the list already contained are then ignored.
+`refresh` lists now: afterwards what is held is no older than the call, even if the watch still lags behind. A list is of metadata
+alone, since a resourceVersion says which body an object has; only of what is not held in that version the bodies are read.
 """
 
 import logging
 import random
+import sys
 import threading
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from time import monotonic
-from typing import Generic, Protocol, TypeVar
+from typing import NamedTuple
 
 import msgspec
 import urllib3
 
 from webhook.cluster import errors
 from webhook.cluster.api import JSON, METADATA, METADATA_LIST, ApiClient, Listed, api_path
+from webhook.cluster.collection import CLUSTER, K, Line, MergedCollection, Position
 from webhook.cluster.nesting import decoded
-from webhook.cluster.objects import ObjectMeta, PartialObject
+from webhook.cluster.objects import decode_metadata
 
 log = logging.getLogger("gpu_admission.cluster")
 
-CLUSTER = ""
-"""The namespace under which objects without one are kept."""
-
-DELETED_SECONDS = 120.0
-"""How long a deletion is remembered: longer than anything waits for the deleted object."""
 REPEAT_SECONDS = 600.0
 """When a trouble that stays the same, such as a right that is missing, is logged again."""
-
-
-class CachedObject(Protocol):
-    """The projection of an object in an informer."""
-
-    @property
-    def uid(self) -> str: ...
-    @property
-    def namespace(self) -> str: ...
-
-
-K = TypeVar("K", bound=CachedObject)
+FEW = 32
+"""Objects of a namespace that are read one by one. More are read with their namespace, whose pages have 500."""
 
 
 class Resource(msgspec.Struct, frozen=True):
-    """A collection of the API: `/api/v1` and `pods`. With `metadata_only` the API server sends neither spec nor status."""
+    """A collection of the API: `/api/v1` and `pods`. With `metadata_only` the API server sends neither spec nor status.
+
+    `in_full`: every list is of bodies. It must be where records have another namespace than their objects.
+    """
 
     prefix: str
     plural: str
     metadata_only: bool = False
     field_selector: str = ""
+    in_full: bool = False
 
     def path(self, namespace: str = CLUSTER, *name: str) -> str:
         """Return the path of the collection, or of the object `name` and its subresource."""
         scope = ("namespaces", namespace) if namespace else ()
         return api_path(self.prefix, *scope, self.plural, *name)
 
-    def query(self) -> dict[str, str]:
-        return {"fieldSelector": self.field_selector} if self.field_selector else {}
+    def query(self, *selectors: str) -> dict[str, str]:
+        """Return the query of the collection, of it what these field selectors select, too."""
+        both = [each for each in (self.field_selector, *selectors) if each]
+        return {"fieldSelector": ",".join(both)} if both else {}
 
 
 class WatchTimings(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds. The API server sends a bookmark about every minute, so after a longer silence the watch is opened again."""
+    """Seconds. The API server sends a bookmark about every minute, so after a longer silence the watch is opened again.
+
+    After `relist` everything is listed again, for the case that a watch does not show everything.
+    """
 
     watch: float = 270.0
     silence: float = 80.0
@@ -80,51 +75,41 @@ class WatchTimings(msgspec.Struct, frozen=True, kw_only=True):
     pause_most: float = 10.0
 
 
-class Snapshot(msgspec.Struct, Generic[K], frozen=True):
-    """A namespace's objects at `revision`; `list_started` is when (monotonic) the list began from which all of them come.
-
-    `deleted` are the uids for which the watch sent a DELETED event in the last two minutes: each was stored, and is no longer.
-    Objects that a list merely lacks are not among them; the list may be old.
-    """
-
-    items: tuple[K, ...]
-    revision: int
-    list_started: float
-    deleted: frozenset[str] = frozenset()
-
-
-class Position(msgspec.Struct, frozen=True):
-    """At which revision a namespace is held, and when (monotonic) the list began from which all of it comes."""
-
-    revision: int
-    list_started: float
-
-
-class _EventObject(PartialObject, frozen=True):
-    """The object of an event, or the Status of an ERROR."""
-
-    metadata: ObjectMeta = ObjectMeta()
-    code: int = 0
-
-
 class _Event(msgspec.Struct):
     type: str
     object: msgspec.Raw
 
 
-class _NamespaceList(msgspec.Struct, frozen=True):
-    """The last list of one namespace alone: its revision, and when it began."""
-
-    revision: int
-    started: float
+class _Status(msgspec.Struct):
+    code: int = 500
 
 
-_NEVER = _NamespaceList(0, 0.0)
 _EVENT = msgspec.json.Decoder(_Event)
-_EVENT_OBJECT = msgspec.json.Decoder(_EventObject)
+_STATUS = msgspec.json.Decoder(_Status)
 
 
-class Informer(Generic[K]):
+class _Identity(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    uid: str
+    resource_version: str
+    namespace: str = CLUSTER
+
+
+class _Listed(msgspec.Struct, frozen=True):
+    metadata: _Identity
+
+
+class _Unread(NamedTuple):
+    """A listed object that is not held in this version."""
+
+    namespace: str
+    name: str
+
+
+_LISTED = msgspec.json.Decoder(_Listed)
+
+
+class Informer(MergedCollection[K]):
     """Keeps what `project` makes of every object; None is not kept. `changed(before, after)` is called with every difference.
 
     `changed` is called with `lock` held, in the order of the changes, and before anybody sees the revision that has them: sums
@@ -142,18 +127,12 @@ class Informer(Generic[K]):
         timings: WatchTimings | None = None,
         lock: AbstractContextManager[bool] | None = None,
     ) -> None:
+        super().__init__(resource.plural, changed, lock)
         self.resource = resource
         self._api = api
         self._project = project
-        self._changed = changed
         self._timings = timings or WatchTimings()
-        self.lock: AbstractContextManager[bool] = lock or threading.RLock()
-        self._items: dict[str, dict[str, K]] = {}
-        self._revision = 0
-        self._list_started = 0.0
-        self._namespace_lists: dict[str, _NamespaceList] = {}
-        self._deleted: dict[str, dict[str, float]] = {}
-        self._deletions: deque[tuple[float, str, str]] = deque()
+        self._is_listing = False
         self._last_message = monotonic()
         self._logged = ("", 0.0)
         self._synced = threading.Event()
@@ -176,52 +155,33 @@ class Informer(Generic[K]):
         """Wait for the first list; return whether it was complete in that time."""
         return self._synced.wait(seconds)
 
-    def position(self, namespace: str = CLUSTER) -> Position:
-        with self.lock:
-            alone = self._namespace_lists.get(namespace, _NEVER)
-            return Position(max(self._revision, alone.revision), alone.started or self._list_started)
-
-    def snapshot(self, namespace: str = CLUSTER) -> Snapshot[K]:
-        with self.lock:
-            position = self.position(namespace)
-            items = tuple(self._items.get(namespace, {}).values())
-            deleted = frozenset(self._deleted.get(namespace, ()))
-            return Snapshot(items, position.revision, position.list_started, deleted)
-
-    def namespaces(self) -> list[str]:
-        with self.lock:
-            return [namespace for namespace, items in self._items.items() if items]
-
-    def all(self) -> list[K]:
-        with self.lock:
-            return [item for items in self._items.values() for item in items.values()]
-
     def refresh(self, namespace: str = CLUSTER) -> None:
-        """List one namespace (of a collection without namespaces: all of it) now. Raises `errors.ApiError`."""
-        started = monotonic()
-        listed = self._listed(namespace)
-        revision = int(listed.resource_version)
-        items = {item.uid: item for item in listed.items}
-        with self.lock:
-            alone = self._namespace_lists.get(namespace, _NEVER)
-            current = max(self._revision, alone.revision)
-            # The watch may have overtaken the list, which then has nothing new.
-            differences = self._replace(namespace, items) if revision >= current else []
-            if started > alone.started:
-                self._namespace_lists[namespace] = _NamespaceList(max(current, revision), started)
-            self._last_message = max(self._last_message, started)
-            self._notify(differences)
+        """List one namespace, or everything, now. Raises `errors.ApiError`."""
+        with self.reading() as started:
+            revision, listed = self._compared(namespace)
+            by_namespace: dict[str, list[Line[K] | _Unread]] = {namespace: []} if namespace else {}
+            for each in listed:
+                by_namespace.setdefault(each.namespace, []).append(each)
+            for name, found in by_namespace.items():
+                at, lines = self._with_bodies(name, revision, found)
+                self.merge(name, Position(at, started), lines)
+            if not namespace:
+                self.merge_whole(Position(revision, started), by_namespace.keys())
+                self.relists += 1
+                self._synced.set()
+        self._last_message = max(self._last_message, started)
 
     def run(self, stopping: threading.Event) -> None:
         """Follow the collection until `stopping`; the body of a thread."""
         pause = self._timings.pause_least
-        listed_at: float | None = None
+        is_begun = False
         while not stopping.is_set():
             started = monotonic()
             try:
-                if listed_at is None or monotonic() - listed_at > self._timings.relist:
-                    self._list()
-                    listed_at = monotonic()
+                if not is_begun:
+                    self.watch_from(self._api.revision(self.resource.path(), self.resource.query()))
+                    self.is_missing, is_begun = False, True
+                self._list_if_due(stopping)
                 self._watch(stopping)
                 pause = self._timings.pause_least
                 continue
@@ -230,61 +190,110 @@ class Informer(Generic[K]):
                 continue
             except errors.Gone:
                 log.info("%s: the revision of the watch is too old; listing again", self.resource.plural)
-                listed_at = None
+                is_begun = False
+                self.failures += 1
             except (errors.ApiError, msgspec.MsgspecError, ValueError) as error:
-                self.is_missing = isinstance(error, errors.NotFound)
-                self._warn(str(error))
+                self._failed(error)
             except Exception:  # a bug must not end the watch; what it missed is listed again
                 log.exception("%s: watch failed", self.resource.plural)
-                listed_at = None
-            self.failures += 1
+                is_begun = False
+                self.failures += 1
             if monotonic() - started > self._timings.pause_most:
                 pause = self._timings.pause_least  # it worked for a while
-            stopping.wait(pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
-            pause = min(pause * 2, self._timings.pause_most)
+            pause = self._rest(pause, stopping)
 
     def start(self, stopping: threading.Event) -> None:
-
         name = f"watch {self.resource.plural}"
         threading.Thread(target=self.run, args=(stopping,), name=name, daemon=True).start()
 
-    def _warn(self, problem: str) -> None:
+    def _list_if_due(self, stopping: threading.Event) -> None:
+        """List everything in a thread of its own, if that is due and does not go on already."""
+        with self.lock:
+            if self._is_listing or not self._list_is_due:
+                return
+            self._is_listing = True
+        name = f"list {self.resource.plural}"
+        threading.Thread(target=self._list, args=(stopping,), name=name, daemon=True).start()
+
+    @property
+    def _list_is_due(self) -> bool:
+        started = self.whole_list_started
+        return not started or monotonic() - started > self._timings.relist
+
+    def _list(self, stopping: threading.Event) -> None:
+        pause = self._timings.pause_least
+        while not stopping.is_set():
+            try:
+                self.refresh()
+            except (errors.ApiError, msgspec.MsgspecError, ValueError) as error:
+                self._failed(error)
+                pause = self._rest(pause, stopping)
+            except Exception:  # nor may it end this thread: nobody would list again
+                log.exception("%s: list failed", self.resource.plural)
+                pause = self._rest(pause, stopping)
+            with self.lock:  # the watch may have begun anew meanwhile
+                self._is_listing = self._list_is_due
+                if not self._is_listing:
+                    return
+
+    def _rest(self, pause: float, stopping: threading.Event) -> float:
+        """Wait about so long; return the next pause."""
+        stopping.wait(pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
+        return min(pause * 2, self._timings.pause_most)
+
+    def _failed(self, error: Exception) -> None:
+        self.failures += 1
+        self.is_missing = isinstance(error, errors.NotFound)
         before, at = self._logged
+        problem = str(error)
         if problem != before or monotonic() - at > REPEAT_SECONDS:
             self._logged = problem, monotonic()
             log.warning("%s: %s", self.resource.plural, problem)
 
-    def _listed(self, namespace: str = CLUSTER) -> Listed[K]:
+    def _compared(self, namespace: str) -> tuple[int, Sequence[Line[K] | _Unread]]:
+        """List metadata; at first, and of few objects, bodies."""
+        resource = self.resource
+        few = resource.metadata_only or resource.in_full or resource.field_selector
+        if few or not self.was_listed(namespace):
+            return self._listed_in_full(namespace)
+
+        def compared(raw: msgspec.Raw) -> Line[K] | _Unread:
+            metadata = _LISTED.decode(raw).metadata
+            line: Line[K] = _line(metadata, metadata.namespace, None)
+            return line if self.is_known(line) else _Unread(line.namespace, metadata.name)
+
+        listed: Listed[Line[K] | _Unread] = self._api.list(
+            resource.path(namespace), compared, accept=METADATA_LIST
+        )
+        return int(listed.resource_version), listed.items
+
+    def _with_bodies(
+        self, namespace: str, revision: int, found: list[Line[K] | _Unread]
+    ) -> tuple[int, list[Line[K]]]:
+        """Return the namespace at this revision or a later one, with the bodies of what is not held."""
+        lines = [each for each in found if isinstance(each, Line)]
+        unread = [each.name for each in found if isinstance(each, _Unread)]
+        if len(unread) > FEW:
+            return self._listed_in_full(namespace)
+        path = self.resource.path(namespace)
+        for name in unread:
+            query = {"resourceVersion": str(revision), "resourceVersionMatch": "Exact"}
+            query["fieldSelector"] = f"metadata.name={name}"
+            try:
+                lines += self._api.list(path, self._read, query=query).items
+            except errors.Gone:  # compacted meanwhile, five minutes after the list at the latest
+                return self._listed_in_full(namespace)
+        return revision, lines
+
+    def _listed_in_full(self, namespace: str) -> tuple[int, list[Line[K]]]:
         resource = self.resource
         accept = METADATA_LIST if resource.metadata_only else JSON
-        return self._api.list(resource.path(namespace), self._project, accept=accept, query=resource.query())
+        listed = self._api.list(resource.path(namespace), self._read, accept=accept, query=resource.query())
+        return int(listed.resource_version), listed.items
 
-    def _list(self) -> None:
-        started = monotonic()
-        listed = self._listed()
-        by_namespace: dict[str, dict[str, K]] = {}
-        for item in listed.items:
-            by_namespace.setdefault(item.namespace, {})[item.uid] = item
-        revision = int(listed.resource_version)
-        differences: list[tuple[K | None, K | None]] = []
-        with self.lock:
-            for namespace in {*self._items, *by_namespace}:
-                if revision >= self._namespace_lists.get(namespace, _NEVER).revision:
-                    differences += self._replace(namespace, by_namespace.get(namespace, {}))
-            self._revision = revision
-            self._list_started = started
-            newer = {name: each for name, each in self._namespace_lists.items() if each.revision > revision}
-            self._namespace_lists = newer
-            self._last_message = monotonic()
-            self._notify(differences)
-        self.relists += 1
-        self.is_missing = False
-        self._synced.set()
-
-    def _replace(self, namespace: str, items: dict[str, K]) -> list[tuple[K | None, K | None]]:
-        before = self._items.get(namespace, {})
-        self._items[namespace] = items
-        return [(before.get(uid), items.get(uid)) for uid in {**before, **items}]
+    def _read(self, raw: msgspec.Raw) -> Line[K]:
+        metadata, item = _LISTED.decode(raw).metadata, self._project(raw)
+        return _line(metadata, metadata.namespace if item is None else item.namespace, item)
 
     def _watch(self, stopping: threading.Event) -> None:
         seconds = self._timings.watch * random.uniform(0.8, 1.0)  # noqa: S311 - so that watches do not end together
@@ -292,7 +301,7 @@ class Informer(Generic[K]):
             **self.resource.query(),
             "watch": "1",
             "allowWatchBookmarks": "true",
-            "resourceVersion": str(self._revision),
+            "resourceVersion": str(self.revision),
             "timeoutSeconds": str(max(1, int(seconds))),
         }
         path, silence = self.resource.path(), self._timings.silence
@@ -306,49 +315,17 @@ class Informer(Generic[K]):
                     return
 
     def _apply(self, event: _Event) -> None:
-        seen = _EVENT_OBJECT.decode(event.object)
         if event.type == "ERROR":
-            raise errors.of_response(seen.code or 500, bytes(event.object))
-        revision = int(seen.metadata.resource_version)
+            status = _STATUS.decode(event.object)
+            raise errors.of_response(status.code, bytes(event.object))
         if event.type == "BOOKMARK":
-            with self.lock:
-                self._revision = max(self._revision, revision)
-            return
-        projected = self._project(event.object)
-        uid, namespace = seen.metadata.uid, (seen.metadata if projected is None else projected).namespace
-        deleted = event.type == "DELETED"
-        after = None if deleted else projected
-        with self.lock:
-            self._revision = revision
-            if deleted and projected is not None:
-                self._remember_deleted(namespace, uid)
-            if revision <= self._namespace_lists.get(namespace, _NEVER).revision:
-                return
-            items = self._items.setdefault(namespace, {})
-            before = items.pop(uid, None)
-            if after is not None:
-                items[uid] = after
-            self._notify([(before, after)])
+            self.bookmark(int(decode_metadata(event.object).resource_version))
+        else:
+            self.event(self._read(event.object), deleted=event.type == "DELETED")
 
-    def _remember_deleted(self, namespace: str, uid: str) -> None:
-        now = monotonic()
-        self._deleted.setdefault(namespace, {})[uid] = now
-        self._deletions.append((now, namespace, uid))
-        while now - self._deletions[0][0] > DELETED_SECONDS:
-            at, name, old = self._deletions.popleft()
-            uids = self._deleted.get(name, {})
-            if uids.get(old) == at:  # no later event
-                del uids[old]
-                if not uids:
-                    del self._deleted[name]
 
-    def _notify(self, differences: list[tuple[K | None, K | None]]) -> None:
-        for before, after in differences:
-            if before != after:
-                try:
-                    self._changed(before, after)
-                except Exception:  # a bug met with one object must not hide the others
-                    log.exception("%s: a change was not taken in", self.resource.plural)
+def _line(metadata: _Identity, namespace: str, item: K | None) -> Line[K]:
+    return Line(sys.intern(namespace), hash(metadata.uid), int(metadata.resource_version), item)
 
 
 def _lines(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:

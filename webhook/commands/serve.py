@@ -222,7 +222,7 @@ def _quota(source: ConfigurationSource, api: ApiClient | None) -> QuotaEnforcer:
         return QuotaEnforcer(ReservationBatcher(memory, metrics), metrics, release=memory.release)
     installation = own_namespace()
     catalogues = PublishedCatalogues(api, installation, lambda: source.configuration)
-    store = ClusterStore(api, installation, writer=socket.gethostname())
+    store = ClusterStore(api, installation)
     batcher = ReservationBatcher(store, metrics, catalogues_of=catalogues.named_by)
     return QuotaEnforcer(batcher, metrics)
 

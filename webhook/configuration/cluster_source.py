@@ -19,7 +19,8 @@ import msgspec
 from policies.gpus.device_classes import DeviceClass
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
-from webhook.cluster.informer import CLUSTER, Informer, Resource, WatchTimings
+from webhook.cluster.collection import CLUSTER
+from webhook.cluster.informer import Informer, Resource, WatchTimings
 from webhook.cluster.objects import Condition, PartialObject
 from webhook.configuration.documents import (
     API_VERSION,

@@ -13,7 +13,8 @@ from policies.gpus.claims import CLAIM, RECORD_OF, TEMPLATE, ClaimName, DeviceCl
 from policies.gpus.device_classes import DeviceClass, decode_device_class
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
-from webhook.cluster.informer import CLUSTER, CachedObject, Informer, Resource, WatchTimings
+from webhook.cluster.collection import CLUSTER, CachedObject
+from webhook.cluster.informer import Informer, Resource, WatchTimings
 from webhook.cluster.objects import decode_metadata
 
 DRA_GROUP = "resource.k8s.io"

@@ -3,6 +3,7 @@
 Followers watch too, so that they have observed reservations for some time when they become the leader.
 """
 
+import heapq
 import logging
 import random
 import threading
@@ -47,6 +48,8 @@ RETRY_SECONDS = (1.0, 10.0)
 after its return, and expire the whole bound later."""
 TIDY_SECONDS = 60.0
 """Between looks for catalogues that no row names any more."""
+SPARE_ENTRIES = 64
+"""Of the work queue, beyond two for each namespace that waits: below that it is not worth sorting again."""
 HANG_SECONDS = 120.0
 """A worker that is busy with one namespace for longer is unhealthy; its calls alone end within some tens of seconds."""
 
@@ -215,7 +218,7 @@ class Controller:
             return
         self._tidied_at = now
         try:
-            self.countings.tidy(self.ledgers().values(), leads=self._elector.is_leader)
+            self.countings.tidy(self.ledgers(), leads=self._elector.is_leader)
         except errors.ApiError as error:
             log.warning("the published catalogues: %s", error)
 
@@ -253,6 +256,8 @@ class WorkQueue:
 
     def __init__(self) -> None:
         self._due: dict[str, float] = {}
+        self._heap: list[tuple[float, str]] = []
+        """When free names are due; those that are no longer so stay until they come up, or are most of it."""
         self._busy: set[str] = set()
         self._changed = threading.Condition()
 
@@ -261,7 +266,7 @@ class WorkQueue:
         with self._changed:
             if due < self._due.get(name, float("inf")):
                 self._due[name] = due
-                self._changed.notify()
+                self._push(name)
 
     def take(self, seconds: float) -> str | None:
         """Wait at most so long for a name that is due, and return it; `done` must be called with it."""
@@ -269,8 +274,9 @@ class WorkQueue:
         with self._changed:
             while True:
                 now = monotonic()
-                free = [(due, name) for name, due in self._due.items() if name not in self._busy]
-                due, name = min(free, default=(float("inf"), ""))
+                while self._heap and not self._is_free(*self._heap[0]):
+                    heapq.heappop(self._heap)
+                due, name = self._heap[0] if self._heap else (float("inf"), "")
                 if due <= now:
                     del self._due[name]
                     self._busy.add(name)
@@ -282,4 +288,16 @@ class WorkQueue:
     def done(self, name: str) -> None:
         with self._changed:
             self._busy.discard(name)
-            self._changed.notify_all()
+            self._push(name)
+
+    def _push(self, name: str) -> None:
+        if name not in self._due or name in self._busy:
+            return
+        heapq.heappush(self._heap, (self._due[name], name))
+        if len(self._heap) > 2 * len(self._due) + SPARE_ENTRIES:
+            self._heap = [(due, each) for each, due in self._due.items() if each not in self._busy]
+            heapq.heapify(self._heap)
+        self._changed.notify()
+
+    def _is_free(self, due: float, name: str) -> bool:
+        return self._due.get(name) == due and name not in self._busy

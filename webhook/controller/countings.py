@@ -2,11 +2,11 @@
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from functools import partial
 
-from policies.quota.catalogue import catalogue_digest
-from policies.quota.charge import Catalogues
+from policies.quota.catalogue import Basis, catalogue_digest
+from policies.quota.charge import Catalogues, Unpinned
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import WatchTimings
@@ -67,17 +67,20 @@ class Countings:
         """Have its catalogue published; return whether it is. Raises `errors.ApiError`."""
         return self._published.publish(counting.catalogues)
 
-    def tidy(self, ledgers: Iterable[QuotaLedger], *, leads: bool) -> None:
-        """Stop the Countings that no row names; the leader also publishes what is missing and removes what none names.
+    def tidy(self, ledgers: Mapping[str, QuotaLedger], *, leads: bool) -> None:
+        """Stop the Countings that no row names, and sums; the leader also publishes what is missing and removes what none names.
 
         Raises `errors.ApiError`.
         """
-        of_rows = frozenset().union(*map(digests_of, ledgers))
+        of_rows = frozenset().union(*map(digests_of, ledgers.values()))
         with self._lock:
             named = of_rows | {self.own.digest}
             gone = [self._all.pop(each) for each in self._all.keys() - named]
         for counting in gone:
             counting.stop()
+        summed = {(namespace, each) for namespace, ledger in ledgers.items() for each in _unpinned_of(ledger)}
+        for counting in list(self._all.values()):
+            counting.keep(summed)
         if leads:
             self._published.tidy(named)
             for counting in list(self._all.values()):
@@ -98,3 +101,9 @@ class Countings:
         if kept is made:
             kept.start()
         return kept
+
+
+def _unpinned_of(ledger: QuotaLedger) -> frozenset[Unpinned]:
+    """Return what the bases of a ledger say of unpinned pods."""
+    bases = filter(None, map(Basis.parse, ledger.bases))
+    return frozenset({ledger.unpinned, *(each.unpinned for each in bases)})

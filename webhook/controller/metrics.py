@@ -28,7 +28,7 @@ class ControllerMetrics:
         )
         self.unreadable = counter(
             "gpu_admission_quota_unreadable_lines_dropped",
-            "Lines of status.reservations that could not be read, dropped after the bound.",
+            "Reservations that could not be read, dropped after the bound.",
             ["namespace"],
         )
         self.recount_time = gauge(

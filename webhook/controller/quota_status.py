@@ -98,14 +98,14 @@ class QuotaStatusWriter:
     def _write(self, namespace: str) -> None:
         """Write the status of a namespace's quota if it differs. Raises `errors.ApiError`.
 
-        Where there is no ledger yet the status may still be the ledger of an earlier version: it stays as it is.
+        Where there is no row yet the status may still be the ledger of an earlier version: it stays as it is.
         """
         quota = next(iter(self._quotas.snapshot(namespace).items), None)
         record = next(iter(self._rows.snapshot(namespace).items), None)
         if quota is None or record is None:
             return
         status = self._shown(quota, record)
-        if status is None or status == quota.status:
+        if status is None or (status == quota.status and not quota.has_ledger):
             return
         try:
             body = encode_status(quota, status)
@@ -118,12 +118,15 @@ class QuotaStatusWriter:
             self._events.warn(namespace, quota.uid, EXCEEDED, exceeded.message)
 
     def _shown(self, quota: QuotaRecord, record: LedgerRecord) -> QuotaStatus | None:
-        """Return the status that the quota should have; None while its ledger is that of the quota before."""
+        """Return the status that the quota should have.
+
+        None while its ledger is that of the quota before, or has not yet taken over what earlier versions left in the status.
+        """
         before, ledger, now = quota.status, record.ledger, datetime.now(UTC)
         if ledger is None:
             found = unreadable(record.problem, before.conditions, before.observed_generation, now)
             return msgspec.structs.replace(before, conditions=found)
-        if ledger.quota_uid != quota.uid:
+        if ledger.quota_uid != quota.uid or (quota.has_ledger and ledger.used is None):
             return None
         stale, uncharged = self._stale(), self._uncharged()
         return status_of(

@@ -50,12 +50,6 @@ class _Plan(msgspec.Struct, frozen=True):
     by: Basis
     anew: bool
 
-    def made(self, counted: Counted) -> bool:
-        """Whether a count was made by this."""
-        listing, ledger = counted.listing, self.ledger
-        of = (listing.row_uid, listing.quota_uid, listing.generation, listing.catalogue)
-        return of == (ledger.row_uid, ledger.quota_uid, ledger.generation, str(self.by))
-
 
 class QuotaReconciler:
     """Reconciles and initialises ledgers. For any number of threads, but one at a time for a namespace."""
@@ -83,11 +77,10 @@ class QuotaReconciler:
 
         Raises `LedgerError` and `errors.ApiError`.
         """
-        until = monotonic() + CONTEND_SECONDS
+        begun = monotonic()
         fresh = namespace in self._contended
         self._contended.discard(namespace)
-        counted: Counted | None = None
-        while monotonic() < until:
+        while monotonic() < begun + CONTEND_SECONDS:
             started = monotonic()
             try:
                 row = self._keeper.current(namespace, fresh=fresh)
@@ -101,16 +94,11 @@ class QuotaReconciler:
                 if wait > 0 and plan.anew:
                     return wait + SOON
                 fresh = False
-                if counted is None or not plan.made(counted):
-                    counted = self._count(namespace, plan, started)
-                    # Counting takes time: the row may be another one by now, the count stays.
-                    continue
-                result = self._reconciled(namespace, plan, counted)
+                result = self._reconciled(namespace, plan, self._count(namespace, plan, begun))
                 if isinstance(result, Refused):
                     log.info("%s: %s; listing again", namespace, result.value)
                     self._metrics.refused.labels(result.name.lower()).inc()
                     plan.counting.refresh(namespace, since=started, nodes_since=started)
-                    counted = self._counted(namespace, plan)
                     continue
                 self._write(namespace, row, plan, result)
             except (LedgerConflict, QuotaGone):
@@ -155,6 +143,7 @@ class QuotaReconciler:
             # namespaces for half a period.
             since = now if namespace in self._recounts else 0.0
             counting.refresh(namespace, since=since, nodes_since=since - self._recount_seconds / 2)
+            counting.recount(namespace)
         counted = self._counted(namespace, plan)
         if self._may_expire_more(namespace, ledger, counted, now):
             counting.refresh(namespace, since=now, nodes_since=0.0)

@@ -7,6 +7,7 @@ deadline: what a write in flight then still reserves for it, the controller give
 """
 
 import random
+import secrets
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -18,6 +19,7 @@ from policies.quota.ledger.decide import Reason, decide
 from policies.quota.ledger.quota_ledger import NO_QUOTA_SECONDS, QuotaLedger
 from webhook.quota.metrics import QuotaMetrics
 from webhook.quota.store import LedgerConflict, QuotaGone, Store, VersionedLedger
+from webhook.quota.turns import Turns
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.004, 0.25
 """Seconds before a second attempt, at most; doubled with each further one, and drawn at random below that."""
@@ -78,7 +80,8 @@ class ReservationBatcher:
         self._lock = threading.Lock()
         self._queues: dict[str, deque[_Waiting]] = {}  # a namespace is in it while somebody leads
         self._known: dict[str, VersionedLedger] = {}
-        self._contended: set[str] = set()
+        self._name = secrets.token_hex(3)
+        self._turns: dict[str, Turns] = {}
         self._without_quota: dict[str, float] = {}
         self._quota_seen: dict[str, float] = {}
 
@@ -165,43 +168,45 @@ class ReservationBatcher:
             del self._queues[namespace]
 
     def _decide(self, namespace: str, batch: list[_Waiting], deadline: float) -> None:
-        """Decide on the batch and on what joins it meanwhile. Raises LedgerError once the deadline has passed.
-
-        Where the batch before met somebody else's write, the ledger is read first. A controller that writes now and then costs a
-        conflict each time, and no read before every write.
-        """
-        pause = FIRST_PAUSE
-        fresh = namespace in self._contended
-        self._contended.discard(namespace)
+        """Decide on the batch and on what joins it meanwhile. Raises LedgerError once the deadline has passed."""
+        pause, fresh = FIRST_PAUSE, False
         last: LedgerError | None = None
+        turns = self._turns.setdefault(namespace, Turns(self._name, self._clock))
         while True:
+            self._sleep(turns.seconds_ahead(), deadline)
             self._gather(namespace, batch)
             if deadline <= self._clock():
                 raise last or LedgerError("too many others write to the ledger of the quota", transient=True)
+            fresh = turns.begin() or fresh
             try:
-                self._attempt(namespace, batch, deadline, fresh=fresh)
+                self._attempt(namespace, batch, deadline, turns, fresh=fresh)
             except (LedgerConflict, QuotaGone):
                 self._metrics.conflicts.inc()
-                self._contended.add(namespace)
-                pause = min(pause, CONFLICT_PAUSE)
+                turns.conflicted()
+                pause = min(pause, CONFLICT_PAUSE) if fresh else 0.0
             except LedgerError as error:
                 if not error.transient:
                     raise
                 last = error
             else:
                 return
+            self._sleep(random.uniform(0, pause), deadline)  # noqa: S311 - jitter, no secret
+            pause = min(max(2 * pause, FIRST_PAUSE), LONGEST_PAUSE)
             fresh = True
-            left = max(0.0, deadline - self._clock())
-            sleep(min(random.uniform(0, pause), left))  # noqa: S311 - jitter, no secret
-            pause = min(2 * pause, LONGEST_PAUSE)
 
-    def _attempt(self, namespace: str, batch: list[_Waiting], deadline: float, *, fresh: bool) -> None:
+    def _sleep(self, seconds: float, deadline: float) -> None:
+        if seconds > 0:
+            sleep(min(seconds, max(0.0, deadline - self._clock())))
+
+    def _attempt(
+        self, namespace: str, batch: list[_Waiting], deadline: float, turns: Turns, *, fresh: bool
+    ) -> None:
         """Decide on the batch by the ledger as we left it, or else as it is; and write what is reserved.
 
         A ledger that is only remembered may justify nothing but a write, which fails if it is not the ledger any more.
         """
         known = None if fresh else self._known.get(namespace)
-        if known is not None and self._decide_on(namespace, known, batch, deadline, must_write=True):
+        if known is not None and self._decide_on(namespace, known, batch, deadline, turns, must_write=True):
             return
         begun = self._clock()
         before = self._store.read(namespace, self._seconds_until(deadline))
@@ -212,7 +217,9 @@ class ReservationBatcher:
             return
         self._without_quota.pop(namespace, None)
         self._remember(namespace, before)
-        self._decide_on(namespace, before, batch, deadline, must_write=False)
+        turns.read(before.ledger, begun)
+        self._gather(namespace, batch)
+        self._decide_on(namespace, before, batch, deadline, turns, must_write=False)
 
     def _decide_on(
         self,
@@ -220,6 +227,7 @@ class ReservationBatcher:
         before: VersionedLedger,
         batch: list[_Waiting],
         deadline: float,
+        turns: Turns,
         *,
         must_write: bool,
     ) -> bool:
@@ -237,8 +245,9 @@ class ReservationBatcher:
             self._known.pop(namespace, None)
             with self._metrics.write_seconds.time():
                 left = self._seconds_until(deadline)
-                after = self._store.compare_and_swap(namespace, before, decided.ledger, left)
+                after = self._store.compare_and_swap(namespace, before, turns.signed(decided.ledger), left)
             self._remember(namespace, after)
+            turns.written(after.ledger)
         self._metrics.batch_size.observe(len(batch))
         for (waiting, charge, _), verdict in zip(asking, decided.verdicts, strict=True):
             waiting.finish(ReservationOutcome(before.ledger, charge, verdict))

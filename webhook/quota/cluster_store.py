@@ -35,14 +35,13 @@ class Api(Protocol):
 
 
 class ClusterStore:
-    """A `Store` on the API server. `installation` is the namespace of the rows; `writer` is left in those that are written."""
+    """A `Store` on the API server. `installation` is the namespace of the rows."""
 
     reservations_limit = LIMIT
 
-    def __init__(self, api: Api, installation: str, *, writer: str = "") -> None:
+    def __init__(self, api: Api, installation: str) -> None:
         self._api = api
         self._installation = installation
-        self._writer = writer
 
     def read(self, namespace: str, seconds: float) -> VersionedLedger | None:
         """Read from etcd itself: a GET without a resourceVersion is never served from a cache.
@@ -66,7 +65,6 @@ class ClusterStore:
     def compare_and_swap(
         self, namespace: str, before: VersionedLedger, ledger: QuotaLedger, seconds: float
     ) -> VersionedLedger:
-        ledger = msgspec.structs.replace(ledger, writer=self._writer)
         body = rows.encode_row(namespace, before.version, ledger)
         with _as_ledger_errors("written"), _as_conflicts():
             if before.version == NO_ROW:

@@ -15,7 +15,7 @@ from policies.quota.ledger.quota_ledger import DenialNote, Holder, QuotaLedger, 
 from policies.quota.ledger.reservations import Reservations
 from policies.quota.spec import QuotaSpec
 from webhook.cluster.api import api_path
-from webhook.quota.documents import GROUP, VERSION, DocumentError
+from webhook.quota.documents import GROUP, VERSION, DocumentError, has_ledger
 from webhook.quota.store import VersionedLedger
 
 PLURAL = "gpuquotaledgers"
@@ -70,7 +70,8 @@ class _Ledger(_Counted, frozen=True, kw_only=True):
     generation: int
     hard: dict[str, str]
     unpinned: Unpinned
-    writer: str = ""
+    writers: Mapping[str, int] = {}
+    turn_milliseconds: int = 16
     denials: tuple[DenialNote, ...] = ()
 
 
@@ -88,22 +89,15 @@ class _QuotaMetadata(msgspec.Struct, frozen=True):
 
 
 class _Quota(msgspec.Struct, frozen=True):
-    """A GPUQuota. Only a status of versions before the rows has `revisions`: it is the ledger itself."""
-
     metadata: _QuotaMetadata
     spec: QuotaSpec
     status: msgspec.Raw = msgspec.Raw(b"{}")
-
-
-class _Status(msgspec.Struct, frozen=True):
-    revisions: msgspec.Raw = msgspec.Raw(b"")
 
 
 _OBJECT = msgspec.json.Decoder(_Object)
 _IDENTITY = msgspec.json.Decoder(_Identity)
 _LEDGER = msgspec.json.Decoder(_Ledger)
 _QUOTA = msgspec.json.Decoder(_Quota)
-_STATUS = msgspec.json.Decoder(_Status)
 _COUNTED = msgspec.json.Decoder(_Counted)
 _ENCODER = msgspec.json.Encoder()
 
@@ -124,7 +118,8 @@ def decode_row(document: bytes | msgspec.Raw) -> Row:
             generation=written.generation,
             hard=parse_vector(written.hard),
             unpinned=written.unpinned,
-            writer=written.writer,
+            writers=written.writers,
+            turn_milliseconds=written.turn_milliseconds,
             denials=written.denials,
             **written.fields(),
         )
@@ -149,13 +144,12 @@ def decode_granted(document: bytes) -> QuotaLedger:
     """
     try:
         read = _QUOTA.decode(document)
-        is_former = bool(_STATUS.decode(read.status).revisions)
         return QuotaLedger(
             quota_uid=read.metadata.uid,
             generation=read.metadata.generation,
             hard=read.spec.amounts,
             unpinned=read.spec.unpinned,
-            **(_COUNTED.decode(read.status) if is_former else _Counted()).fields(),
+            **(_COUNTED.decode(read.status) if has_ledger(read.status) else _Counted()).fields(),
         )
     except ValueError as error:
         raise DocumentError(f"the GPUQuota cannot be read: {error}") from None
@@ -185,7 +179,8 @@ def encode_row(namespace: str, version: str, ledger: QuotaLedger) -> bytes:
         class_catalogue=ledger.class_catalogue,
         next_catalogue=ledger.next_catalogue,
         holders=ledger.holders,
-        writer=ledger.writer,
+        writers=ledger.writers,
+        turn_milliseconds=ledger.turn_milliseconds,
         denials=ledger.denials,
     )
     # An empty entry removes the managed fields, and of an object without any the API server tracks none until it is applied

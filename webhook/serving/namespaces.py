@@ -12,7 +12,8 @@ import msgspec
 from policies.policy import Labels
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA, ApiClient
-from webhook.cluster.informer import CLUSTER, Informer, Resource, WatchTimings
+from webhook.cluster.collection import CLUSTER
+from webhook.cluster.informer import Informer, Resource, WatchTimings
 from webhook.cluster.objects import decode_metadata
 
 RESOURCE = Resource("/api/v1", "namespaces", metadata_only=True)

@@ -78,8 +78,8 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     charged by another one, and nothing is admitted. `next_catalogue` is the basis to which the controller is moving it: every
     request is then charged under both.
 
-    `writer` is the replica of serve that wrote last, empty if a controller did: a hint, and nothing safe depends on it. `denials`
-    are left by replicas for the controller, which takes them out.
+    `writers` numbers the writes of serve: the last one of each replica that wrote lately. It and `turn_milliseconds` are hints
+    among replicas, and nothing safe depends on them. `denials` are left by replicas for the controller, which takes them out.
     """
 
     row_uid: str = ""
@@ -95,7 +95,8 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     next_catalogue: str | None = None
     holders: Mapping[str, tuple[Holder, ...]] = {}
     """Largest holders by dimension of `hard`, at most HOLDERS_SHOWN each; for people."""
-    writer: str = ""
+    writers: Mapping[str, int] = {}
+    turn_milliseconds: int = 16
     denials: tuple[DenialNote, ...] = ()
 
     @property

@@ -14,7 +14,7 @@ from operator import attrgetter
 
 import msgspec
 
-from policies.quota.amounts import NOTHING, Vector, total
+from policies.quota.amounts import NOTHING, Vector
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.ledger.reservations import UNREADABLE, Reservation, Reservations
 
@@ -34,13 +34,17 @@ class StoredObject(msgspec.Struct, frozen=True):
     name: str = ""
 
 
-class Listing(msgspec.Struct, frozen=True):
+class Listing(msgspec.Struct, frozen=True, kw_only=True):
     """What consistent lists showed of one namespace, and what was known when they began.
+
+    `used` is the sum of all that they showed. `objects` are those of it that the reservations of a ledger wait for: one that is
+    missing here leaves its reservation, or holds its name's whole amount, until a later count.
 
     `row_uid`, `quota_uid` and `generation` are of the ledger as read before any of the lists began; `catalogue` is by
     what everything was counted (`catalogue.Basis`).
     """
 
+    used: Vector
     objects: Mapping[str, StoredObject]
     revisions: Revisions
     quota_uid: str
@@ -48,12 +52,6 @@ class Listing(msgspec.Struct, frozen=True):
     catalogue: str
     row_uid: str = ""
     holders: Mapping[str, tuple[Holder, ...]] = {}
-    used: Vector = {}
-    """Counted here once, ahead of the swap: ten thousand pods take longer than the ledger stands still."""
-
-    def __post_init__(self) -> None:
-        used = total(stored.demand for stored in self.objects.values() if not stored.terminal)
-        msgspec.structs.force_setattr(self, "used", used)
 
 
 class Refused(Enum):

@@ -91,7 +91,7 @@ def world() -> Iterator[ControlPlane]:
     """Run it: installed, counted, what fits bound to nodes, and what does not denied."""
     plane = ControlPlane(controllers=True, scheduler=True)
     plane.add_user(TENANT)
-    with plane, Webhook(plane, arguments=cluster(plane)) as webhook:
+    with plane, Webhook(plane, arguments=cluster(plane), installation=NAMESPACE) as webhook:
         client = plane.client()
         client.post("/api/v1/namespaces", {"metadata": {"name": CANARY_NAMESPACE}})
         for name, (count, accelerator, product, resources) in NODES.items():
@@ -104,7 +104,7 @@ def world() -> Iterator[ControlPlane]:
         webhook.register()
         plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(_around()))
         Command(plane, "controller", "--namespace", NAMESPACE, "--canary-namespace", CANARY_NAMESPACE).start()
-        teams = {name: Namespace(plane, name) for name in QUOTAS}
+        teams = {name: Namespace(plane, name, installation=NAMESPACE) for name in QUOTAS}
         _grant_tenant(plane)
         for name, team in teams.items():
             team.quota(QUOTAS[name])

@@ -1,10 +1,8 @@
 """The chart's two Deployments as processes: their own arguments, under their own service accounts, with nothing else allowed."""
 
 import base64
-import json
 import subprocess
 import sys
-from pathlib import Path
 
 import urllib3
 import yaml
@@ -69,7 +67,8 @@ class Installed:
 
     def client(self, account: str) -> Client:
         """Return a client that is that service account."""
-        return Client(self._plane.url, ca_file=self._plane.ca_file, token=self._token(account))
+        token = self._plane.account_token(NAMESPACE, account)
+        return Client(self._plane.url, ca_file=self._plane.ca_file, token=token)
 
     def command(self, account: str, *arguments: str) -> tuple[int, str]:
         """Run a command to its end as that service account; return its exit status and what it printed."""
@@ -79,7 +78,7 @@ class Installed:
             "webhook",
             *arguments,
             "--kubeconfig",
-            str(self._kubeconfig(account)),
+            str(self._plane.account_kubeconfig(NAMESPACE, account)),
         ]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
         return done.returncode, done.stdout + done.stderr
@@ -94,25 +93,11 @@ class Installed:
         return arguments
 
     def _run(self, deployment: str, *more: str) -> None:
-        kubeconfig = self._kubeconfig(deployment)
+        kubeconfig = self._plane.account_kubeconfig(NAMESPACE, deployment)
         # A pod's service account stands in files whose place is fixed; here it stands in a kubeconfig.
         arguments = self.arguments(deployment)
-        command = ("env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "webhook")
+        command = ("env", f"PYTHONPATH={ROOT}", f"POD_NAMESPACE={NAMESPACE}", sys.executable, "-m", "webhook")
         self._plane.processes.start(deployment, [*command, *arguments, "--kubeconfig", kubeconfig, *more])
-
-    def _kubeconfig(self, account: str) -> Path:
-        kubeconfig = json.loads(self._plane.kubeconfig().read_text())
-        kubeconfig["users"][0]["user"] = {"token": self._token(account)}
-        path = self._plane.processes.folder / f"{account}.kubeconfig"
-        path.write_text(json.dumps(kubeconfig))
-        return path
-
-    def _token(self, account: str) -> str:
-        path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token"
-        status, answer = self._plane.client().post(path, {"spec": {"expirationSeconds": 3600}})
-        assert status == 201, answer
-        token: str = answer["status"]["token"]
-        return token
 
     def _bundle(self) -> str:
         path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/zz-gpu-admission"

@@ -19,6 +19,8 @@ from webhook.commands.doctor import doctor
 TEAM = "paid-for"
 QUOTA = f"/apis/gpu-admission.dev/v1alpha1/namespaces/{TEAM}/gpuquotas"
 PODS = f"/api/v1/namespaces/{TEAM}/pods"
+LEDGERS = "gpuquotaledgers"
+READS = {"get", "list", "watch"}
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +64,13 @@ def test_they_work(plane: ControlPlane, running: Installed, audit_log: Path) -> 
     )
     requests = asked(audit_log)
     assert {request.account for request in requests} == {WEBHOOK, CONTROLLER}
+    written = {
+        (verb, resource)
+        for account, verb, resource, *_ in requests
+        if account == WEBHOOK and verb not in READS
+    }
+    assert written <= {("update", LEDGERS), ("create", "events"), ("patch", "events")}
+    assert ("update", LEDGERS) in written
     assert not [request for request in requests if request.forbidden]
 
 
@@ -198,6 +207,7 @@ def asked(audit_log: Path) -> list[Request]:
 
 BOTH = (WEBHOOK, CONTROLLER)
 OURS = {"namespace": NAMESPACE, "name": "gpu-admission-certificates"}
+ROW = {"namespace": NAMESPACE, "name": TEAM}
 PUBLISHED = {"namespace": NAMESPACE, "name": "gpu-admission-catalogues"}
 ADMISSION = "admissionregistration.k8s.io"
 
@@ -241,6 +251,14 @@ FORBIDDEN = [
     (BOTH, attributes("update", "gpuquotas", "gpu-admission.dev", namespace="default"), "granting-more"),
     (BOTH, attributes("create", "gpuquotas", "gpu-admission.dev", namespace="default"), "making-quotas"),
     (BOTH, attributes("update", "gpupolicies", "gpu-admission.dev"), "changing-policies"),
+    ((WEBHOOK,), attributes("update", "gpuquotas/status", "gpu-admission.dev"), "what-people-see"),
+    ((WEBHOOK,), attributes("list", "gpuquotas", "gpu-admission.dev"), "every-quota"),
+    ((WEBHOOK,), attributes("create", LEDGERS, "gpu-admission.dev", **ROW), "making-rows"),
+    ((WEBHOOK,), attributes("delete", LEDGERS, "gpu-admission.dev", **ROW), "deleting-rows"),
+    ((WEBHOOK,), attributes("patch", LEDGERS, "gpu-admission.dev", **ROW), "patching-rows"),
+    ((WEBHOOK,), attributes("list", LEDGERS, "gpu-admission.dev", namespace=NAMESPACE), "every-row"),
+    (BOTH, attributes("update", LEDGERS, "gpu-admission.dev", namespace=TEAM), "rows-elsewhere"),
+    (BOTH, attributes("get", LEDGERS, "gpu-admission.dev", namespace=TEAM), "reading-rows-elsewhere"),
     (BOTH, attributes("get", "configmaps", namespace="kube-system"), "configmaps"),
     (
         BOTH,
@@ -302,8 +320,12 @@ def test_they_may_not(running: Installed, account: str, what: dict[str, str]) ->
         pytest.param(
             CONTROLLER, attributes("create", "events", namespace="default"), id="events-of-policies"
         ),
+        pytest.param(WEBHOOK, attributes("update", LEDGERS, "gpu-admission.dev", **ROW), id="reservations"),
         pytest.param(
-            WEBHOOK, attributes("update", "gpuquotas/status", "gpu-admission.dev"), id="reservations"
+            CONTROLLER, attributes("delete", LEDGERS, "gpu-admission.dev", **ROW), id="rows-of-what-is-gone"
+        ),
+        pytest.param(
+            CONTROLLER, attributes("update", "gpuquotas/status", "gpu-admission.dev"), id="what-people-see"
         ),
     ],
 )
@@ -341,6 +363,12 @@ def test_people_see_the_quotas_of_their_namespace_and_change_none(
     assert eventually(lambda: may("get"), seconds=30)  # a controller adds our rules to theirs
     assert not may("get", "default")
     assert not any(may(verb) for verb in ("create", "update", "patch", "delete"))
+    rows = (
+        attributes(verb, LEDGERS, "gpu-admission.dev", namespace=namespace)
+        for verb in ("get", "list", "watch", "create", "update", "patch", "delete")
+        for namespace in (TEAM, NAMESPACE)
+    )
+    assert not any(user_may(plane, user, what) for what in rows)
 
 
 @pytest.mark.parametrize("resource", ["gpuclasses", "gpupolicies", "gpuresourcemappings"])

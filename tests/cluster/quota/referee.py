@@ -7,6 +7,7 @@ pods and claims cost, and what those cost that are in the quota's row and are st
 than the quota grants, no event made it more. So nothing is let in while a quota is exceeded, by whatever it came to be.
 """
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -61,14 +62,8 @@ def cost(kind: Mapping[str, Any], weights: Weights = BUILT_IN) -> Cost:
     return {**dict.fromkeys(names, gpus), f"resources/{SLICE}": Fraction(asked[SLICE])}
 
 
-def granted(quota: Mapping[str, Any]) -> Cost:
-    hard = quota["spec"]["hard"]
-    parts: dict[str, str] = {
-        f"{part}/{name}": amount
-        for part in ("classes", "resources")
-        for name, amount in hard.get(part, {}).items()
-    }
-    return {key: Fraction(amount) for key, amount in {"gpus": hard["gpus"], **parts}.items()}
+def granted(row: Mapping[str, Any]) -> Cost:
+    return {key: Fraction(amount) for key, amount in row["hard"].items()}
 
 
 def total(costs: Iterable[Cost]) -> dict[str, Fraction]:
@@ -94,7 +89,7 @@ class Replay:
     """
 
     events: int = 0
-    quota_writes: int = 0
+    row_writes: int = 0
     decided: set[str] = field(default_factory=set)
     stored: set[str] = field(default_factory=set)
     peak: dict[str, Fraction] = field(default_factory=dict)
@@ -109,17 +104,19 @@ class Replay:
 
 
 WeightsOf = Callable[[Mapping[str, Any]], Weights]
-"""The weights by which a row is counted, by its status."""
+"""The weights by which a row is counted, by what stands in it."""
 
 
 def replay(namespace: str, history: Iterable[Event], weights_of: WeightsOf = lambda _: BUILT_IN) -> Replay:
     """Count `namespace` anew at every revision. What other weights make more was admitted under the earlier ones."""
-    ours = re.compile(rf"^/registry/(pods|resourceclaims|gpu-admission\.dev/gpuquotas)/{namespace}/")
-    events = [(event, found[1]) for event in history if (found := ours.match(event.key))]
-    referee = _Referee([event for event, plural in events if not plural.endswith("gpuquotas")], weights_of)
-    for event, plural in events:
-        if plural.endswith("gpuquotas"):
-            referee.quota_event(event)
+    ours = re.compile(
+        rf"^/registry/(?:(?:pods|resourceclaims)/{namespace}/|gpu-admission\.dev/(gpuquotaledgers)/[^/]+/{namespace}$)"
+    )
+    events = [(event, bool(found[1])) for event in history if (found := ours.match(event.key))]
+    referee = _Referee([event for event, is_row in events if not is_row], weights_of)
+    for event, is_row in events:
+        if is_row:
+            referee.row_event(event)
         else:
             referee.object_event(event)
     return referee.seen
@@ -138,16 +135,15 @@ class _Referee:
         self._promised: Cost = {}
         self.seen = Replay()
 
-    def quota_event(self, event: Event) -> None:
-        quota = event.value
-        status = (quota or {}).get("status", {})
-        self.seen.quota_writes += 1
-        entries = " ".join(_IDS.findall(status.get("reservations", ""))).split()
+    def row_event(self, event: Event) -> None:
+        row = json.loads(event.value["ledger"]) if event.value else {}
+        self.seen.row_writes += 1
+        entries = " ".join(_IDS.findall(row.get("reservations", ""))).split()
         self._entries = frozenset(each.partition(":")[0] for each in entries)
         self.seen.decided |= self._entries
-        in_force = quota is not None and "used" in status
-        weights = self._weights_of(status) if in_force else self._weights
-        before, self._hard = self._hard, granted(quota) if in_force else None
+        in_force = "used" in row
+        weights = self._weights_of(row) if in_force else self._weights
+        before, self._hard = self._hard, granted(row) if in_force else None
         if before is None or weights != self._weights:
             self._weigh(weights)
             self._promised = self._count()  # a quota's promise begins here, or its measure changes

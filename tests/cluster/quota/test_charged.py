@@ -23,7 +23,6 @@ from tests.controlplane.client import JSON_PATCH
 from tests.controlplane.gpuquota import Namespace
 from tests.controlplane.webhook import Webhook
 from webhook.configuration.loader import load_directory
-from webhook.quota.documents import quota_path
 
 SHARED_T4 = """
 apiVersion: gpu-admission.dev/v1alpha1
@@ -84,7 +83,7 @@ def test_a_dry_run_never_changes_the_row(team: Namespace) -> None:
     del gated["spec"]["containers"][0]["resources"]
     assert create(team, gated)[0] == 201
     assert eventually(lambda: used(team, GPUS) == Fraction(1, 2) and not team.row().reservations)
-    before = team.client.get(quota_path(team.name))[1]["metadata"]["resourceVersion"]
+    before = team.client.get(team.row_path)[1]["metadata"]["resourceVersion"]
     more = {"metadata": {"annotations": {"gpu-fraction": "0.9"}}}
 
     created = create(team, gpu_pod("dry", GPU, 3), DRY_RUN)
@@ -94,7 +93,7 @@ def test_a_dry_run_never_changes_the_row(team: Namespace) -> None:
 
     assert (created[0], refused[0], claimed[0], changed[0]) == (201, 403, 201, 200)
     assert "requested: gpus=4, used: gpus=0.5, limited: gpus=4" in refused[1]["message"]
-    assert team.client.get(quota_path(team.name))[1]["metadata"]["resourceVersion"] == before
+    assert team.client.get(team.row_path)[1]["metadata"]["resourceVersion"] == before
 
 
 @pytest.mark.parametrize("end", ["Succeeded", "Failed", "deleted"])

@@ -1,12 +1,13 @@
 """Rows with lines that cannot be read, through the API server: denied, said, observed for the bound, and dropped."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from tests.cluster.controllers import Running, eventually, uses
+from tests.cluster.controllers import Running, eventually, is_ready, uses
 from tests.cluster.quota.burst import PODS, gpu_pod
 from tests.cluster.quota.referee import GPU
 from tests.controlplane import ControlPlane
@@ -14,7 +15,6 @@ from tests.controlplane.gpuquota import Namespace
 from tests.controlplane.webhook import Webhook
 from webhook.cluster.objects import Condition
 from webhook.commands.quota import quota
-from webhook.quota.documents import quota_path
 
 EXPIRY = 4.0
 READABLE = "gpus=1 | 5f0c7a38-0000-4000-8000-000000000000:pods/phantom"
@@ -41,17 +41,26 @@ def create(team: Namespace, name: str) -> tuple[int, Any]:
     return team.client.post(PODS.format(team.name), gpu_pod(name, GPU, 1))
 
 
-def damage(team: Namespace, *lines: str) -> None:
-    status, answer = team.client.patch(
-        f"{quota_path(team.name)}/status", {"status": {"reservations": "\n".join(lines)}}
-    )
+def damage(team: Namespace, **fields: Any) -> dict[str, Any]:
+    """Write fields of the row; return what they were."""
+    status, row = team.client.get(team.row_path)
+    assert status == 200, row
+    before = json.loads(row["ledger"])
+    written = {key: each for key, each in {**before, **fields}.items() if each is not None}
+    status, answer = team.client.patch(team.row_path, {"ledger": json.dumps(written)})
     assert status == 200, answer
+    return {key: before.get(key) for key in fields}
 
 
 def ready(team: Namespace) -> Condition:
     condition = team.condition("Ready")
     assert condition is not None
     return condition
+
+
+def dropped(team: Namespace) -> list[Any]:
+    events = team.client.get(team.path("events"))[1]["items"]
+    return [each for each in events if each["reason"] == "UnreadableReservations"]
 
 
 def shown(plane: ControlPlane, team: Namespace) -> str:
@@ -72,28 +81,25 @@ def test_a_row_with_a_line_that_cannot_be_read_heals(
 ) -> None:
     assert create(team, "before")[0] == 201
     assert uses(team, 1)
-    damage(team, READABLE, line)
+    damage(team, reservations=f"{READABLE}\n{line}")
 
     status, answer = create(team, "meanwhile")
     assert status == 403, answer["message"]
-    assert "cannot be decided: its status.reservations has lines that cannot be read" in answer["message"]
-    assert eventually(lambda: ready(team).status == "False", seconds=3)
-    assert ready(team).reason == "Unreadable"
+    assert "cannot be decided: its ledger has reservations that cannot be read" in answer["message"]
+    assert eventually(lambda: ready(team).reason == "Unreadable", seconds=EXPIRY)
+    assert ready(team).status == "False"
     assert f"1 line, the first {line!r}: requests are denied until" in ready(team).message
-    assert "not readable: every GPU pod is denied" in shown(plane, team)
+    assert "not ready: every GPU pod is denied" in shown(plane, team)
     assert READABLE in team.row().reservations.text
     assert team.row().reservations.unreadable == (line,)
 
     assert eventually(lambda: team.row().reservations.text == "", seconds=EXPIRY + 5)
-    assert eventually(lambda: ready(team).status == "True", seconds=3)
+    assert eventually(lambda: is_ready(team))
     assert create(team, "after")[0] == 201
-    events = team.client.get(team.path("events"))[1]["items"]
-    (event,) = [each for each in events if each["source"]["component"] == "gpu-admission-controller"]
-    assert (event["reason"], event["type"]) == ("UnreadableReservations", "Warning")
+    (event,) = eventually(lambda: dropped(team))
+    assert (event["source"]["component"], event["type"]) == ("gpu-admission-controller", "Warning")
     assert event["involvedObject"]["kind"] == "GPUQuota"
-    assert event["message"] == (
-        f"dropped what could not be read in status.reservations: 1 line, the first {line!r}"
-    )
+    assert event["message"] == (f"dropped reservations that could not be read: 1 line, the first {line!r}")
     assert running.metrics.unreadable.labels(team.name)._value.get() == 1
 
 
@@ -108,24 +114,14 @@ def test_a_row_with_a_line_that_cannot_be_read_heals(
 def test_any_other_field_that_cannot_be_read_waits_for_somebody(
     plane: ControlPlane, team: Namespace, field: dict[str, Any], want: str
 ) -> None:
-    before = team.client.get(quota_path(team.name))[1]["status"]
-    assert team.client.patch(f"{quota_path(team.name)}/status", {"status": field})[0] == 200
+    before = damage(team, **field)
 
     status, answer = create(team, "meanwhile")
     assert status == 403, answer["message"]
-    assert "the quota could not be checked: the GPUQuota cannot be read: " in answer["message"]
+    assert "the quota could not be checked: the GPUQuotaLedger cannot be read: " in answer["message"]
     assert want in answer["message"]
-    assert "error: the GPUQuota cannot be read" in shown(plane, team)
+    assert eventually(lambda: ready(team).reason == "Unreadable", seconds=5)
+    assert "not ready: every GPU pod is denied" in shown(plane, team)
 
-    correct = {key: before.get(key) for key in field}
-    assert team.client.patch(f"{quota_path(team.name)}/status", {"status": correct})[0] == 200
+    damage(team, **before)
     assert eventually(lambda: create(team, "after")[0] == 201)
-
-
-def test_the_crd_has_every_field_of_a_row_that_moves(plane: ControlPlane, team: Namespace) -> None:
-    new = {"nextCatalogue": "5e1f/TotalOnly", "storedNames": {"pods/a": {"gpus": "2/7"}}}
-    path = f"{quota_path(team.name)}/status"
-    status, answer = plane.client().patch(path, {"status": new}, {"fieldValidation": "Strict"})
-
-    assert status == 200, answer
-    assert {key: answer["status"][key] for key in new} == new

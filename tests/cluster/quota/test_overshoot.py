@@ -18,11 +18,10 @@ from tests.cluster.controllers import Command, eventually
 from tests.cluster.quota import history
 from tests.cluster.quota.burst import CLAIMS, PODS, Burst, Churn, Request, requests
 from tests.cluster.quota.quotas import gpu_quota
-from tests.cluster.quota.referee import Cost, Replay, cost, fits, granted, replay, total
+from tests.cluster.quota.referee import Cost, Replay, cost, fits, replay, total
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import Namespace
 from tests.controlplane.replicas import Replicas
-from webhook.quota.documents import quota_path
 
 OBJECTS, FEW = 1000, 100
 HARD: dict[str, Any] = {
@@ -61,7 +60,7 @@ class Scene:
         self.await_force()
 
     def await_force(self) -> None:
-        assert eventually(lambda: self.team.row().used is not None, seconds=45)
+        assert eventually(self.team.in_force, seconds=45)
         self.in_force_since = time.monotonic()
 
 
@@ -94,6 +93,7 @@ def restart_the_api_server(scene: Scene) -> None:
 def lower_the_quota(scene: Scene) -> None:
     scene.admitted(60)
     scene.team.change_quota({"hard": {**HARD, "gpus": LOWERED}})
+    assert eventually(scene.team.in_force)
     assert eventually(lambda: held(scene)["gpus"] <= int(LOWERED), seconds=60)  # more may come in then
 
 
@@ -208,7 +208,7 @@ def held(scene: Scene) -> Cost:
 
 def fitting(scene: Scene) -> list[Request]:
     """Return what was refused and would fit now, by what is stored."""
-    now, hard = held(scene), granted(scene.plane.client().get(quota_path(scene.team.name))[1])
+    now, hard = held(scene), scene.team.row().hard
     return [request for request in scene.burst.refused.values() if fits(request.cost, now, hard)]
 
 
@@ -228,7 +228,7 @@ def figures(scene: Scene, seen: Replay, left: int, seconds: float) -> dict[str, 
         "refused": len(scene.burst.refused),
         "asked again": dict(scene.burst.troubles),
         "events": seen.events,
-        "row writes": seen.quota_writes,
+        "row writes": seen.row_writes,
         "peak GPUs": str(seen.peak.get("gpus")),
         "held GPUs": str(held(scene).get("gpus")),
         "over": len(seen.over),

@@ -23,7 +23,7 @@ def test_a_new_configuration_is_kept_though_no_row_names_it_yet(
     with ApiServer(tmp_path, lambda _: status(404, "not found")) as server:
         countings = Countings(server.client(), "gpu-admission", OURS, lambda _namespace, _frees: None)
         # Another thread tidies up at the worst moment: the new Counting is there, and begins.
-        monkeypatch.setattr(Counting, "start", lambda _: countings.tidy([], leads=False))
+        monkeypatch.setattr(Counting, "start", lambda _: countings.tidy({}, leads=False))
 
         assert countings.configure(NEXT)
 
@@ -50,7 +50,7 @@ def test_a_follower_believes_nothing_of_what_it_published_while_it_led(tmp_path:
         assert countings.publish(countings.own)
         assert len(reads) == 1
 
-        countings.tidy([], leads=False)
+        countings.tidy({}, leads=False)
 
         assert countings.publish(countings.own)
         assert len(reads) == 2, "the leader in between may have removed it"

@@ -14,8 +14,9 @@ from policies.quota.ledger.quota_ledger import DenialNote, Holder, QuotaLedger
 from policies.quota.ledger.reservations import Reservation, Reservations
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
+from webhook.cluster.collection import Snapshot
 from webhook.cluster.events import EventWriter, Happening
-from webhook.cluster.informer import Informer, Snapshot
+from webhook.cluster.informer import Informer
 from webhook.controller import quota_events, quota_status
 from webhook.controller.quota_events import QuotaEvents
 from webhook.controller.quota_status import QuotaStatusWriter

@@ -18,6 +18,7 @@ from tests.webhook.quota.world import NAMESPACE, vector
 from webhook.quota.batcher import VANISHED_SECONDS, RequestOf, ReservationBatcher
 from webhook.quota.metrics import QuotaMetrics
 from webhook.quota.store import LedgerConflict, VersionedLedger
+from webhook.quota.turns import RIVAL_SECONDS
 
 LIMIT = 8 * 1024 * 1024
 
@@ -174,24 +175,32 @@ def test_a_conflict_is_tried_again_and_counted() -> None:
     assert bench.metric("conflicts_total") == 2
 
 
-def test_after_a_conflict_one_batch_reads_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("webhook.quota.batcher.FIRST_PAUSE", 0.0)
+def test_a_write_of_a_controller_costs_a_conflict_and_no_reads_before_later_writes() -> None:
     bench = Bench(gpus=10)
     bench.reserve("pod0")
-    failures = iter([LedgerConflict("changed")])
-
-    def conflicts(what: str) -> None:
-        error = next(failures, None) if what == "swap" else None
-        if error is not None:
-            raise error
-
-    bench.store.fails = conflicts
+    bench.ledger.store.release(NAMESPACE, "pod0")
     reads = []
-    for number in range(1, 5):
+    for number in range(1, 4):
+        before = bench.store.reads
+        assert reason(bench.reserve(f"pod{number}")) is Reason.RESERVED
+        reads.append(bench.store.reads - before)
+    assert reads == [1, 0, 0]
+
+
+def test_after_a_write_of_another_replica_the_row_is_read_first() -> None:
+    now = 100.0
+    bench = Bench(gpus=10, clock=lambda: now)
+    other = ReservationBatcher(bench.store, QuotaMetrics(CollectorRegistry()), lambda: now)
+    bench.reserve("pod0")
+    other.reserve(NAMESPACE, bench.ask("pod1"), now + 5)
+    reads = []
+    for number, seconds in enumerate((0.0, 0.0, RIVAL_SECONDS, 0.0), start=2):
+        now += seconds
         before = bench.store.reads
         assert reason(bench.reserve(f"pod{number}")) is Reason.RESERVED
         reads.append(bench.store.reads - before)
     assert reads == [1, 1, 0, 0]
+    assert bench.metric("conflicts_total") == 1, "the write that the remembered row justified"
 
 
 def test_endless_conflicts_end_with_the_deadline() -> None:

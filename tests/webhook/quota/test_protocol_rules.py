@@ -16,6 +16,7 @@ from policies.quota.ledger.decide import ReservationRequest, decide
 from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, NO_QUOTA_SECONDS, Revisions
 from policies.quota.ledger.reconcile import Reconciled, StoredObject, begin_transition
 from policies.quota.ledger.reservations import Reservation, Reservations
+from tests.builders import used_by
 from tests.webhook.quota.world import Controller, Flight, Held, PlainLedger, World, vector
 from webhook.controller.counting import DELETED
 from webhook.quota.store import VersionedLedger
@@ -606,7 +607,7 @@ def with_its_claim(around: World) -> str:
 def count_claim(around: World, claim: str, *, as_: Vector) -> None:
     held = around.list(Controller())
     objects = {**held.listing.objects, claim: StoredObject(as_)}
-    held.listing = msgspec.structs.replace(held.listing, objects=objects)
+    held.listing = msgspec.structs.replace(held.listing, objects=objects, used=used_by(objects))
     around.reconcile(held)
 
 

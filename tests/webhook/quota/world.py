@@ -34,6 +34,7 @@ from policies.quota.ledger.reconcile import (
     reconcile,
 )
 from policies.quota.ledger.reservations import LIMIT
+from tests.builders import listing
 from webhook.controller.counting import DELETED
 from webhook.quota.store import LedgerConflict, QuotaGone, Store, VersionedLedger
 
@@ -317,7 +318,7 @@ class World:
         basis = basis_to_count_by(ledger) or self.ledger.catalogue
         controller.observe(ledger, self.now)
         waited = self.now - controller.quotas[ledger.quota_uid] >= NO_QUOTA_SECONDS
-        listing = Listing(
+        shown = listing(
             {**dict.fromkeys(self.gone, DELETED), **self.charged(basis)},
             self.revisions,
             row_uid=ledger.row_uid,
@@ -325,7 +326,7 @@ class World:
             generation=ledger.generation,
             catalogue=basis,
         )
-        return Held(listing, controller.expired(self.now), waited)
+        return Held(shown, controller.expired(self.now), waited)
 
     def reconcile(self, held: Held, before: VersionedLedger | None = None) -> Reconciled | Refused:
         """Count from the list, at first on the row `before`; on a conflict on the row as it is, from the same list."""

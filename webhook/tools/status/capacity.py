@@ -21,7 +21,7 @@ from policies.quota.amounts import NOTHING
 from policies.quota.charge import Catalogues
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
-from webhook.cluster.informer import CLUSTER
+from webhook.cluster.collection import CLUSTER
 from webhook.cluster.objects import PartialObject
 from webhook.controller.records import PODS
 

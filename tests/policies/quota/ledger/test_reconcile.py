@@ -8,7 +8,7 @@ import pytest
 from policies.quota.amounts import Vector
 from policies.quota.charge import Unpinned
 from policies.quota.ledger.decide import Reason, ReservationRequest, decide
-from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
+from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reconcile import (
     STORED_NAMES_LIMIT,
     Listing,
@@ -21,6 +21,7 @@ from policies.quota.ledger.reconcile import (
     reconcile,
 )
 from policies.quota.ledger.reservations import Reservation, Reservations
+from tests.builders import listing
 
 BEFORE = {"gpus": Fraction(1)}
 AFTER = {"gpus": Fraction(2)}
@@ -51,10 +52,9 @@ def test_a_change_goes_by_the_version_that_is_listed(
         reservations=Reservations.of(Reservation("pod/request", {"gpus": Fraction(1)}, reviewed)),
         class_catalogue="c",
     )
-    listing = Listing(
-        {"pod": listed} if listed else {}, Revisions(), quota_uid="q", generation=1, catalogue="c"
-    )
-    settled = reconcile(ledger, listing, frozenset())
+    objects = {"pod": listed} if listed else {}
+    shown = listing(objects, quota_uid="q", generation=1, catalogue="c")
+    settled = reconcile(ledger, shown, frozenset())
     assert isinstance(settled, Reconciled)
     assert ("pod/request" not in settled.ledger.reservations) is goes
     assert settled.confirmed == (("pod/request",) if goes else ())
@@ -80,11 +80,11 @@ def test_a_count_by_another_catalogue_is_in_force_once_nothing_else_is_in_flight
         reservations=Reservations.of(Reservation("pod", BEFORE)),
         class_catalogue="before",
     )
-    listing = Listing(objects, Revisions(), quota_uid="q", generation=1, catalogue="after")
-    assert reconcile(ledger, listing, expired) is Refused.OTHER_CATALOGUE
+    shown = listing(objects, quota_uid="q", generation=1, catalogue="after")
+    assert reconcile(ledger, shown, expired) is Refused.OTHER_CATALOGUE
 
     for _ in range(2):  # a second count while nothing has changed changes nothing
-        settled = initialise(ledger, listing, expired, waited=True)
+        settled = initialise(ledger, shown, expired, waited=True)
         assert isinstance(settled, Reconciled)
         ledger = settled.ledger
     for catalogue, answer in (("before", Reason.OTHER_CATALOGUE), ("after", want)):
@@ -109,7 +109,7 @@ def on_the_way(*reservations: Reservation, **but: object) -> QuotaLedger:
 
 
 def listed(basis: str, **objects: StoredObject) -> Listing:
-    return Listing(objects, Revisions(), quota_uid="q", generation=1, catalogue=basis)
+    return listing(objects, quota_uid="q", generation=1, catalogue=basis)
 
 
 MARKED, UNMARKED = Reservation("marked", AFTER, catalogue=NEXT), Reservation("unmarked", BEFORE)

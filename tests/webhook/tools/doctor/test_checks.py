@@ -20,6 +20,7 @@ ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 MUTATING = f"{ADMISSION}/mutatingwebhookconfigurations"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/gpu-admission/leases/gpu-admission-controller"
 QUOTAS = "/apis/gpu-admission.dev/v1alpha1/gpuquotas"
+LEDGERS = "/apis/gpu-admission.dev/v1alpha1/namespaces/gpu-admission/gpuquotaledgers"
 CATALOGUES = "/api/v1/namespaces/gpu-admission/configmaps/gpu-admission-catalogues"
 POLICIES = "/apis/gpu-admission.dev/v1alpha1/gpupolicies"
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/gpu-admission/endpointslices"
@@ -104,9 +105,18 @@ def quota(*conditions: tuple[str, str, str], **spec: Any) -> dict[str, Any]:
 
 
 def counted_by(*digests: str) -> dict[str, Any]:
-    """Return a quota that is counted by one catalogue, and moves to the other one if there is one."""
+    """Return a quota and its ledger: counted by one catalogue, and moving to the other one if there is one."""
     fields = zip(("classCatalogue", "nextCatalogue"), digests, strict=False)
-    return {**quota(), "status": {field: f"{digest}/TotalOnly" for field, digest in fields}}
+    spec = {"quotaUid": "u", "generation": 1, "hard": {"gpus": "4"}, "unpinned": "TotalOnly"}
+    return {
+        QUOTAS: [quota()],
+        LEDGERS: [row({**spec, **{field: f"{each}/TotalOnly" for field, each in fields}})],
+    }
+
+
+def row(ledger: Any) -> dict[str, Any]:
+    metadata = {"name": "team", "namespace": "gpu-admission", "uid": "r", "resourceVersion": "2"}
+    return {"metadata": metadata, "ledger": msgspec.json.encode(ledger).decode()}
 
 
 def published(*digests: str) -> dict[str, Any]:
@@ -265,17 +275,29 @@ def service(*ports: int) -> dict[str, Any]:
             [("quota-stale", "is Stale: no message about pods for 200 s")],
             id="a-quota-is-stale",
         ),
-        pytest.param("catalogues", {QUOTAS: [counted_by("here")], **published("here")}, [], id="published"),
-        pytest.param("catalogues", {QUOTAS: [quota()]}, [], id="counted-by-nothing-yet"),
+        pytest.param("ledgers", {**counted_by("here"), **published("here")}, [], id="published"),
+        pytest.param("ledgers", counted_by(), [], id="counted-by-nothing-yet"),
         pytest.param(
-            "catalogues",
-            {QUOTAS: [counted_by("here", "there")], **published("here")},
+            "ledgers",
+            {QUOTAS: [quota()]},
+            [("ledger-missing", "has no GPUQuotaLedger in gpu-admission: GPU pods are refused")],
+            id="no-ledger",
+        ),
+        pytest.param(
+            "ledgers",
+            {QUOTAS: [quota()], LEDGERS: [row({"hard": "many"})]},
+            [("ledger-unreadable", "the GPUQuotaLedger cannot be read: ")],
+            id="a-ledger-that-cannot-be-read",
+        ),
+        pytest.param(
+            "ledgers",
+            {**counted_by("here", "there"), **published("here")},
             [("catalogue-not-published", "is counted by class catalogue there, which ConfigMap")],
             id="the-next-one-is-not-published",
         ),
         pytest.param(
-            "catalogues",
-            {QUOTAS: [counted_by("here")]},
+            "ledgers",
+            counted_by("here"),
             [("catalogue-not-published", "gpu-admission-catalogues in gpu-admission lacks")],
             id="no-config-map",
         ),

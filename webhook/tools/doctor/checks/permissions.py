@@ -28,7 +28,7 @@ def needed(names: Names, *, karpenter: bool, cert_manager: bool, autoscalers: bo
     own, secret = names.namespace, names.secret
     scaled = SCALED_RESOURCES if autoscalers else ()
     both = [
-        *_rights("update", "gpuquotas/status", OURS),
+        *_rights("get update", "gpuquotaledgers", OURS, own),
         *(right for plural in ours for right in _rights(READING, plural, OURS)),
         *_rights(READING, "nodes"),
         *_rights(READING, "deviceclasses", "resource.k8s.io"),
@@ -59,6 +59,8 @@ def needed(names: Names, *, karpenter: bool, cert_manager: bool, autoscalers: bo
         ],
         CONTROLLER: [
             *_rights(READING, "gpuquotas", OURS),
+            *_rights("update", "gpuquotas/status", OURS),
+            *_rights("list watch create delete", "gpuquotaledgers", OURS, own),
             *both,
             *(right for plural in ours for right in _rights("patch", f"{plural}/status", OURS)),
             *_rights(READING, "pods"),

@@ -1,0 +1,79 @@
+"""Bursts of GPU pods in a namespace, and what the replicas that decide on them count meanwhile."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Self
+
+from tests.bench.clients import NUMBER
+from tests.bench.installation import Installation
+from tests.bench.measure import Sample, measure, plan
+from tests.bench.pods import model_server
+from tests.controlplane import ControlPlane
+from tests.controlplane.replicas import Replicas
+
+API_SERVER, ETCD, WEBHOOK, CONTROLLER = "kube-apiserver", "etcd", "webhook", "controller"
+SERVERS = (API_SERVER, ETCD, WEBHOOK, CONTROLLER)
+WARM_UP = 64
+"""Creations before a subject is measured: connections, the Go runtime's caches and ours."""
+
+
+class Decisions(NamedTuple):
+    """Requests decided by a quota, in how many batches, and writes of rows with those that met another's."""
+
+    requests: float
+    batches: float
+    writes: float
+    conflicts: float
+
+    @classmethod
+    def of(cls, serving: Replicas) -> Self:
+        names = ("batch_size_sum", "batch_size_count", "write_seconds_count", "conflicts_total")
+        return cls(
+            *(sum(each.total(f"gpu_admission_quota_{name}") for each in serving.each) for name in names)
+        )
+
+    def since(self, before: Self) -> Self:
+        return type(self)(*(now - then for now, then in zip(self, before, strict=True)))
+
+    @property
+    def per_batch(self) -> float:
+        return self.requests / self.batches if self.batches else 0.0
+
+    @property
+    def conflict_share(self) -> float:
+        return self.conflicts / self.writes if self.writes else 0.0
+
+
+def servers(
+    plane: ControlPlane, installed: Installation | None = None, serving: Replicas | None = None
+) -> dict[str, list[int]]:
+    """Return whom a burst is charged to, by name."""
+    found = {name: [plane.pids[name]] for name in (API_SERVER, ETCD)}
+    if serving is not None:
+        found[WEBHOOK] = [plane.pids[each.name] for each in serving.each]
+    if installed is not None and installed.controller is not None:
+        found[CONTROLLER] = [installed.controller.pid]
+    return found
+
+
+def pods(namespace: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/pods"
+
+
+def create(
+    plane: ControlPlane,
+    namespace: str,
+    charged: Mapping[str, Sequence[int]],
+    *,
+    clients: int,
+    creates: int,
+    turns: int = 1,
+) -> Sample:
+    """Create so many pods of one GPU; TURN in `namespace` goes round `turns` of them."""
+    body = model_server(f"model-server-{NUMBER}", gpus=1)
+    wanted = plan(plane, pods(namespace), body=body, requests=creates, clients=clients, turns=turns)
+    return measure(wanted, charged, want=201)
+
+
+def clear(plane: ControlPlane, namespace: str) -> None:
+    """Delete all pods of a namespace."""
+    plane.client().delete(pods(namespace), {"gracePeriodSeconds": 0})

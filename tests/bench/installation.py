@@ -1,0 +1,161 @@
+"""A version of ours on a control plane, as its own deploy/ installs it: a controller, and `serve` behind one Service."""
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import count
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import yaml
+
+from tests.bench.admissions import FOLDER
+from tests.bench.before import Version
+from tests.cluster.controllers import Command
+from tests.controlplane import ControlPlane
+from tests.controlplane.replicas import Replicas
+from tests.controlplane.webhook import NAMESPACE, REGISTRATION, strict_manifests, uninstall
+
+POLICY = FOLDER / "policy"
+API = "/apis/gpu-admission.dev/v1alpha1"
+LEDGERS = f"{API}/namespaces/{NAMESPACE}/gpuquotaledgers"
+CLASS = "classes/nvidia-a100-80gb"
+ROOM = 1_000_000
+"""GPUs that no run uses up."""
+WITHIN = 120
+_WORKLOADS = {"Deployment", "NetworkPolicy", "PodDisruptionBudget"}
+_numbers = count(1)
+
+
+class Ledger(NamedTuple):
+    """What a quota counts, of earlier versions in its status: `used` by dimension, None before it was counted."""
+
+    used: Mapping[str, int] | None
+    in_flight: bool
+
+    def settled(self, gpus: int) -> bool:
+        return self.used is not None and not self.in_flight and self.used.get("gpus", 0) == gpus
+
+
+class Installation:
+    """What `version` brings, between `start` and `stop`, or for the length of a `with` block; everything else stays.
+
+    Its processes have the rights of its service accounts and no others. One at a time: the versions share their kinds.
+    """
+
+    def __init__(self, plane: ControlPlane, version: Version) -> None:
+        self.plane = plane
+        self.version = version
+        self._documents = strict_manifests(version.source)
+        self._kinds = [
+            document["metadata"]["name"]
+            for document in self._documents
+            if document["kind"] == "CustomResourceDefinition"
+        ]
+        self._has_rows = any(name.startswith("gpuquotaledgers.") for name in self._kinds)
+        self.controller: Command | None = None
+
+    def __enter__(self) -> Self:
+        applied = [
+            document
+            for document in self._documents
+            if document["kind"] not in _WORKLOADS | REGISTRATION - {"Namespace", "CustomResourceDefinition"}
+        ]
+        arguments = ("apply", "--server-side", "--force-conflicts", "-f", "-")
+        self.plane.kubectl(*arguments, stdin=yaml.safe_dump_all(applied))
+        self.plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", *self._kinds)
+        wait_until(lambda: self.plane.client().get(f"{API}/gpuquotas")[0] == 200, "GPUQuotas are not served")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.controller is not None:
+            self.stop_controller()
+        # With their kinds go quotas and ledgers, so that the next version finds what it would find in a new cluster.
+        self.plane.kubectl("delete", "crd", *self._kinds)
+        self.plane.kubectl("delete", "configmap", "--all", "-n", NAMESPACE)
+
+    def start_controller(self, *arguments: str, server: str = "") -> Command:
+        """Start it and return once it is ready; `server` is an address that leads to the API server."""
+        path = self.plane.account_kubeconfig(NAMESPACE, "gpu-admission-controller")
+        if server:
+            kubeconfig = json.loads(path.read_text())
+            kubeconfig["clusters"][0]["cluster"] = {"server": server}
+            path.write_text(json.dumps(kubeconfig))
+        common = ("--namespace", NAMESPACE, "--config", str(POLICY))
+        name = f"controller-{next(_numbers)}"
+        self.controller = Command(self.plane, name, *common, *arguments, source=self.version.source)
+        self.controller.kubeconfig = path
+        self.controller.start()
+        return self.controller
+
+    def stop_controller(self) -> None:
+        assert self.controller is not None
+        self.plane.processes.terminate(self.controller.name, grace=10)
+        self.controller = None
+
+    @contextmanager
+    def serving(self, replicas: int) -> Iterator[Replicas]:
+        """Have so many replicas called for the length of the block."""
+        kubeconfig = self.plane.account_kubeconfig(NAMESPACE, "gpu-admission-webhook")
+        with Replicas(
+            self.plane,
+            replicas,
+            config=POLICY,
+            arguments=("--kubeconfig", kubeconfig),
+            source=self.version.source,
+            installation=NAMESPACE,
+        ) as running:
+            running.register()
+            try:
+                yield running
+            finally:
+                uninstall(self.plane)
+
+    def set_quota(self, namespace: str, gpus: int) -> None:
+        """Give the namespace a quota of so many GPUs, or change that of its quota."""
+        hard = {"gpus": str(gpus), "classes": {"nvidia-a100-80gb": str(ROOM)}}
+        body = {"apiVersion": "gpu-admission.dev/v1alpha1", "kind": "GPUQuota", "spec": {"hard": hard}}
+        collection = f"{API}/namespaces/{namespace}/gpuquotas"
+        client = self.plane.client()
+        status, answer = client.post(collection, body | {"metadata": {"name": "default"}})
+        if status == 409:
+            status, answer = client.patch(f"{collection}/default", {"spec": {"hard": hard}})
+        if status >= 300:
+            raise RuntimeError(f"{namespace}: no quota: {answer}")
+
+    def ledger(self, namespace: str) -> Ledger:
+        path = (
+            f"{LEDGERS}/{namespace}" if self._has_rows else f"{API}/namespaces/{namespace}/gpuquotas/default"
+        )
+        status, answer = self.plane.client().get(path)
+        return self._ledger(answer) if status == 200 else Ledger(None, in_flight=False)
+
+    def ledgers(self) -> dict[str, Ledger]:
+        """Return all by namespace."""
+        path, name = (LEDGERS, "name") if self._has_rows else (f"{API}/gpuquotas", "namespace")
+        items = self.plane.client().get(path)[1].get("items", [])
+        return {item["metadata"][name]: self._ledger(item) for item in items}
+
+    def _ledger(self, document: Mapping[str, Any]) -> Ledger:
+        row = json.loads(document["ledger"]) if self._has_rows else document.get("status", {})
+        used = row.get("used")
+        counted = None if used is None else {name: int(amount) for name, amount in used.items()}
+        return Ledger(counted, in_flight=bool(row.get("reservations")))
+
+    def await_settled(self, namespace: str, gpus: int) -> None:
+        """Return once the quota counts so many GPUs, and nothing is in flight."""
+        wait_until(
+            lambda: self.ledger(namespace).settled(gpus), f"{namespace} does not settle at {gpus} GPUs"
+        )
+
+
+def wait_until(check: Any, otherwise: str, *, seconds: float = WITHIN, pause: float = 0.05) -> None:
+    """Return once `check()` is true; RuntimeError: it never is."""
+    deadline = time.monotonic() + seconds
+    while not check():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{otherwise}, for {seconds} s")
+        time.sleep(pause)

@@ -1,0 +1,488 @@
+"""Many GPU pods: what a controller's start takes, and whether counts, releases and creations go by the size of what is there.
+
+Half of the pods are in one namespace, `big`, the others all over `team-0000` and its like, each with a quota. They run on nodes
+of one class. A release takes from the answer to a pod's deletion, in a namespace whose quota is full, until another is admitted.
+"""
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import count
+from pathlib import Path
+from statistics import median
+
+import msgspec
+import psutil
+import urllib3
+
+from tests.bench import bursts
+from tests.bench.before import NOW, Version
+from tests.bench.bursts import CONTROLLER
+from tests.bench.clients import NUMBER, TURN
+from tests.bench.figures import Target, percentile
+from tests.bench.installation import ROOM, Installation, wait_until
+from tests.bench.measure import LoadFailed, cpu_seconds, measure, plan
+from tests.bench.pods import model_server
+from tests.bench.seeding import SEED, running_pod, seed
+from tests.controlplane import ControlPlane
+from tests.controlplane.client import MERGE_PATCH
+from tests.controlplane.plane import API_SERVER
+
+BIG, SMALL = "big", "team-0000"
+CLASS, OTHER_CLASS = "nvidia-a100-80gb", "nvidia-h100-80gb"
+CREATES, CLIENTS, FEW = 300, 32, 8
+SPREAD = 1500
+"""Creations over all namespaces, whose settling is measured."""
+RELEASES, RAISES = 20, 5
+PACED_PER_SECOND, PACED_SECONDS = 5, 6
+RECOUNT_SECONDS = 20
+RELIST_SECONDS = 15
+PAUSE = 0.01
+"""Between two attempts to create a pod in a full namespace."""
+GONE = Path(__file__).with_name("gone.py")
+
+START, RELEASE, RAISE, CREATE, PACED, DELETE = (
+    "a controller's start",
+    "a release",
+    "a raised hard",
+    "creations/s",
+    "deletions",
+    "deletions/s",
+)
+SPREAD_OUT, RELABEL, RESTART, RECOUNT, RELIST = (
+    "creations all over",
+    "nodes relabelled",
+    "an API server that comes back",
+    "a recount of everything",
+    "releases while pods are listed again",
+)
+LONGEST, P50, CPU, READ = "ms, longest", "ms, p50", "s of controller's CPU", "MB of pods read"
+
+_READ_BYTES = re.compile(
+    r'^(?:apiserver_response_sizes_sum\{.*resource="pods".*verb="LIST"'
+    r'|apiserver_watch_events_sizes_sum\{.*resource="pods").*\} (\S+)$',
+    re.MULTILINE,
+)
+
+Figures = dict[str, dict[str, float]]
+"""By what was done and what was measured then, which says its unit; in the order of the measurements."""
+
+
+class Population(msgspec.Struct, frozen=True, kw_only=True):
+    """`pods` in one namespace, as many over `namespaces` others, all of them on `nodes`."""
+
+    pods: int
+    namespaces: int
+    nodes: int
+
+    @property
+    def each(self) -> int:
+        """How many pods one of the other namespaces has."""
+        return self.pods // self.namespaces
+
+
+class ScaleReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Medians over rounds, by version."""
+
+    population: Population
+    figures: dict[str, Figures]
+    targets: list[Target]
+
+
+def compare(
+    versions: list[Version], population: Population, *, rounds: int, progress: Callable[[str], None]
+) -> ScaleReport:
+    """Fill a cluster once, and let the versions take turns in it."""
+    taken: dict[str, list[Figures]] = {version.name: [] for version in versions}
+    victims: dict[str, str] = {}
+    with ControlPlane() as plane:
+        progress(f"scale: making {2 * population.pods} pods on {population.nodes} nodes")
+        _populate(plane, population)
+        for number in range(1, rounds + 1):
+            for version in versions:
+                say = partial(_say, progress, f"scale: round {number}/{rounds}, {version.name}")
+                taken[version.name].append(_Turn(plane, version, population, victims, say).run())
+    medians = {
+        name: {
+            subject: {what: median(each[subject][what] for each in found) for what in found[0][subject]}
+            for subject in found[0]
+        }
+        for name, found in taken.items()
+    }
+    return ScaleReport(population=population, figures=medians, targets=list(_targets(population, medians)))
+
+
+def _populate(plane: ControlPlane, population: Population) -> None:
+    client = plane.client()
+    namespaces = [BIG, *(f"team-{number:04d}" for number in range(population.namespaces))]
+    for name in namespaces:
+        client.post("/api/v1/namespaces", {"metadata": {"name": name}})
+    first = "node-000000"
+    labels = {"accelerator": CLASS, "kubernetes.io/hostname": first, "nvidia.com/gpu.count": "8"}
+    status, node = client.post("/api/v1/nodes", {"metadata": {"name": first, "labels": labels}})
+    if status != 201:
+        raise RuntimeError(f"no node: {node}")
+    uid = node["metadata"]["uid"]
+    seed(
+        plane,
+        f"/registry/minions/{first}",
+        range(1, population.nodes),
+        lambda number: {first: f"node-{number:06d}", uid: _uid(0, number)},
+    )
+    _seed_pods(plane, BIG, range(1, population.pods), lambda _: BIG, population.nodes, kind=1)
+    teams = population.namespaces
+    _seed_pods(
+        plane,
+        SMALL,
+        range(1, population.each * teams),
+        lambda number: f"team-{number % teams:04d}",
+        population.nodes,
+        kind=2,
+    )
+
+
+def _seed_pods(
+    plane: ControlPlane, namespace: str, numbers: range, of: Callable[[int], str], nodes: int, *, kind: int
+) -> None:
+    """Make the pod `seed-000000` and its copies, each in the namespace of its number; return when all are seen."""
+    client = plane.client()
+    name, node = f"{SEED}-000000", "node-000000"
+    pod, status = running_pod(name, node)
+    code, made = client.post(bursts.pods(namespace), pod)
+    if code != 201:
+        raise RuntimeError(f"no pod: {made}")
+    client.patch(f"{bursts.pods(namespace)}/{name}/status", {"status": status})
+    uid = made["metadata"]["uid"]
+
+    def renamed(number: int) -> dict[str, str]:
+        return {
+            name: f"{SEED}-{number:06d}",
+            node: f"node-{number % nodes:06d}",
+            uid: _uid(kind, number),
+            namespace: of(number),
+        }
+
+    seed(plane, f"/registry/pods/{namespace}/{name}", numbers, renamed)
+    last = f"{bursts.pods(of(numbers[-1]))}/{SEED}-{numbers[-1]:06d}"
+    wait_until(
+        lambda: client.get(last, {"resourceVersion": "0"})[0] == 200, "the API server does not see the pods"
+    )
+
+
+def _say(progress: Callable[[str], None], title: str, what: str, figure: float) -> None:
+    progress(f"{title}: {what}: {figure:.4g}")
+
+
+def _uid(kind: int, number: int) -> str:
+    return f"{kind:08d}-0000-4000-8000-{number:012d}"
+
+
+class _Turn:
+    """One version in the cluster: its figures, one phase after the other.
+
+    `victims` are the pods to delete next, by namespace: those that were admitted last.
+    """
+
+    def __init__(
+        self,
+        plane: ControlPlane,
+        version: Version,
+        population: Population,
+        victims: dict[str, str],
+        say: Callable[[str, float], None],
+    ) -> None:
+        self._plane = plane
+        self._client = plane.client()
+        self._installed = Installation(plane, version)
+        self._population = population
+        self._victims = victims
+        self._say = say
+        self._figures: Figures = {}
+        self._sizes = {BIG: population.pods, SMALL: population.each}
+
+    def run(self) -> Figures:
+        with self._installed as installed:
+            for namespace in self._teams():
+                installed.set_quota(namespace, ROOM)
+            for namespace, pods in self._sizes.items():
+                installed.set_quota(namespace, pods)
+            self._start()
+            with installed.serving(1):
+                self._release(SMALL)
+                self._release(BIG)
+                self._raise_hard()
+                self._create_and_delete(SMALL)
+                self._create_and_delete(BIG)
+                self._settle()
+                self._relabel()
+                self._fill(SMALL)
+                self._restart_api_server()
+                installed.stop_controller()
+                with self._way() as (server, process):
+                    installed.start_controller("--recount-seconds", str(RECOUNT_SECONDS), server=server)
+                    self._recount()
+                    self._relist(process)
+                    installed.stop_controller()
+        self._label_nodes(CLASS)
+        return self._figures
+
+    def _teams(self) -> Iterator[str]:
+        return (f"team-{number:04d}" for number in range(self._population.namespaces))
+
+    def _note(self, subject: str, what: str, figure: float) -> None:
+        self._figures.setdefault(subject, {})[what] = figure
+        self._say(f"{subject}, {what}", figure)
+
+    @property
+    def _pid(self) -> int:
+        assert self._installed.controller is not None
+        return self._installed.controller.pid
+
+    def _read_bytes(self) -> float:
+        return sum(float(each) for each in _READ_BYTES.findall(self._client.get("/metrics")[1]))
+
+    def _start(self) -> None:
+        read, began = self._read_bytes(), time.monotonic()
+        self._installed.start_controller()
+        self._note(START, "s until it is ready", time.monotonic() - began)
+        wait_until(self._all_counted, "not every quota is counted", pause=0.2)
+        self._note(START, "s until every quota is counted", time.monotonic() - began)
+        self._note(START, CPU, cpu_seconds(self._pid))
+        self._note(START, "MiB resident", psutil.Process(self._pid).memory_info().rss / 2**20)
+        self._note(START, READ, (self._read_bytes() - read) / 1e6)
+
+    def _all_counted(self) -> bool:
+        ledgers = self._installed.ledgers()
+        return len(ledgers) == self._population.namespaces + 1 and all(
+            ledger.used is not None for ledger in ledgers.values()
+        )
+
+    def _where(self, namespace: str) -> str:
+        return f"among {self._sizes[namespace]}"
+
+    def _release(self, namespace: str) -> None:
+        self._installed.await_settled(namespace, self._sizes[namespace])
+        cpu = cpu_seconds(self._pid)
+        taken = sorted(self._one_release(namespace) for _ in range(RELEASES))
+        where = self._where(namespace)
+        self._note(RELEASE, f"{P50}, {where}", percentile(taken, 50))
+        self._note(RELEASE, f"{LONGEST}, {where}", taken[-1])
+        self._installed.await_settled(namespace, self._sizes[namespace])
+        each = (cpu_seconds(self._pid) - cpu) / RELEASES * 1000
+        self._note(RELEASE, f"ms of controller's CPU, {where}", each)
+
+    def _one_release(self, namespace: str, *, patience: tuple[int, ...] = (403,)) -> float:
+        """Delete a pod and return the milliseconds until another is admitted, which is the next to be deleted."""
+        victim = self._victims.get(namespace, f"{SEED}-000000")
+        status, answer = self._client.delete(
+            f"{bursts.pods(namespace)}/{victim}", None, {"gracePeriodSeconds": "0"}
+        )
+        if status != 200:
+            raise LoadFailed(f"{namespace}: {victim} cannot be deleted: {answer}")
+        began = time.perf_counter()
+        self._victims[namespace] = self._create(namespace, patience)
+        return (time.perf_counter() - began) * 1000
+
+    def _create(self, namespace: str, patience: tuple[int, ...] = (403,)) -> str:
+        """Create a pod as soon as it is admitted, and return its name. LoadFailed: refused otherwise, or for too long."""
+        name = f"{SEED}-again-{next(_numbers)}"
+        body = model_server(name, gpus=1)
+        body["metadata"]["labels"]["app"] = SEED
+        deadline = time.monotonic() + 120
+        while True:
+            status, answer = self._client.post(bursts.pods(namespace), body)
+            if status == 201:
+                return name
+            if status not in patience or time.monotonic() > deadline:
+                raise LoadFailed(f"{namespace}: {answer}")
+            time.sleep(PAUSE)
+
+    def _raise_hard(self) -> None:
+        """Raise a full quota by one GPU at a time, and return to where it was."""
+        taken, extra = [], []
+        for number in range(1, RAISES + 1):
+            self._installed.set_quota(SMALL, self._sizes[SMALL] + number)
+            began = time.perf_counter()
+            extra.append(self._create(SMALL))
+            taken.append((time.perf_counter() - began) * 1000)
+        self._note(RAISE, "ms until it is in force, p50", median(taken))
+        for name in extra:
+            self._client.delete(f"{bursts.pods(SMALL)}/{name}", None, {"gracePeriodSeconds": "0"})
+        self._installed.await_settled(SMALL, self._sizes[SMALL])
+
+    def _create_and_delete(self, namespace: str) -> None:
+        where, size = self._where(namespace), self._sizes[namespace]
+        self._installed.set_quota(namespace, ROOM)
+        self._client.delete(
+            f"{bursts.pods(namespace)}/{self._create(namespace)}", None, {"gracePeriodSeconds": "0"}
+        )
+        self._installed.await_settled(namespace, size)
+        charged = {CONTROLLER: [self._pid]}
+        sample = bursts.create(self._plane, namespace, charged, clients=CLIENTS, creates=CREATES)
+        self._note(CREATE, f"of {CLIENTS} clients, {where}", sample.rate)
+        self._installed.await_settled(namespace, size + CREATES)
+        began = time.monotonic()
+        paced, deleted = PACED_PER_SECOND * PACED_SECONDS, CREATES - PACED_PER_SECOND * PACED_SECONDS
+        cpu = cpu_seconds(self._pid)
+        for number in range(deleted, CREATES):
+            self._client.delete(
+                f"{bursts.pods(namespace)}/model-server-{number:06d}", None, {"gracePeriodSeconds": "0"}
+            )
+            time.sleep(max(0.0, began + (number - deleted + 1) / PACED_PER_SECOND - time.monotonic()))
+        share = (cpu_seconds(self._pid) - cpu) / (time.monotonic() - began)
+        self._note(PACED, f"% of a core at {PACED_PER_SECOND} a second, {where}", share * 100)
+        self._installed.await_settled(namespace, size + CREATES - paced)
+        path = f"{bursts.pods(namespace)}/model-server-{NUMBER}?gracePeriodSeconds=0"
+        deletions = plan(self._plane, path, requests=deleted, clients=FEW, method="DELETE")
+        began = time.monotonic()
+        sample = measure(deletions, charged, want=200)
+        self._note(DELETE, f"of {FEW} clients, {where}", sample.rate)
+        began = time.monotonic()
+        self._installed.await_settled(namespace, size)
+        self._note(DELETE, f"s until they are counted, {where}", time.monotonic() - began)
+
+    def _settle(self) -> None:
+        """Create pods all over the namespaces; time begins with the last answer."""
+        teams = self._population.namespaces
+        sample = bursts.create(
+            self._plane,
+            f"team-{TURN}",
+            {CONTROLLER: [self._pid]},
+            clients=CLIENTS,
+            creates=SPREAD,
+            turns=teams,
+        )
+        began = time.monotonic()
+        self._note(SPREAD_OUT, f"a second, over {teams} namespaces", sample.rate)
+        wait_until(self._nothing_in_flight, "the quotas do not settle", pause=0.1)
+        self._note(SPREAD_OUT, f"s until {SPREAD} are settled", time.monotonic() - began)
+        for namespace in self._teams():
+            self._client.delete(
+                bursts.pods(namespace), {"gracePeriodSeconds": 0}, {"labelSelector": "app=model-server"}
+            )
+        for namespace in self._teams():
+            self._installed.await_settled(namespace, self._population.each)
+
+    def _nothing_in_flight(self) -> bool:
+        return not any(ledger.in_flight for ledger in self._installed.ledgers().values())
+
+    def _relabel(self) -> None:
+        cpu, began = cpu_seconds(self._pid), time.monotonic()
+        self._label_nodes(OTHER_CLASS)
+        wait_until(self._is_relabelled, "the pods are not counted for their nodes' new class", pause=0.2)
+        self._note(RELABEL, "s until they are counted", time.monotonic() - began)
+        self._note(RELABEL, CPU, cpu_seconds(self._pid) - cpu)
+
+    def _label_nodes(self, class_name: str) -> None:
+        body = {"metadata": {"labels": {"accelerator": class_name}}}
+        relabel = plan(
+            self._plane,
+            f"/api/v1/nodes/node-{NUMBER}",
+            body=body,
+            requests=self._population.nodes,
+            clients=FEW,
+            method="PATCH",
+            content_type=MERGE_PATCH,
+        )
+        measure(relabel, {}, want=200)
+
+    def _is_relabelled(self) -> bool:
+        """Whether nothing that runs counts for the class of which no node is any more; a pod that is not bound yet still does."""
+        ledgers = self._installed.ledgers()
+        return all(
+            (ledgers[namespace].used or {}).get(f"classes/{CLASS}") == int(namespace in self._victims)
+            for namespace in (BIG, *self._teams())
+        )
+
+    def _fill(self, namespace: str) -> None:
+        """Lower the quota to what is there; return once it is in force."""
+        self._installed.set_quota(namespace, self._sizes[namespace])
+        probe = model_server("probe", gpus=1)
+        wait_until(
+            lambda: self._client.post(bursts.pods(namespace), probe, {"dryRun": "All"})[0] == 403,
+            f"{namespace} does not get full",
+        )
+
+    def _restart_api_server(self) -> None:
+        self._plane.restart(API_SERVER)
+        began = time.perf_counter()
+        wait_until(self._answers, "the API server does not answer")
+        # What is registered, and who may do what, it learns a moment later.
+        self._one_release(SMALL, patience=(401, 403, 500, 503, 504))
+        self._note(RESTART, "s until the first release", time.perf_counter() - began)
+        taken = sorted(self._one_release(SMALL, patience=(403, 500)) for _ in range(RELEASES))
+        self._note(RESTART, f"{LONGEST}, of those after it", taken[-1])
+
+    def _answers(self) -> bool:
+        try:
+            return bool(self._client.get("/readyz")[0] == 200)
+        except urllib3.exceptions.HTTPError:
+            return False
+
+    @contextmanager
+    def _way(self) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+        """Have a way to the API server that can end watches with 410 Gone; return its address and its process."""
+        server_port = self._plane.url.rpartition(":")[2]
+        command = [sys.executable, "-I", str(GONE), server_port, str(self._plane.ca_file)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, process_group=0) as process:
+            try:
+                assert process.stdout is not None
+                yield f"http://127.0.0.1:{process.stdout.readline().strip()}", process
+            finally:
+                process.kill()
+
+    def _recount(self) -> None:
+        """Measure one round of recounts, in which nothing happens."""
+        self._installed.await_settled(BIG, self._sizes[BIG])
+        time.sleep(2)  # what belongs to the start
+        read, cpu = self._read_bytes(), cpu_seconds(self._pid)
+        servers = cpu_seconds(self._plane.pids[API_SERVER])
+        time.sleep(RECOUNT_SECONDS)
+        self._note(RECOUNT, READ, (self._read_bytes() - read) / 1e6)
+        self._note(RECOUNT, CPU, cpu_seconds(self._pid) - cpu)
+        self._note(RECOUNT, "s of API server's CPU", cpu_seconds(self._plane.pids[API_SERVER]) - servers)
+
+    def _relist(self, way: subprocess.Popen[str]) -> None:
+        """Let the watch end as too old, and release meanwhile."""
+        taken = []
+        read, until = self._read_bytes(), time.monotonic() + RELIST_SECONDS
+        way.send_signal(signal.SIGUSR1)
+        while time.monotonic() < until:
+            taken.append(self._one_release(SMALL))
+            time.sleep(0.1)
+        self._note(RELIST, P50, percentile(sorted(taken), 50))
+        self._note(RELIST, LONGEST, max(taken))
+        self._note(RELIST, READ, (self._read_bytes() - read) / 1e6)
+
+
+_numbers = count(1)
+
+
+def _targets(population: Population, medians: dict[str, Figures]) -> Iterator[Target]:
+    now = medians[NOW.name]
+    few, many = (f"among {pods}" for pods in (population.each, population.pods))
+
+    def at_most(what: str, figure: float, most: float) -> Target:
+        return Target(what=f"{what} ≤ {most:g}", figure=figure, met=figure <= most)
+
+    yield at_most(f"{RELIST}: s, longest", now[RELIST][LONGEST] / 1000, 1)
+    yield at_most(f"{RESTART}: s until the first release", now[RESTART]["s until the first release"], 5)
+    yield at_most(
+        f"s until {SPREAD} creations are settled", now[SPREAD_OUT][f"s until {SPREAD} are settled"], 3
+    )
+    of_a_core = f"% of a core at {PACED_PER_SECOND} a second"
+    share = now[PACED][f"{of_a_core}, {many}"] / now[PACED][f"{of_a_core}, {few}"]
+    yield at_most("CPU of a deletion among all, as a multiple of that among few", share, 1.5)
+    for subject, clients in ((CREATE, CLIENTS), (DELETE, FEW)):
+        rate = now[subject][f"of {clients} clients, {many}"] / now[subject][f"of {clients} clients, {few}"]
+        yield Target(what=f"{subject} among all ≥ 0.9 of those among few", figure=rate, met=rate >= 0.9)
+    if before := next((figures for name, figures in medians.items() if name != NOW.name), None):
+        yield at_most(
+            f"{RECOUNT}: share of the bytes read before", now[RECOUNT][READ] / before[RECOUNT][READ], 0.05
+        )
+        yield at_most(f"{RELABEL}: share of the CPU before", now[RELABEL][CPU] / before[RELABEL][CPU], 0.5)

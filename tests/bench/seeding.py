@@ -1,0 +1,110 @@
+"""Objects by the ten thousand, as the API server would have stored them, written into etcd beside it.
+
+Through the API 40,000 pods take minutes. So one is made there, and what etcd then has of it is written again under other names;
+all that differs has the same length, so that the protobuf around it stays valid. The API server learns of them from its watch of
+etcd, as of what another API server writes.
+"""
+
+import http.client
+import json
+import socket
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from tests.bench.pods import JSON, model_server
+from tests.controlplane import ControlPlane
+
+SEED = "seed"
+BATCH = 100
+"""Objects in a transaction, of 128 at most (etcd's --max-txn-ops) and 1.5 MiB (--max-request-bytes)."""
+
+
+class _Etcd(http.client.HTTPConnection):
+    """The JSON gateway of an etcd that listens on a Unix socket (https://etcd.io/docs/latest/dev-guide/api_grpc_gateway/)."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost", timeout=60)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(str(self._path))
+
+    def call(self, path: str, body: Mapping[str, Any]) -> Any:
+        self.request("POST", f"/v3/kv/{path}", json.dumps(body), {"Content-Type": "application/json"})
+        answer = self.getresponse()
+        said = answer.read()
+        if answer.status != 200:
+            raise RuntimeError(f"etcd: {said.decode(errors='replace')}")
+        return json.loads(said)
+
+
+def running_pod(name: str, node: str) -> tuple[JSON, JSON]:
+    """Return a pod of a Deployment on a node, and the status that a kubelet gives it: 6 KB together, as of many a real one."""
+    pod = model_server(name, gpus=1)
+    pod["metadata"]["labels"] |= {"app": SEED, "pod-template-hash": "5d4f8c7b96"}
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "model-server-5d4f8c7b96"}
+    pod["metadata"]["ownerReferences"] = [
+        owner | {"uid": f"{0:08x}-0000-4000-8000-{0:012x}", "controller": True}
+    ]
+    pod["metadata"]["annotations"] = {
+        "prometheus.io/scrape": "true",
+        "prometheus.io/port": "8080",
+        "kubectl.kubernetes.io/restartedAt": "2026-01-01T00:00:00Z",
+    }
+    pod["spec"]["nodeName"] = node
+    pod["spec"]["tolerations"] = [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
+    then = "2026-01-01T00:00:00Z"
+    kinds = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
+    digest = "0123456789abcdef" * 4
+    container = {
+        "name": "server",
+        "image": pod["spec"]["containers"][0]["image"],
+        "imageID": f"registry.example/model-server@sha256:{digest}",
+        "containerID": f"containerd://{digest}",
+        "ready": True,
+        "started": True,
+        "restartCount": 0,
+        "state": {"running": {"startedAt": then}},
+    }
+    status = {
+        "phase": "Running",
+        "conditions": [{"type": kind, "status": "True", "lastTransitionTime": then} for kind in kinds],
+        "hostIP": "10.0.0.1",
+        "podIP": "10.1.0.1",
+        "podIPs": [{"ip": "10.1.0.1"}],
+        "startTime": then,
+        "containerStatuses": [container],
+    }
+    return pod, status
+
+
+def seed(plane: ControlPlane, key: str, numbers: range, renamed: Callable[[int], Mapping[str, str]]) -> None:
+    """Write the object of `key` again for each number, with the texts of `renamed` replaced in key and value.
+
+    Raises ValueError where a text and its replacement differ in length.
+    """
+    etcd = _Etcd(plane.processes.folder / "etcd.sock")
+    (stored,) = etcd.call("range", {"key": _base64(key.encode())})["kvs"]
+    value = b64decode(stored["value"])
+
+    def copies() -> Iterator[Mapping[str, str]]:
+        for number in numbers:
+            named, copied = key.encode(), value
+            for old, new in renamed(number).items():
+                if len(old) != len(new):
+                    raise ValueError(f"{new!r} is not as long as {old!r}")
+                named, copied = (each.replace(old.encode(), new.encode()) for each in (named, copied))
+            yield {"key": _base64(named), "value": _base64(copied)}
+
+    remaining = copies()
+    while batch := list(islice(remaining, BATCH)):
+        etcd.call("txn", {"success": [{"requestPut": copy} for copy in batch]})
+    etcd.close()
+
+
+def _base64(data: bytes) -> str:
+    return b64encode(data).decode()

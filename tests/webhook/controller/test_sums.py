@@ -1,0 +1,311 @@
+"""Sums that are kept as objects come and go, against a count of everything that is stored."""
+
+import heapq
+from collections import defaultdict
+from fractions import Fraction
+from typing import Any
+
+import msgspec
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from policies.placement.named_nodes import HOSTNAME, NamedNode, NodeIndex
+from policies.quota.amounts import NOTHING, Vector, total
+from policies.quota.charge import Unpinned
+from policies.quota.ledger.quota_ledger import HOLDERS_SHOWN, Holder, QuotaLedger
+from policies.quota.ledger.reservations import Reservation, Reservations
+from tests.builders import gpu_container, pod
+from webhook.configuration.loader import load_directory
+from webhook.controller.records import ChargedPod, ClaimRecord, CountedRecord, ExtendedClaims, PodRecord
+from webhook.controller.sums import HolderRanking, Sums
+
+CATALOGUES = load_directory(None)
+HARD = {
+    key: Fraction(9) for key in ("gpus", "classes/nvidia-t4", "classes/nvidia-l4", "resources/nvidia.com/gpu")
+}
+NAMES, NODES, SPACES = "ab", "xy", ("team", "other")
+UIDS = [f"{name}{number}" for name in NAMES for number in (1, 2, 3)]
+"""Of two objects of each name in the first namespace, one after the other, and of one in the second."""
+DEVICE = "deviceclass.resource.kubernetes.io/gpu.nvidia.com"
+
+uids = st.sampled_from(UIDS)
+requests = st.sampled_from(
+    [("nvidia.com/gpu", "1"), ("nvidia.com/mig-1g.10gb", "3"), (DEVICE, "1"), (DEVICE, "2")]
+)
+places = st.sampled_from(
+    [
+        {},
+        {"nodeName": "x"},
+        {"nodeName": "y"},
+        {"nodeSelector": {HOSTNAME: "x"}},
+        {"nodeSelector": {"accelerator": "nvidia-t4"}},
+    ]
+)
+label_sets = st.sampled_from([(), (("accelerator", "nvidia-t4"),), (("accelerator", "nvidia-l4"),)])
+
+
+def raw(document: Any) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(document))
+
+
+def ledger(hard: Vector, *reservations: Reservation) -> QuotaLedger:
+    return QuotaLedger(
+        quota_uid="q",
+        generation=1,
+        hard=hard,
+        unpinned=Unpinned.TOTAL_ONLY,
+        reservations=Reservations.of(*reservations),
+    )
+
+
+class Stored:
+    """What a cluster has, and a count of all of it."""
+
+    def __init__(self) -> None:
+        self.sums = Sums(CATALOGUES, ExtendedClaims())
+        self.pods: dict[str, PodRecord] = {}
+        self.claims: dict[str, ClaimRecord] = {}
+        self.nodes: dict[str, NamedNode] = {}
+        self.gone: dict[str, NamedNode] = {}
+
+    def objects(self, namespace: str, unpinned: Unpinned) -> dict[str, tuple[CountedRecord, Vector]]:
+        """Return what every live object costs."""
+        nodes = NodeIndex(CATALOGUES.classes.label_keys, (*self.nodes.values(), *self.gone.values()))
+        live = {
+            uid: (each, self.sums.pod_reader.charge(each, unpinned, nodes).vector)
+            for uid, each in self.pods.items()
+            if each.namespace == namespace and not each.is_terminal
+        }
+        charged = {uid: ChargedPod(each.extended_claim, cost) for uid, (each, cost) in live.items()}
+        claims = {
+            uid: (each, self.sums.claim_reader.charge(each, unpinned, charged))
+            for uid, each in self.claims.items()
+            if each.namespace == namespace
+        }
+        return {**live, **claims}
+
+    def forget_nodes(self) -> None:
+        left = {each.node_name for each in self.pods.values()}
+        self.gone = {name: node for name, node in self.gone.items() if name in left}
+
+
+def largest(objects: dict[str, tuple[CountedRecord, Vector]], key: str) -> tuple[Holder, ...]:
+    held: defaultdict[str, Fraction] = defaultdict(Fraction)
+    for record, cost in objects.values():
+        if cost.get(key):
+            held[record.holder] += cost[key]
+    first = heapq.nsmallest(HOLDERS_SHOWN, held.items(), key=lambda pair: (-pair[1], pair[0]))
+    return tuple(Holder(name, str(amount)) for name, amount in first)
+
+
+def other_of_its_name(uid: str) -> str:
+    return uid.translate(str.maketrans("13", "31"))
+
+
+class Changes(RuleBasedStateMachine):
+    """Whatever comes in whatever order, the sums are those of a full count."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stored = Stored()
+        self.version = 0
+
+    @rule(
+        uid=uids,
+        asked=requests,
+        place=places,
+        phase=st.sampled_from(["Pending", "Running", "Running", "Succeeded"]),
+        owner=st.sampled_from(["", "train", "serve"]),
+        claim=st.sampled_from(["", "claim-a", "claim-b"]),
+        late=st.booleans(),
+    )
+    def a_pod_is_there(
+        self,
+        uid: str,
+        asked: tuple[str, str],
+        place: dict[str, Any],
+        phase: str,
+        owner: str,
+        claim: str,
+        late: bool,
+    ) -> None:
+        document = pod(gpu_container(asked[1], resource=asked[0]), **place)
+        document["metadata"] = self.metadata(uid)
+        if owner:
+            document["metadata"]["ownerReferences"] = [{"kind": "Job", "name": owner, "controller": True}]
+        document["status"] = {"phase": phase, "extendedResourceClaimStatus": {"resourceClaimName": claim}}
+        becomes = [(uid, self.stored.sums.pod_reader.record(raw(document))), (other_of_its_name(uid), None)]
+        for each in becomes if late else reversed(becomes):
+            self.pod_becomes(*each)
+
+    @rule(uid=uids)
+    def a_pod_goes(self, uid: str) -> None:
+        self.pod_becomes(uid, None)
+
+    def pod_becomes(self, uid: str, after: PodRecord | None) -> None:
+        before = self.stored.pods.pop(uid, None)
+        if after is not None:
+            self.stored.pods[uid] = after
+        self.stored.sums.pod_changed(before, after)
+        self.stored.forget_nodes()
+
+    @rule(uid=uids, made_for=uids | st.just(""), count=st.integers(1, 3))
+    def a_claim_is_there(self, uid: str, made_for: str, count: int) -> None:
+        requests = [{"name": "r", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": count}}]
+        metadata = self.metadata(f"claim-{uid}")
+        if made_for:
+            owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": made_for, "controller": True}
+            metadata["ownerReferences"] = [owner]
+            metadata["annotations"] = {"resource.kubernetes.io/extended-resource-claim": "true"}
+        document = {"metadata": metadata, "spec": {"devices": {"requests": requests}}}
+        self.claim_becomes(f"claim-{uid}", self.stored.sums.claim_reader.record(raw(document)))
+
+    @rule(uid=uids)
+    def a_claim_goes(self, uid: str) -> None:
+        self.claim_becomes(f"claim-{uid}", None)
+
+    def claim_becomes(self, uid: str, after: ClaimRecord | None) -> None:
+        before = self.stored.claims.pop(uid, None)
+        if after is not None:
+            self.stored.claims[uid] = after
+        self.stored.sums.claim_changed(before, after)
+
+    @rule(
+        name=st.sampled_from(NODES),
+        number=st.integers(1, 2),
+        labels=label_sets,
+        hostname=st.sampled_from("xy"),
+    )
+    def a_node_is_there(self, name: str, number: int, labels: Any, hostname: str) -> None:
+        before, after = self.stored.nodes.get(name), NamedNode(f"{name}{number}", name, hostname, labels)
+        if before is not None and before.uid != after.uid:
+            self.a_node_goes(name)
+            before = None
+        self.stored.nodes[name] = after
+        self.stored.gone.pop(name, None)
+        self.stored.sums.node_changed(before, after)
+
+    @rule(name=st.sampled_from(NODES))
+    def a_node_goes(self, name: str) -> None:
+        before = self.stored.nodes.pop(name, None)
+        if before is not None:
+            self.stored.gone[name] = before
+            self.stored.forget_nodes()
+        self.stored.sums.node_changed(before, None)
+
+    @rule()
+    def what_nobody_counts_is_forgotten(self) -> None:
+        self.stored.sums.keep([("team", Unpinned.MOST_EXPENSIVE)])
+
+    @rule(namespace=st.sampled_from(SPACES), keys=st.sets(st.sampled_from(sorted(HARD)), min_size=1))
+    def it_is_counted(self, namespace: str, keys: set[str]) -> None:
+        for unpinned in Unpinned:
+            self.check(namespace, unpinned, {key: HARD[key] for key in keys})
+
+    @invariant()
+    def all_is_counted(self) -> None:
+        self.check("team", Unpinned.MOST_EXPENSIVE, HARD)
+        assert self.stored.sums.recount("team")
+
+    def check(self, namespace: str, unpinned: Unpinned, hard: Vector) -> None:
+        objects = self.stored.objects(namespace, unpinned)
+        names = [f"pods/{name}" for name in NAMES]
+        wanted = [Reservation(uid, {"gpus": Fraction(1)}, name=names[0]) for uid in (*UIDS, "never-seen")]
+        of = ledger(
+            hard, *wanted, *(Reservation(f"n{each}", {"gpus": Fraction(1)}, name=each) for each in names)
+        )
+
+        summed = self.stored.sums.sum(namespace, unpinned, of)
+
+        used = total(cost for _, cost in objects.values())
+        assert summed.used == {key: used.get(key, NOTHING) for key in of.dimensions}
+        shown = {key: largest(objects, key) for key in hard}
+        assert summed.holders == {key: each for key, each in shown.items() if each}
+        pods = {uid: each for uid, each in self.stored.pods.items() if each.namespace == namespace}
+        assert summed.objects.keys() == pods.keys()
+        for uid, each in pods.items():
+            found = summed.objects[uid]
+            assert (found.terminal, found.version) == (each.is_terminal, each.version)
+            assert found.name == f"pods/{each.name}"
+            assert each.is_terminal or found.demand == objects[uid][1]
+
+    def used(self, key: str) -> Fraction:
+        self.all_is_counted()
+        return self.stored.sums.sum("team", Unpinned.MOST_EXPENSIVE, ledger(HARD)).used[key]
+
+    def metadata(self, uid: str) -> dict[str, Any]:
+        """Return the metadata of the next version of an object: its namespace and name are of its uid."""
+        self.version += 1
+        name, namespace = uid[:-1], SPACES[uid.endswith("2")]
+        return {"name": name, "namespace": namespace, "uid": uid, "resourceVersion": str(self.version)}
+
+
+TestChanges = Changes.TestCase
+TestChanges.settings = settings(stateful_step_count=30)
+
+
+def test_the_largest_holders_need_no_look_at_the_others() -> None:
+    ranking = HolderRanking()
+    for number in range(1000):
+        ranking.add(f"Pod/{number:04}", Fraction(number % 10 + 1))
+    for _ in range(5000):
+        ranking.add("Job/train", Fraction(1))
+
+    assert [each.name for each in ranking.largest(3)] == ["Job/train", "Pod/0009", "Pod/0019"]
+    ranking.add("Job/train", Fraction(-5000))
+    assert [each.name for each in ranking.largest(2)] == ["Pod/0009", "Pod/0019"]
+
+
+def test_a_claim_costs_what_its_pod_is_not_charged_as_long_as_that_lives() -> None:
+    cluster = Changes()
+    cluster.a_claim_is_there("a1", "a1", 2)
+    cluster.a_claim_is_there("b1", "a1", 2)
+    cluster.all_is_counted()
+    for phase in ("Running", "Succeeded", "Running"):
+        cluster.a_pod_is_there("a1", (DEVICE, "1"), {}, phase, "", "claim-a", late=False)
+        cluster.all_is_counted()
+    cluster.a_claim_goes("b1")
+    cluster.a_pod_goes("a1")
+    cluster.all_is_counted()
+
+
+T4, L4 = (("accelerator", "nvidia-t4"),), (("accelerator", "nvidia-l4"),)
+ONE = ("nvidia.com/gpu", "1")
+
+
+def test_a_deleted_node_is_forgotten_with_its_last_pod() -> None:
+    cluster = Changes()
+    cluster.a_node_is_there("x", 1, T4, "x")
+    cluster.a_pod_is_there("a1", ONE, {"nodeName": "x"}, "Running", "", "", late=False)
+    selects = {"nodeSelector": {HOSTNAME: "x"}}
+    cluster.a_pod_is_there("b1", ONE, selects, "Pending", "", "", late=False)
+    cluster.a_node_goes("x")
+    assert cluster.used("classes/nvidia-t4") == 2
+    cluster.a_pod_goes("a1")
+    assert cluster.used("classes/nvidia-l4") == 1, "it may be of any class"
+    cluster.a_node_is_there("x", 2, L4, "x")
+    assert cluster.used("classes/nvidia-t4") == 0
+    assert cluster.used("classes/nvidia-l4") == 1
+
+
+def test_a_node_that_comes_back_is_what_its_labels_say() -> None:
+    cluster = Changes()
+    cluster.a_node_is_there("x", 1, T4, "x")
+    cluster.a_pod_is_there("a1", ONE, {"nodeName": "x"}, "Running", "", "", late=False)
+    cluster.a_node_goes("x")
+    cluster.a_node_is_there("x", 2, L4, "x")
+    assert cluster.used("classes/nvidia-t4") == 0
+    assert cluster.used("classes/nvidia-l4") == 1
+
+
+def test_a_pod_follows_the_node_that_it_is_on_now() -> None:
+    cluster = Changes()
+    for name in "xy":
+        cluster.a_node_is_there(name, 1, T4, name)
+    selects = {"nodeSelector": {HOSTNAME: "x"}}
+    cluster.a_pod_is_there("a1", ONE, selects, "Pending", "", "", late=False)
+    cluster.a_pod_is_there("a1", ONE, {**selects, "nodeName": "y"}, "Running", "", "", late=False)
+    cluster.a_node_is_there("y", 1, L4, "y")
+    assert cluster.used("classes/nvidia-t4") == 0
+    assert cluster.used("classes/nvidia-l4") == 1
