@@ -33,7 +33,7 @@ def running(plane: ControlPlane) -> Iterator[Running]:
 def team(plane: ControlPlane, running: Running) -> Namespace:  # noqa: ARG001 - it has to run
     team = Namespace(plane)
     team.quota({"gpus": "8"})
-    assert eventually(lambda: team.used() is not None)
+    assert eventually(lambda: is_ready(team))
     return team
 
 
