@@ -120,5 +120,5 @@ if __name__ == "__main__":
     signal.signal(signal.SIGTERM, _end)  # so that it cleans up as it does on Ctrl-C
     try:
         main()
-    except (RuntimeError, LookupError) as error:
+    except RuntimeError as error:
         sys.exit(str(error))
