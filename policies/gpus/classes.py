@@ -142,7 +142,7 @@ class ClassCatalogue:
 
     def named(self, names: Collection[str]) -> tuple[GPUClass, ...]:
         """Return the classes of those names, sorted by name."""
-        return tuple(gpu_class for gpu_class in self if gpu_class.name in names)
+        return tuple(self._classes[name] for name in sorted(names) if name in self._classes)
 
     def names(self) -> tuple[str, ...]:
         """Return the names of all classes, sorted."""

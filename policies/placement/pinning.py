@@ -35,6 +35,18 @@ class Pinning(msgspec.Struct, frozen=True):
 
 def pinning(pod: Pod, catalogue: ClassCatalogue, nodes: NodeIndex = NO_NODES) -> Pinning | None:
     """Return the classes to which the pod pins itself, None where it pins none."""
+    if nodes is not NO_NODES:
+        return _pinning(pod, catalogue, nodes)
+    # Several rules ask the same of a view that never changes: remembered with it, and by which catalogue.
+    memory = pod.__dict__
+    if memory.get("pinned_by") is not catalogue:
+        memory["pinning"] = _pinning(pod, catalogue, NO_NODES)
+        memory["pinned_by"] = catalogue
+    found: Pinning | None = memory["pinning"]
+    return found
+
+
+def _pinning(pod: Pod, catalogue: ClassCatalogue, nodes: NodeIndex) -> Pinning | None:
     narrowed: list[frozenset[str]] = []
     because: list[str] = []
     injected: list[bool] = []

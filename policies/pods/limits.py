@@ -4,7 +4,8 @@ A mutating webhook sees a pod before its validation, so its author decides how l
 limits hold before any rule runs, whatever a policy says of the rules.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence, Sized
+from operator import attrgetter
 
 import msgspec
 
@@ -38,10 +39,16 @@ LONGEST_NAME = 253 + 1 + 63
 LONGEST_ANNOTATION = 4_096
 """Characters of an annotation that a rule parses."""
 
-Table = tuple[tuple[str, str, int], ...]
-"""Field, attribute, and the limit of a list or map."""
 
-_OF_POD: Table = (
+class Table:
+    """Lists and maps of a view, each as field, attribute and limit; `values` gets all of a view at once."""
+
+    def __init__(self, *rows: tuple[str, str, int]) -> None:
+        self.fields = tuple((field, limit) for field, _, limit in rows)
+        self.values: Callable[[View], tuple[Sized | None, ...]] = attrgetter(*(name for _, name, _ in rows))
+
+
+_OF_POD = Table(
     ("containers", "containers", MOST_CONTAINERS),
     ("initContainers", "init_containers", MOST_CONTAINERS),
     ("ephemeralContainers", "ephemeral_containers", MOST_CONTAINERS),
@@ -52,13 +59,13 @@ _OF_POD: Table = (
     ("nodeSelector", "node_selector", MOST_COMPARED),
     ("overhead", "overhead", MOST_RESOURCES),
 )
-_OF_CONTAINER: Table = (
+_OF_CONTAINER = Table(
     ("name", "name", LONGEST_NAME),
     ("env", "env", MOST_IN_CONTAINER),
     ("envFrom", "env_from", MOST_IN_CONTAINER),
     ("volumeMounts", "volume_mounts", MOST_IN_CONTAINER),
 )
-_OF_RESOURCES: Table = (
+_OF_RESOURCES = Table(
     ("limits", "limits", MOST_RESOURCES),
     ("requests", "requests", MOST_RESOURCES),
     ("claims", "claims", MOST_IN_CONTAINER),
@@ -86,8 +93,7 @@ def _longer(path: str, length: int, limit: int, unit: str) -> list[Finding]:
 
 def _lists(path: str, view: View, table: Table) -> list[Finding]:
     found: list[Finding] = []
-    for name, attribute, limit in table:
-        listed = getattr(view, attribute)
+    for (name, limit), listed in zip(table.fields, table.values(view), strict=True):
         if listed is not None and len(listed) > limit:
             unit = "characters" if isinstance(listed, str) else "items"
             found += _longer(f"{path}.{name}", len(listed), limit, unit)

@@ -213,17 +213,17 @@ def _added(node: Any, path: Parts, value: Any, at: Parts = ()) -> tuple[Any, Ope
     """
     if not path:
         return value, Operation("add", json_pointer(*at), value)
-    part, *rest = path
+    part, rest = path[0], path[1:]
     if isinstance(node, View):
         child = getattr(node, str(part))
         at = (*at, node.__struct_encode_fields__[node.__struct_fields__.index(str(part))])
         if child is None and rest:
-            child, _ = _added(_EMPTY.get(str(part), () if rest[0] == LAST else {}), tuple(rest), value)
+            child, _ = _added(_EMPTY.get(str(part), () if rest[0] == LAST else {}), rest, value)
             operation = Operation("add", json_pointer(*at), child)
         else:
-            child, operation = _added(child, tuple(rest), value, at)
+            child, operation = _added(child, rest, value, at)
         return replace(node, **{str(part): child}), operation
-    child, operation = _added(node[part] if rest else None, tuple(rest), value, (*at, part))
+    child, operation = _added(node[part] if rest else None, rest, value, (*at, part))
     if isinstance(node, dict):
         return {**node, part: child}, operation
     index = len(node) if part == LAST else int(part)

@@ -87,11 +87,11 @@ def check(pod: Pod, _options: GPUIsolationOptions, context: Context) -> Iterator
             path = annotation_path(key)
             yield _denial(path=path, value=value, message=ANNOTATED, remedy=REQUEST_GPUS)
     asks = context.resource_mapping.pod_asks(pod)
-    tolerated = tolerated_gpu_taint(pod, context)
+    tolerated = None if asks else tolerated_gpu_taint(pod, context)
     if asks or tolerated is not None:
         yield from privileged_containers(pod)
     # Agents that run on every node tolerate everything, rightly.
-    if not asks and tolerated is not None and not context.made_by_daemonset:
+    if tolerated is not None and not context.made_by_daemonset:
         path = f"spec.tolerations[{tolerated}]"
         yield _warning(path=path, message=TOLERATED, remedy=REMOVE_TOLERATION)
 

@@ -15,7 +15,8 @@ written decides, not the phase, so templates, whose quantities nobody has rounde
 
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from functools import cached_property, partial
+from functools import partial
+from typing import Self
 
 import msgspec
 
@@ -96,21 +97,23 @@ class GPURequestsOptions(RuleOptions, frozen=True):
 warning = partial(Finding, rule=ID, severity=Severity.WARNING)
 
 
-class Amount(msgspec.Struct, frozen=True, dict=True):
+class Amount(msgspec.Struct, frozen=True):
     """What a container writes about one GPU resource in one of its two maps."""
 
     place: ContainerPlace
     resource: GPUResource
     kind: ResourceMap
     raw: QuantityText
+    quantity: Quantity | None
+    """None where Kubernetes cannot read it either."""
 
-    @cached_property
-    def quantity(self) -> Quantity | None:
-        return readable(self.raw)
+    @classmethod
+    def of(cls, place: ContainerPlace, resource: GPUResource, kind: ResourceMap, raw: QuantityText) -> Self:
+        return cls(place, resource, kind, raw, readable(raw))
 
     def same_as(self, other: "Amount") -> bool:
         """Whether both say the same, as after defaulting has copied the limit into the requests."""
-        if self.quantity is None or other.quantity is None:
+        if self.raw == other.raw or self.quantity is None or other.quantity is None:
             return self.raw == other.raw
         # Thousandths, rounded up: all that is left of a quantity once the API server has defaulted the pod.
         return self.quantity.milli_value == other.quantity.milli_value
@@ -175,8 +178,8 @@ def amounts(place: ContainerPlace, resource: GPUResource) -> tuple[Amount | None
     """Return the limit and the request that the container writes for the resource."""
     limits, requests, name = place.container.limits, place.container.requests, resource.name
     return (
-        Amount(place, resource, "limits", limits[name]) if name in limits else None,
-        Amount(place, resource, "requests", requests[name]) if name in requests else None,
+        Amount.of(place, resource, "limits", limits[name]) if name in limits else None,
+        Amount.of(place, resource, "requests", requests[name]) if name in requests else None,
     )
 
 
@@ -365,6 +368,8 @@ def variable_findings(place: ContainerPlace, context: Context) -> Iterator[Findi
 
 def annotation_findings(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield what is wrong with fraction annotations, by themselves and beside whole GPUs."""
+    if not context.resource_mapping.fractions_of(pod):
+        return
     bad = list(fraction_problems(pod, context.resource_mapping))
     for problem in bad:
         yield problem.finding(ID)

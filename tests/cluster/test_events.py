@@ -11,7 +11,6 @@ from tests.controlplane.gpuquota import Namespace, api_client
 from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
 from webhook.cluster.events import EventWriter, Happening, Regarding
-from webhook.serving.denials import Denial, DenialReports
 
 AT = datetime(2026, 11, 22, 8, tzinfo=UTC)
 WRITER = "engineer"
@@ -137,29 +136,6 @@ def test_what_cannot_be_written_is_logged_once(plane: ControlPlane, caplog: pyte
     assert caplog.messages == [
         'event Lost of ConfigMap x was not written: namespaces "no-such-namespace" not found'
     ]
-
-
-def test_a_storm_is_one_event_and_lines_that_add_up(
-    team: Namespace, api: ApiClient, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO", "gpu_admission.denials")
-    uid = team.quota({"gpus": "1"})
-    replicas = [DenialReports(EventWriter(api, "gpu-admission-webhook")) for _ in range(2)]
-    denial = Denial(
-        namespace=team.name,
-        owner="ReplicaSet/train",
-        message="pod train-x: exceeded quota",
-        reason="Refused",
-        quota_uid=uid,
-    )
-    for replica in replicas:
-        for _ in range(30):
-            replica.take(denial)
-        replica.stop()
-    assert [(event["message"], event["count"]) for event in stored(team)] == [
-        ("ReplicaSet/train: pod train-x: exceeded quota", 60)
-    ]
-    assert len(caplog.messages) == 2
 
 
 def test_an_event_that_somebody_else_put_there_is_counted_as_far_as_a_count_goes(

@@ -126,8 +126,7 @@ class MergedCollection(Generic[K]):
     def snapshot(self, namespace: str = CLUSTER) -> Snapshot[K]:
         with self.lock:
             items = tuple(self._items.get(namespace, {}).values())
-            deleted = frozenset(self._deleted.get(namespace, ()))
-            return Snapshot(items, *self.position(namespace), deleted)
+            return Snapshot(items, *self.position(namespace), self.deleted(namespace))
 
     def deleted(self, namespace: str) -> frozenset[str]:
         """Return the uids of `Snapshot.deleted` alone."""

@@ -40,12 +40,16 @@ FEW = 32
 
 
 class Resource(msgspec.Struct, frozen=True):
-    """A collection of the API: `/api/v1` and `pods`. With `metadata_only` the API server sends neither spec nor status."""
+    """A collection of the API: `/api/v1` and `pods`. With `metadata_only` the API server sends neither spec nor status.
+
+    `in_full`: every list is of bodies. It must be where records have another namespace than their objects.
+    """
 
     prefix: str
     plural: str
     metadata_only: bool = False
     field_selector: str = ""
+    in_full: bool = False
 
     def path(self, namespace: str = CLUSTER, *name: str) -> str:
         """Return the path of the collection, or of the object `name` and its subresource."""
@@ -247,14 +251,15 @@ class Informer(MergedCollection[K]):
             log.warning("%s: %s", self.resource.plural, problem)
 
     def _compared(self, namespace: str) -> tuple[int, Sequence[Line[K] | _Unread]]:
-        """List metadata; at first, and where they are all that there is, bodies."""
+        """List metadata; at first, and of few objects, bodies."""
         resource = self.resource
-        if resource.metadata_only or resource.field_selector or not self.was_listed(namespace):
+        few = resource.metadata_only or resource.in_full or resource.field_selector
+        if few or not self.was_listed(namespace):
             return self._listed_in_full(namespace)
 
         def compared(raw: msgspec.Raw) -> Line[K] | _Unread:
             metadata = _LISTED.decode(raw).metadata
-            line: Line[K] = _line(metadata, None)
+            line: Line[K] = _line(metadata, metadata.namespace, None)
             return line if self.is_known(line) else _Unread(line.namespace, metadata.name)
 
         listed: Listed[Line[K] | _Unread] = self._api.list(
@@ -287,7 +292,8 @@ class Informer(MergedCollection[K]):
         return int(listed.resource_version), listed.items
 
     def _read(self, raw: msgspec.Raw) -> Line[K]:
-        return _line(_LISTED.decode(raw).metadata, self._project(raw))
+        metadata, item = _LISTED.decode(raw).metadata, self._project(raw)
+        return _line(metadata, metadata.namespace if item is None else item.namespace, item)
 
     def _watch(self, stopping: threading.Event) -> None:
         seconds = self._timings.watch * random.uniform(0.8, 1.0)  # noqa: S311 - so that watches do not end together
@@ -318,9 +324,8 @@ class Informer(MergedCollection[K]):
             self.event(self._read(event.object), deleted=event.type == "DELETED")
 
 
-def _line(metadata: _Identity, item: K | None) -> Line[K]:
-    version = int(metadata.resource_version)
-    return Line(sys.intern(metadata.namespace), hash(metadata.uid), version, item)
+def _line(metadata: _Identity, namespace: str, item: K | None) -> Line[K]:
+    return Line(sys.intern(namespace), hash(metadata.uid), int(metadata.resource_version), item)
 
 
 def _lines(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:

@@ -18,8 +18,6 @@ from webhook.certificates.objects import SecretName
 from webhook.certificates.serving import SecretCertificate
 from webhook.cluster.access import AccessError, own_namespace
 from webhook.cluster.api import ApiClient
-from webhook.cluster.events import EventWriter
-from webhook.cluster.objects import WEBHOOK
 from webhook.commands.audit_options import audit_log_option, open_audit_log
 from webhook.commands.cluster_options import ClusterChoice, optional_cluster_options
 from webhook.commands.log_options import log_options
@@ -33,6 +31,7 @@ from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.enforcer import QuotaEnforcer
 from webhook.quota.memory_store import MemoryStore
 from webhook.quota.metrics import LedgerCollector, QuotaMetrics
+from webhook.quota.notes import leave_notes
 from webhook.server.dispatcher import Site
 from webhook.server.server import run
 from webhook.server.settings import ServerSettings, SettingsError, StartupError
@@ -53,6 +52,8 @@ from webhook.workloads.autoscalers import target_reader
 PROBES = frozenset({"/healthz", "/readyz"})
 """Answered under any load: a liveness probe that fails kills the process, and its load comes to the next one."""
 
+NOTES_SECONDS = 5.0
+"""For the two calls by which the notes of a namespace come into its row."""
 
 _path = click.Path(path_type=Path)
 
@@ -227,7 +228,11 @@ def _quota(source: ConfigurationSource, api: ApiClient | None) -> QuotaEnforcer:
 
 
 def _denials(api: ApiClient | None) -> DenialReports:
-    denials = DenialReports(EventWriter(api, WEBHOOK) if api else None)
+    if api is None:
+        denials = DenialReports()
+    else:
+        store = ClusterStore(api, own_namespace())
+        denials = DenialReports(partial(leave_notes, store, seconds=NOTES_SECONDS))
     denials.start()
     atexit.register(denials.stop)
     return denials

@@ -258,4 +258,4 @@ def ledger_record(raw: msgspec.Raw) -> LedgerRecord:
 
 def ledgers(installation: str) -> Resource:
     """Return the rows of an installation, those in its namespace alone."""
-    return Resource(f"/apis/{GROUP}/{VERSION}/namespaces/{installation}", LEDGERS)
+    return Resource(f"/apis/{GROUP}/{VERSION}/namespaces/{installation}", LEDGERS, in_full=True)

@@ -3,7 +3,7 @@
 A request that finds nobody at work on its namespace leads: it takes all that wait, reads the ledger, decides, swaps, wakes
 them, and hands the lead to the next that came meanwhile. So a namespace has one writer per process at a time, and a burst of n
 creations costs far fewer than n writes. The lock guards queues in memory and is held over no I/O. Nothing waits beyond its own
-deadline: what a write in flight then still reserves for it, the controller gives back.
+deadline: what a write in flight then still reserves for it, the controller gives back. Replicas that meet write in `turns`.
 """
 
 import random
@@ -247,7 +247,7 @@ class ReservationBatcher:
                 left = self._seconds_until(deadline)
                 after = self._store.compare_and_swap(namespace, before, turns.signed(decided.ledger), left)
             self._remember(namespace, after)
-            turns.written(after.ledger)
+            turns.written(after.ledger, len(batch))
         self._metrics.batch_size.observe(len(batch))
         for (waiting, charge, _), verdict in zip(asking, decided.verdicts, strict=True):
             waiting.finish(ReservationOutcome(before.ledger, charge, verdict))

@@ -1,4 +1,4 @@
-"""What reviews deny, gathered by owner and window: a line of the log each and, of a quota, an Event on the GPUQuota.
+"""What reviews deny, gathered by owner and window: a line of the log each and, of a quota, a note for an Event on the GPUQuota.
 
 Controllers repeat what was denied for as long as they exist. A review only hands its denial over; a thread writes what has
 gathered, soon after the first of an owner, then once a window.
@@ -6,7 +6,8 @@ gathered, soon after the first of an owner, then once a window.
 
 import logging
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from math import inf
 from time import monotonic
@@ -14,10 +15,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from policies.quota.charge_request import ChargeRequest
-from policies.quota.spec import NAME
-from webhook.cluster.events import EventWriter, Happening, Regarding
-from webhook.quota.documents import GROUP, KIND, VERSION
+from policies.quota.charge_request import ChargeRequest, LedgerError
+from policies.quota.ledger.quota_ledger import DenialNote
+from webhook.cluster.objects import timestamp
 from webhook.serving.audit_line import owner_of
 from webhook.serving.handling import Answered, Review
 
@@ -29,14 +29,18 @@ LOOK_SECONDS = 0.5
 MOST_OWNERS = 20
 """Owners of one namespace with lines of their own in a window: anybody can make up owners."""
 MOST_GATHERED = 500
-"""Of all namespaces; what exceeds it is in the audit log alone. Of each, an Event takes two calls a window: 17 a second."""
+"""Of all namespaces; what exceeds it is in the audit log alone. The notes of a namespace that are due take two calls together."""
 OTHERS = "others"
 STOP_SECONDS = 5.0
-"""For the Events that are left at the end."""
+"""For the notes that are left at the end."""
 
 POD = "Pod"
 CAN_NEVER_FIT, REFUSED = "CanNeverFit", "Refused"
 """Reasons of Events on a GPUQuota: of what asks for more than the quota grants in all, and of what it denied otherwise."""
+
+
+Leave = Callable[[str, str, Sequence[DenialNote]], None]
+"""Leaves notes about the quota of that uid in the row of a namespace. Raises LedgerError."""
 
 
 class Denial(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,10 +113,12 @@ class _Gathered:
 
 
 class DenialReports:
-    """Gathers denials, and writes of each owner what came in a window. Without `events` there are only lines of the log."""
+    """Gathers denials, and writes of each owner what came in a window. Unless `leave` is given, only to the log."""
 
-    def __init__(self, events: EventWriter | None, *, window: float = WINDOW_SECONDS) -> None:
-        self._events = events
+    def __init__(
+        self, leave: Leave = lambda _namespace, _quota_uid, _notes: None, *, window: float = WINDOW_SECONDS
+    ) -> None:
+        self._leave = leave
         self._window = window
         self._lock = threading.Lock()
         self._gathered: dict[_Key, _Gathered] = {}
@@ -149,13 +155,18 @@ class DenialReports:
             self._write(monotonic())
 
     def _write(self, now: float, *, until: float = inf) -> None:
-        """Write what is due `now`, the lines first: an API server that does not answer delays Events alone."""
-        due = self._take_due(now)
-        for key, gathered in due:
+        """Write what is due `now`, the lines first: an API server that does not answer delays notes alone."""
+        notes: defaultdict[tuple[str, str], list[DenialNote]] = defaultdict(list)
+        for key, gathered in self._take_due(now):
             log.info("%s", self._line(key, gathered))
-        for key, gathered in due:
-            if self._events is not None and gathered.quota_uid and monotonic() < until:
-                self._events.write(_happening(key, gathered))
+            if gathered.quota_uid:
+                notes[key.namespace, gathered.quota_uid].append(_note(key, gathered))
+        for (namespace, quota_uid), found in notes.items():
+            try:
+                if monotonic() < until:
+                    self._leave(namespace, quota_uid, found)
+            except LedgerError as error:
+                log.info("%s: no Events of these denials: %s", namespace, error)
 
     def _take_due(self, now: float) -> list[tuple[_Key, _Gathered]]:
         with self._lock:
@@ -178,13 +189,12 @@ class DenialReports:
         return f"{key.namespace}: {gathered.count} requests{of} denied within {seconds:.0f} s; the last: {gathered.message}"
 
 
-def _happening(key: _Key, gathered: _Gathered) -> Happening:
-    return Happening(
-        regarding=Regarding(f"{GROUP}/{VERSION}", KIND, NAME, gathered.quota_uid, key.namespace),
+def _note(key: _Key, gathered: _Gathered) -> DenialNote:
+    return DenialNote(
+        owner=key.owner,
         reason=key.reason,
-        message=f"{key.owner}: {gathered.message}" if key.owner else gathered.message,
-        first=gathered.first,
-        last=gathered.last,
-        cause=key.owner,
+        message=gathered.message,
+        first=timestamp(gathered.first),
+        last=timestamp(gathered.last),
         count=gathered.count,
     )

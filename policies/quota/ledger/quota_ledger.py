@@ -78,8 +78,8 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     charged by another one, and nothing is admitted. `next_catalogue` is the basis to which the controller is moving it: every
     request is then charged under both.
 
-    `writers` numbers the writes of serve: the last one of each replica that wrote lately. It and `turn_milliseconds` are hints among
-    replicas, and nothing safe depends on them. `denials` are left by replicas for the controller, which takes them out.
+    `writers` numbers the writes of serve: the last one of each replica that wrote lately. It and `turn_milliseconds` are hints
+    among replicas, and nothing safe depends on them. `denials` are left by replicas for the controller, which takes them out.
     """
 
     row_uid: str = ""

@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -230,6 +231,10 @@ class Changes(RuleBasedStateMachine):
             assert found.name == f"pods/{each.name}"
             assert each.is_terminal or found.demand == objects[uid][1]
 
+    def used(self, key: str) -> Fraction:
+        self.all_is_counted()
+        return self.stored.sums.sum("team", Unpinned.MOST_EXPENSIVE, ledger(HARD)).used[key]
+
     def metadata(self, uid: str) -> dict[str, Any]:
         """Return the metadata of the next version of an object: its namespace and name are of its uid."""
         self.version += 1
@@ -251,3 +256,68 @@ def test_the_largest_holders_need_no_look_at_the_others() -> None:
     assert [each.name for each in ranking.largest(3)] == ["Job/train", "Pod/0009", "Pod/0019"]
     ranking.add("Job/train", Fraction(-5000))
     assert [each.name for each in ranking.largest(2)] == ["Pod/0009", "Pod/0019"]
+
+
+def test_a_claim_costs_what_its_pod_is_not_charged_as_long_as_that_lives() -> None:
+    cluster = Changes()
+    cluster.a_claim_is_there("a1", "a1", 2)
+    cluster.a_claim_is_there("b1", "a1", 2)
+    cluster.all_is_counted()
+    for phase in ("Running", "Succeeded", "Running"):
+        cluster.a_pod_is_there("a1", (DEVICE, "1"), {}, phase, "", "claim-a", late=False)
+        cluster.all_is_counted()
+    cluster.a_claim_goes("b1")
+    cluster.a_pod_goes("a1")
+    cluster.all_is_counted()
+
+
+T4, L4 = (("accelerator", "nvidia-t4"),), (("accelerator", "nvidia-l4"),)
+ONE = ("nvidia.com/gpu", "1")
+
+
+def test_a_deleted_node_is_forgotten_with_its_last_pod() -> None:
+    cluster = Changes()
+    cluster.a_node_is_there("x", 1, T4, "x")
+    cluster.a_pod_is_there("a1", ONE, {"nodeName": "x"}, "Running", "", "", late=False)
+    selects = {"nodeSelector": {HOSTNAME: "x"}}
+    cluster.a_pod_is_there("b1", ONE, selects, "Pending", "", "", late=False)
+    cluster.a_node_goes("x")
+    assert cluster.used("classes/nvidia-t4") == 2
+    cluster.a_pod_goes("a1")
+    assert cluster.used("classes/nvidia-l4") == 1, "it may be of any class"
+    cluster.a_node_is_there("x", 2, L4, "x")
+    assert cluster.used("classes/nvidia-t4") == 0
+    assert cluster.used("classes/nvidia-l4") == 1
+
+
+def test_a_node_that_comes_back_is_what_its_labels_say() -> None:
+    cluster = Changes()
+    cluster.a_node_is_there("x", 1, T4, "x")
+    cluster.a_pod_is_there("a1", ONE, {"nodeName": "x"}, "Running", "", "", late=False)
+    cluster.a_node_goes("x")
+    cluster.a_node_is_there("x", 2, L4, "x")
+    assert cluster.used("classes/nvidia-t4") == 0
+    assert cluster.used("classes/nvidia-l4") == 1
+
+
+def test_a_pod_follows_the_node_that_it_is_on_now() -> None:
+    cluster = Changes()
+    for name in "xy":
+        cluster.a_node_is_there(name, 1, T4, name)
+    selects = {"nodeSelector": {HOSTNAME: "x"}}
+    cluster.a_pod_is_there("a1", ONE, selects, "Pending", "", "", late=False)
+    cluster.a_pod_is_there("a1", ONE, {**selects, "nodeName": "y"}, "Running", "", "", late=False)
+    cluster.a_node_is_there("y", 1, L4, "y")
+    assert cluster.used("classes/nvidia-t4") == 0
+    assert cluster.used("classes/nvidia-l4") == 1
+
+
+def test_a_full_count_puts_right_what_the_sums_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Changes()
+    assert cluster.used("gpus") == 0
+    with monkeypatch.context() as missed:
+        missed.setattr(Sums, "_charge_pod", lambda *_: None)
+        cluster.a_pod_is_there("a1", ONE, {}, "Running", "", "", late=False)
+
+    assert not cluster.stored.sums.recount("team")
+    assert cluster.used("gpus") == 1

@@ -1,23 +1,37 @@
 """How denials are gathered: by owner, once a window, never without a bound."""
 
 import threading
+from collections.abc import Sequence
+from datetime import UTC, datetime
 
 import pytest
 
+from policies.quota.charge_request import LedgerError
+from policies.quota.ledger.quota_ledger import DenialNote
 from tests.cluster.controllers import eventually
 from webhook.serving.denials import MOST_GATHERED, MOST_OWNERS, Denial, DenialReports
 
 TOO_MANY = "pod team/train-x: exceeded quota"
 
 
-def denial(owner: str = "ReplicaSet/train", namespace: str = "team", message: str = TOO_MANY) -> Denial:
-    return Denial(namespace=namespace, owner=owner, message=message)
+def denial(
+    owner: str = "ReplicaSet/train",
+    namespace: str = "team",
+    message: str = TOO_MANY,
+    reason: str = "",
+    quota_uid: str = "",
+) -> Denial:
+    return Denial(namespace=namespace, owner=owner, message=message, reason=reason, quota_uid=quota_uid)
+
+
+def denied_by_quota(owner: str, message: str = TOO_MANY, namespace: str = "team") -> Denial:
+    return denial(owner, namespace, message, "Refused", f"quota-of-{namespace}")
 
 
 @pytest.fixture
 def reports(caplog: pytest.LogCaptureFixture) -> DenialReports:
     caplog.set_level("INFO", "gpu_admission.denials")
-    return DenialReports(None)
+    return DenialReports()
 
 
 def test_a_storm_of_one_owner_is_one_line(reports: DenialReports, caplog: pytest.LogCaptureFixture) -> None:
@@ -48,7 +62,7 @@ def test_a_line(reports: DenialReports, caplog: pytest.LogCaptureFixture, owner:
 
 def test_the_first_comes_at_once_and_the_others_together(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "gpu_admission.denials")
-    reports = DenialReports(None, window=3600)
+    reports = DenialReports(window=3600)
     reports.start()
     reports.take(denial())
     assert eventually(lambda: caplog.messages)
@@ -63,7 +77,7 @@ def test_the_first_comes_at_once_and_the_others_together(caplog: pytest.LogCaptu
 
 def test_after_a_window_without_a_denial_the_next_one_comes_at_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "gpu_admission.denials")
-    reports = DenialReports(None, window=0.1)
+    reports = DenialReports(window=0.1)
     reports.start()
     reports.take(denial())
     assert eventually(lambda: len(caplog.messages) == 1)
@@ -94,7 +108,7 @@ def test_what_is_gathered_is_bounded(reports: DenialReports, caplog: pytest.LogC
 
 def test_nothing_is_lost_between_threads(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "gpu_admission.denials")
-    reports = DenialReports(None, window=0.01)
+    reports = DenialReports(window=0.01)
     reports.start()
 
     def deny() -> None:
@@ -108,3 +122,50 @@ def test_nothing_is_lost_between_threads(caplog: pytest.LogCaptureFixture) -> No
         thread.join()
     reports.stop()
     assert sum(int(message.split()[1]) for message in caplog.messages) == 2000
+
+
+class Rows:
+    """Takes notes, by namespace and quota, as the rows of a cluster do."""
+
+    def __init__(self, *away: str) -> None:
+        self.away = away
+        self.left: list[tuple[str, str, list[tuple[str, str, str, int]]]] = []
+
+    def __call__(self, namespace: str, quota_uid: str, notes: Sequence[DenialNote]) -> None:
+        if namespace in self.away:
+            raise LedgerError("the API server does not answer", transient=True)
+        said = [(note.owner, note.reason, note.message, note.count) for note in notes]
+        self.left.append((namespace, quota_uid, said))
+
+
+def test_what_a_quota_denied_is_noted_in_one_go() -> None:
+    rows = Rows()
+    reports = DenialReports(rows)
+    for number in range(3):
+        reports.take(denied_by_quota("ReplicaSet/train", f"pod train-{number}: exceeded quota"))
+    reports.take(denied_by_quota("Job/x"))
+    reports.take(denial("Job/of-a-rule"))
+    reports.stop()
+    train = ("ReplicaSet/train", "Refused", "pod train-2: exceeded quota", 3)
+    assert rows.left == [("team", "quota-of-team", [train, ("Job/x", "Refused", TOO_MANY, 1)])]
+
+
+def test_a_note_says_when() -> None:
+    left: list[DenialNote] = []
+    reports = DenialReports(lambda _namespace, _uid, notes: left.extend(notes))
+    reports.take(denied_by_quota("Job/x"))
+    reports.stop()
+    assert datetime.fromisoformat(left[0].first) <= datetime.fromisoformat(left[0].last) <= datetime.now(UTC)
+
+
+def test_a_row_that_cannot_be_written_keeps_no_other_from_its_notes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "gpu_admission.denials")
+    rows = Rows("away")
+    reports = DenialReports(rows)
+    reports.take(denied_by_quota("Job/x", namespace="away"))
+    reports.take(denied_by_quota("Job/x"))
+    reports.stop()
+    assert [namespace for namespace, _, _ in rows.left] == ["team"]
+    assert caplog.messages[-1] == "away: no Events of these denials: the API server does not answer"

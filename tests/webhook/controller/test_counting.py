@@ -1,0 +1,121 @@
+"""A count is of one revision of each collection, whatever comes in meanwhile."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from policies.quota.charge import Unpinned
+from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.ledger.reservations import Reservation, Reservations
+from tests.builders import gpu_container, pod
+from tests.cluster.controllers import eventually
+from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
+from webhook.configuration.loader import load_directory
+from webhook.controller.counting import DELETED, Counted, Counting
+from webhook.controller.sums import Sums
+
+FIRST, LAST = 10, 400
+ONE = {"gpus": Fraction(1)}
+
+
+def stored(revision: int) -> dict[str, object]:
+    """Return a pod of one GPU that was stored at that revision."""
+    document = pod(gpu_container("1"))
+    document["metadata"] |= {
+        "name": f"p{revision}",
+        "uid": f"u{revision}",
+        "resourceVersion": str(revision),
+        "namespace": "team",
+    }
+    return document
+
+
+def event(kind: str, pod_of: int, revision: int) -> bytes:
+    document = stored(pod_of)
+    document["metadata"] |= {"resourceVersion": str(revision)}  # type: ignore[operator]
+    return json.dumps({"type": kind, "object": document}).encode() + b"\n"
+
+
+def ledger(*uids: str) -> QuotaLedger:
+    return QuotaLedger(
+        quota_uid="q",
+        generation=1,
+        hard=ONE,
+        unpinned=Unpinned.TOTAL_ONLY,
+        reservations=Reservations.of(*(Reservation(uid, ONE) for uid in uids)),
+    )
+
+
+@contextmanager
+def counting(folder: Path, events: list[bytes], begun: threading.Event | None = None) -> Iterator[Counting]:
+    """Yield a Counting whose watch shows these events, once it has `begun`."""
+    ended = threading.Event()
+
+    def answer(request: Request) -> Answer:
+        if request.path not in {"/api/v1/pods", "/api/v1/nodes"}:
+            return status(404, "not served")
+        if "watch" in request.query:
+            if begun is not None:
+                begun.wait(20)
+            return Answer(stream=events if request.path.endswith("pods") else [], wait=ended)
+        items = [stored(FIRST)] if request.path.endswith("pods") else []
+        return Answer(json.dumps({"metadata": {"resourceVersion": str(FIRST)}, "items": items}).encode())
+
+    with ApiServer(folder, answer) as server:
+        started = Counting(server.client(), load_directory(None), lambda _namespace, _frees: None)
+        started.start()
+        try:
+            assert eventually(lambda: started.synced)
+            yield started
+        finally:
+            ended.set()
+            started.stop()
+
+
+def count(of: Counting, *uids: str) -> Counted:
+    return of.count("team", ledger(*uids), Unpinned.TOTAL_ONLY, of.deleted("team"))
+
+
+def test_a_count_is_of_the_revision_that_it_names(tmp_path: Path) -> None:
+    events = [event("ADDED", number, number) for number in range(FIRST + 1, LAST + 1)]
+    with counting(tmp_path, events) as of:
+
+        def all_counted() -> bool:
+            listing = count(of).listing
+            assert listing.used["gpus"] == listing.revisions.pods - FIRST + 1
+            return listing.revisions.pods == LAST
+
+        assert eventually(all_counted)
+        of.recount("team")
+        assert count(of).listing.used["gpus"] == LAST - FIRST + 1
+
+
+def test_a_count_shows_what_reservations_wait_for(tmp_path: Path) -> None:
+    events = [event("ADDED", 11, 11), event("ADDED", 12, 12), event("DELETED", 12, 13)]
+    with counting(tmp_path, events) as of:
+        assert eventually(lambda: of.pods.position("team").revision == 13)
+        objects = count(of, "u11", "u12", "u99").listing.objects
+
+    assert objects.keys() == {"u11", "u12"}, "nobody has seen the third one"
+    assert objects["u11"].version == 11
+    assert objects["u11"].demand["gpus"] == 1
+    assert objects["u12"] == DELETED
+
+
+def test_a_change_that_is_summed_up_in_part_is_no_sum(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bug met with one object must not leave it uncounted: what is not in the sums, others are admitted for."""
+    monkeypatch.setattr(Sums, "_charge_pod", lambda *_: 1 // 0)
+    begun = threading.Event()
+    with counting(tmp_path, [event("ADDED", 11, 11)], begun) as of:
+        assert count(of).listing.used["gpus"] == 1
+        begun.set()
+        assert eventually(lambda: of.pods.position("team").revision == 11)
+
+        assert count(of).listing.used["gpus"] == 2
