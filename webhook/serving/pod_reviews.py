@@ -6,6 +6,7 @@ from policies.gpus.cards import too_many_resources
 from policies.gpus.claims import DeviceClassNames
 from policies.pods.limits import excesses
 from policies.pods.pod import Pod, decode_pod
+from policies.pods.siblings import alike
 from policies.quota.charge_request import charge_request_for_pod
 from policies.rule import Mode, Phase
 from webhook.serving import review
@@ -46,6 +47,7 @@ def review_pod(asked: Review) -> Answered:
             claims=claims,
             made_by_daemonset=by_daemonset,
             nodes=asked.cluster.nodes(),
+            alike=alike(pod),
             deadline=asked.deadline,
         )
         decision = engine.mutate(subject, asked.now)
@@ -62,6 +64,7 @@ def review_pod(asked: Review) -> Answered:
             nodes=asked.cluster.nodes(),
             charge_request=charge_request,
             quota=asked.quota(),
+            alike=alike(pod),
             deadline=asked.deadline,
         )
         decision = engine.validate(subject, asked.now)
