@@ -1,6 +1,6 @@
 """Pods that are alike: of all that rules read, siblings of one controller mostly differ in nothing.
 
-Rules read labels and annotations of a pod's metadata, and not by what names it is told from its siblings.
+Of the metadata rules read labels and annotations alone, and neither names nor owners.
 """
 
 import re
