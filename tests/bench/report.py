@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from tests.bench import bursts, cluster, edge, hot
+from tests.bench import api, bursts, cluster, edge, hot
+from tests.bench.api import ApiReport
 from tests.bench.cluster import ClusterReport
 from tests.bench.edge import EdgeReport
 from tests.bench.figures import Figures, Target
@@ -130,6 +131,23 @@ def scale_lines(report: ScaleReport) -> Iterator[str]:
             told = (f"{report.figures[name][subject][what]:>10.4g}" for name in versions)
             yield f"  {what:<57}" + "".join(told)
     yield from _targets(report.targets)
+
+
+def api_lines(report: ApiReport) -> Iterator[str]:
+    yield f"API SERVER: its CPU for one pod, {api.CLIENTS} clients; of it the percentages of its profile"
+    yield ""
+    yield f"{'':<30} {'ms':>5} {'middle half':>12}  {'match':>5} {'mutate':>6} {'valid.':>6} {'patch':>5}"
+    for row in report.rows:
+        low, high = row.quartiles_ms
+        shares = " ".join(
+            f"{row.percent[part]:>{width}.1f}" if row.percent else f"{'–':>{width}}"
+            for part, width in zip(api.PARTS, (5, 6, 6, 5), strict=True)
+        )
+        yield f"{row.pod} pod, {row.admitted_by:<21} {row.cpu_ms:>5.2f} {low:>5.2f}–{high:<6.2f}  {shares}"
+    yield ""
+    for pod, versions in report.more_ms.items():
+        for name, more in versions.items():
+            yield f"{more:+.2f} ms  {pod} pod, {name}: beyond nothing registered, median of neighbouring blocks"
 
 
 def _cpu(row: Figures, *widths: int) -> str:
