@@ -829,7 +829,7 @@ inline list_collection(c, k) {
 #define TELLABLE(c, o) (GONE_IS_TOLD && deleted_at[o] && list[c].revision[COLLECTION(o)] >= deleted_at[o] && RESERVED_FOR(o) \
                         && !IS_GONE(c, o))
 
-/* webhook/cluster/informer.py: Informer._apply, Informer._remember_deleted, Informer.snapshot */
+/* webhook/cluster/collection.py: MergedCollection.event, MergedCollection._remember_deleted, MergedCollection.deleted */
 /* webhook/controller/counting.py: Counting.count */
 inline is_told(c, o) {
   list[c].gone = list[c].gone | (1 << o);

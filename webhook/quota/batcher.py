@@ -27,6 +27,9 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.004, 0.25
 CONFLICT_PAUSE = 0.016
 """The longest pause after a conflict: somebody else got on, so nothing is overloaded."""
 
+PATIENCE = 0.25
+"""The part of the time left that is waited for a turn at most: where writes take seconds, nothing is gained by turns."""
+
 VANISHED_SECONDS = 60.0
 """How long after a quota was there "no quota" is read anew every time: who deletes one mostly makes another at once, as
 `kubectl replace --force` does, and belief in an old answer would admit everything meanwhile."""
@@ -173,7 +176,7 @@ class ReservationBatcher:
         last: LedgerError | None = None
         turns = self._turns.setdefault(namespace, Turns(self._name, self._clock))
         while True:
-            self._sleep(turns.seconds_ahead(), deadline)
+            self._sleep(min(turns.seconds_ahead(), PATIENCE * (deadline - self._clock())), deadline)
             self._gather(namespace, batch)
             if deadline <= self._clock():
                 raise last or LedgerError("too many others write to the ledger of the quota", transient=True)
