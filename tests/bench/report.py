@@ -44,9 +44,9 @@ def _edge_line(report: EdgeReport, row: Figures) -> str:
 def cluster_lines(report: ClusterReport) -> Iterator[str]:
     yield "CLUSTER: pods created through a real API server"
     yield ""
-    yield f"{'':<35} {'':<22}  CPU ms per create"
+    yield f"{'':<35} {'':<21}  CPU ms per create"
     yield (
-        f"pod {'clients':>7}  {'admitted by':<21} {'per s':>6} {'p50 ms':>7} {'p99 ms':>7} "
+        f"pod {'clients':>7} {'admitted by':<21} {'per s':>6} {'p50 ms':>7} {'p99 ms':>7} "
         f"{'API':>6} {'webhook':>7} {'both':>6}"
     )
     for pod, rows in report.figures.items():
@@ -57,19 +57,17 @@ def cluster_lines(report: ClusterReport) -> Iterator[str]:
             yield ""
     clients_cost = _client_cost([row for rows in report.figures.values() for row in rows])
     yield f"The clients' own CPU per create was {clients_cost}, on the same cores."
-    yield "API server's CPU of a pod without GPUs, beyond that with nothing registered:"
+    counts = ", ".join(str(clients) for clients in cluster.CLIENTS)
+    yield f"API server's CPU of a pod without GPUs, in ms beyond nothing, {counts} clients:"
     for name, by_clients in report.cpu_pod_ms.items():
-        told = ", ".join(
-            f"{more:+.2f} ms ({clients} clients)" for clients, more in sorted(by_clients.items())
-        )
-        yield f"  {name:<21} {told}"
+        yield f"  {name:<21} " + " ".join(f"{by_clients[clients]:>+6.2f}" for clients in cluster.CLIENTS)
     yield from _targets(report.targets)
 
 
 def _cluster_line(pod: str, row: Figures) -> str:
     webhook = row.cpu_ms.get(bursts.WEBHOOK)
     return (
-        f"{pod:<3} {row.clients:>7}  {row.subject:<21} {row.per_second:>6.0f} {row.p50_ms:>7.2f} {row.p99_ms:>7.2f} "
+        f"{pod:<3} {row.clients:>7} {row.subject:<21} {row.per_second:>6.0f} {row.p50_ms:>7.2f} {row.p99_ms:>7.2f} "
         f"{row.cpu_ms[bursts.API_SERVER]:>6.2f} {'–' if webhook is None else f'{webhook:.2f}':>7} {cluster.cost(row):>6.2f}"
     )
 
