@@ -11,7 +11,7 @@ from tests.controlplane import ControlPlane
 from tests.controlplane.webhook import Calls, Webhook, install
 
 CHOSEN, LEFT_OUT = "chosen", "left-out"
-LABEL = {"gpu-admission.dev/gpus": "reviewed"}
+LABEL = {"gpus": "reviewed"}
 """As docs/operations.md names it."""
 PODS_ENTRIES = ("pods.mutate.gpu-admission.dev", "pods.validate.gpu-admission.dev")
 EXCLUDED = re.compile(
@@ -77,7 +77,8 @@ def test_whose_gpu_pods_are_reviewed(
     assert webhook.calls() - before == called
 
 
-def test_the_owners_of_a_namespace_cannot_take_its_label_away(plane: ControlPlane, webhook: Webhook) -> None:
+@pytest.mark.usefixtures("webhook")
+def test_the_owners_of_a_namespace_cannot_take_its_label_away(plane: ControlPlane) -> None:
     for role in ("view", "edit", "admin"):
         # What `admin` aggregates, which nobody does without a controller-manager.
         name = f"system:aggregate-to-{role}"
