@@ -49,10 +49,10 @@ check: $(READY) ## check format, lint, types, import contracts and rendered mani
 	$(BIN)/python -m tests.deploy.manifests --check
 
 .PHONY: bench
-bench: $(READY) control-plane ## measure what it costs, beside doing nothing, CEL policies and a ResourceQuota; a part: make bench edge
-	@$(BIN)/python -m tests.bench $(filter $(PARTS),$(MAKECMDGOALS))
+bench: $(READY) control-plane ## measure what it costs, beside doing nothing, CEL policies and a ResourceQuota; a part: make bench hot; BENCH="--before COMMIT"
+	@$(BIN)/python -m tests.bench $(filter $(PARTS),$(MAKECMDGOALS)) $(BENCH)
 
-PARTS := edge cluster quota work
+PARTS := work edge api cluster quota hot scale
 .PHONY: $(PARTS)
 $(PARTS): bench ; @:
 

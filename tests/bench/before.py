@@ -29,13 +29,13 @@ NOW = Version("now", ROOT)
 
 @contextmanager
 def versions(commit: str | None) -> Iterator[list[Version]]:
-    """Return the commit, if there is to be one, and the working tree. LookupError: the commit is not here."""
+    """Return the commit, if there is to be one, and the working tree. RuntimeError: the commit is not here."""
     if commit is None:
         yield [NOW]
         return
     with source_of(commit) as source:
         if source is None:
-            raise LookupError(f"--before: there is no commit {commit} here (a shallow clone?)")
+            raise RuntimeError(f"--before: there is no commit {commit} here (a shallow clone?)")
         yield [Version("before", source), NOW]
 
 

@@ -58,14 +58,15 @@ class _Samples:
         decided: Callable[[], Decisions] | None = None,
     ) -> None:
         """Create pods at each number of clients, and delete them without counting that."""
-        for clients, creates in ((CROWD, WARM_UP), *((clients, self._creates) for clients in CLIENTS)):
+        bursts.create(self.plane, namespace, charged, clients=CROWD, creates=WARM_UP)
+        bursts.clear(self.plane, namespace)
+        settle()
+        for clients in CLIENTS:
             before = decided() if decided else None
-            sample = bursts.create(self.plane, namespace, charged, clients=clients, creates=creates)
+            sample = bursts.create(self.plane, namespace, charged, clients=clients, creates=self._creates)
             after = decided() if decided else None
             bursts.clear(self.plane, namespace)
             settle()
-            if creates == WARM_UP:
-                continue
             self.of.setdefault((subject, clients), []).append(sample)
             if before and after:
                 self.batches.setdefault((subject, clients), []).append(after.since(before).per_batch)

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from tests.bench import bursts, cluster, edge, hot
+from tests.bench import api, bursts, cluster, edge, hot
+from tests.bench.api import ApiReport
 from tests.bench.cluster import ClusterReport
 from tests.bench.edge import EdgeReport
 from tests.bench.figures import Figures, Target
@@ -43,9 +44,9 @@ def _edge_line(report: EdgeReport, row: Figures) -> str:
 def cluster_lines(report: ClusterReport) -> Iterator[str]:
     yield "CLUSTER: pods created through a real API server"
     yield ""
-    yield f"{'':<35} {'':<22}  CPU ms per create"
+    yield f"{'':<35} {'':<21}  CPU ms per create"
     yield (
-        f"pod {'clients':>7}  {'admitted by':<21} {'per s':>6} {'p50 ms':>7} {'p99 ms':>7} "
+        f"pod {'clients':>7} {'admitted by':<21} {'per s':>6} {'p50 ms':>7} {'p99 ms':>7} "
         f"{'API':>6} {'webhook':>7} {'both':>6}"
     )
     for pod, rows in report.figures.items():
@@ -56,19 +57,17 @@ def cluster_lines(report: ClusterReport) -> Iterator[str]:
             yield ""
     clients_cost = _client_cost([row for rows in report.figures.values() for row in rows])
     yield f"The clients' own CPU per create was {clients_cost}, on the same cores."
-    yield "API server's CPU of a pod without GPUs, beyond that with nothing registered:"
+    counts = ", ".join(str(clients) for clients in cluster.CLIENTS)
+    yield f"API server's CPU of a pod without GPUs, in ms beyond nothing, {counts} clients:"
     for name, by_clients in report.cpu_pod_ms.items():
-        told = ", ".join(
-            f"{more:+.2f} ms ({clients} clients)" for clients, more in sorted(by_clients.items())
-        )
-        yield f"  {name:<21} {told}"
+        yield f"  {name:<21} " + " ".join(f"{by_clients[clients]:>+6.2f}" for clients in cluster.CLIENTS)
     yield from _targets(report.targets)
 
 
 def _cluster_line(pod: str, row: Figures) -> str:
     webhook = row.cpu_ms.get(bursts.WEBHOOK)
     return (
-        f"{pod:<3} {row.clients:>7}  {row.subject:<21} {row.per_second:>6.0f} {row.p50_ms:>7.2f} {row.p99_ms:>7.2f} "
+        f"{pod:<3} {row.clients:>7} {row.subject:<21} {row.per_second:>6.0f} {row.p50_ms:>7.2f} {row.p99_ms:>7.2f} "
         f"{row.cpu_ms[bursts.API_SERVER]:>6.2f} {'–' if webhook is None else f'{webhook:.2f}':>7} {cluster.cost(row):>6.2f}"
     )
 
@@ -130,6 +129,23 @@ def scale_lines(report: ScaleReport) -> Iterator[str]:
             told = (f"{report.figures[name][subject][what]:>10.4g}" for name in versions)
             yield f"  {what:<57}" + "".join(told)
     yield from _targets(report.targets)
+
+
+def api_lines(report: ApiReport) -> Iterator[str]:
+    yield f"API SERVER: its CPU for one pod, {api.CLIENTS} clients; of it the percentages of its profile"
+    yield ""
+    yield f"{'':<30} {'ms':>5} {'middle half':>12}  {'match':>5} {'mutate':>6} {'valid.':>6} {'patch':>5}"
+    for row in report.rows:
+        low, high = row.quartiles_ms
+        shares = " ".join(
+            f"{row.percent[part]:>{width}.1f}" if row.percent else f"{'–':>{width}}"
+            for part, width in zip(api.PARTS, (5, 6, 6, 5), strict=True)
+        )
+        yield f"{row.pod} pod, {row.admitted_by:<21} {row.cpu_ms:>5.2f} {low:>5.2f}–{high:<6.2f}  {shares}"
+    yield ""
+    for pod, versions in report.more_ms.items():
+        for name, more in versions.items():
+            yield f"{more:+.2f} ms  {pod} pod, {name}: beyond nothing registered, median of neighbouring blocks"
 
 
 def _cpu(row: Figures, *widths: int) -> str:

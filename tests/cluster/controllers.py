@@ -155,8 +155,8 @@ class Command:
                 *self._arguments,
             ],
         )
-        assert eventually(self._started, seconds=30), self.log()
-        assert eventually(lambda: self.get("/readyz")[0] == 200, seconds=30), self.log()
+        assert eventually(self._started, seconds=30), self.log()[:4000]
+        assert eventually(lambda: self.get("/readyz")[0] == 200, seconds=30), self.log()[:4000]
 
     @property
     def pid(self) -> int:

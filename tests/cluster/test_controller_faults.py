@@ -15,11 +15,11 @@ from policies.quota.ledger.decide import ReservationRequest
 from tests.cluster.controllers import Command, Running, eventually, gpus, uses
 from tests.cluster.proxy import Proxy, address, through
 from tests.controlplane import ControlPlane
-from tests.controlplane.gpuquota import Namespace, api_client, install_quota_kind
+from tests.controlplane.gpuquota import INSTALLATION, Namespace, api_client, install_quota_kind
 from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Informer, WatchTimings
-from webhook.controller.records import QUOTAS, LedgerRecord, ledger_record
+from webhook.controller.records import LedgerRecord, ledger_record, ledgers
 
 QUICK = WatchTimings(watch=60.0, silence=2.0, pause_least=0.05, pause_most=0.5)
 A_WRITE = 2000
@@ -44,7 +44,7 @@ def every_use(plane: ControlPlane, team: Namespace) -> Iterator[list[Fraction]]:
             seen.append((after.ledger.used or {}).get(GPUS, Fraction(0)))
 
     stopping = threading.Event()
-    informer = Informer(api_client(plane), QUOTAS, ledger_record, changed)
+    informer = Informer(api_client(plane), ledgers(INSTALLATION), ledger_record, changed)
     threading.Thread(target=informer.run, args=(stopping,), daemon=True).start()
     assert informer.wait(10)
     yield seen
@@ -159,7 +159,9 @@ def test_the_leader_stopped_between_read_and_swap_changes_nothing(
         catalogue = str(team.row().class_catalogue)
         team.reserve(
             *(
-                ReservationRequest.creation(f"{index:08}-in-flight", {GPUS: Fraction(1)}, catalogue)
+                ReservationRequest.creation(
+                    f"{index:08}-in-flight-and-never-stored", {GPUS: Fraction(1)}, catalogue
+                )
                 for index in range(60)
             )
         )

@@ -57,7 +57,7 @@ def test_ten_thousand_pods_fit(plane: ControlPlane) -> None:
     team.delete_pod("trainer-0")
     assert uses(team, total - 1, seconds=10)
     noticed = time.monotonic() - deleted
-    time.sleep(12)  # two recounts, each from a list of everything
+    time.sleep(12)  # two turns of being compared with a list of everything
 
     status = Path(f"/proc/{controller.pid}/status").read_text()
     peak = next(int(line.split()[1]) >> 10 for line in status.splitlines() if line.startswith("VmHWM:"))

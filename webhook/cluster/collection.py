@@ -133,11 +133,6 @@ class MergedCollection(Generic[K]):
         with self.lock:
             return frozenset(self._deleted.get(namespace, ()))
 
-    def deleted(self, namespace: str) -> frozenset[str]:
-        """Return the uids of `Snapshot.deleted` alone."""
-        with self.lock:
-            return frozenset(self._deleted.get(namespace, ()))
-
     def namespaces(self) -> list[str]:
         """Return those that have items."""
         with self.lock:

@@ -57,7 +57,7 @@ log = logging.getLogger("gpu_admission.controller")
     default=300.0,
     show_default=True,
     type=click.FloatRange(min=5.0),
-    help="Seconds between full counts of a namespace from new lists.",
+    help="Seconds within which each namespace with a quota is compared with a new list of it.",
 )
 @click.option(
     "--canary-namespace",

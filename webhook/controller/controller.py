@@ -31,6 +31,7 @@ from webhook.controller.records import QUOTAS, LedgerRecord, ledger_record, ledg
 from webhook.controller.row_keeper import RowKeeper
 from webhook.controller.uncharged import UnchargedWatch
 from webhook.controller.usage_log import Holding, UsageLog
+from webhook.controller.verifier import Verifier
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.documents import QuotaRecord, decode_quota
 
@@ -98,8 +99,13 @@ class Controller:
             api, configuration, lambda: elector.is_leader, self._statuses.all_changed
         )
         keeper = RowKeeper(ClusterStore(api, namespace), self._observed, self._spec_of)
-        self._reconciler = QuotaReconciler(
-            keeper, self.countings, self._observed, metrics, self._events, recount_seconds
+        self._reconciler = QuotaReconciler(keeper, self.countings, self._observed, metrics, self._events)
+        self._verifier = Verifier(
+            self.countings,
+            metrics,
+            lambda: self._observed.ledgers() if self._leads() else (),
+            self._queue.add,
+            recount_seconds,
         )
 
     def run(self, stopping: threading.Event) -> None:
@@ -108,6 +114,7 @@ class Controller:
         self.quotas.start(stopping)
         self.rows.start(stopping)
         others = {"uncharged": self.uncharged.run, "events": self._events.run, "status": self._statuses.run}
+        others["verify"] = self._verifier.run
         for name, body in others.items():
             threading.Thread(target=body, args=(stopping,), name=name, daemon=True).start()
         if self._usage is not None:

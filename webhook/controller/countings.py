@@ -63,6 +63,13 @@ class Countings:
             every = list(self._all.values())
         return frozenset().union(*(each.deleted(namespace) for each in every))
 
+    def verify(self, namespace: str, *, since: float, nodes_since: float) -> None:
+        """Compare what is held with lists that began at these moments or later. Raises `errors.ApiError`."""
+        for counting in list(self._all.values()):
+            if counting.synced:
+                counting.refresh(namespace, since=since, nodes_since=nodes_since)
+                counting.recount(namespace)
+
     def publish(self, counting: Counting) -> bool:
         """Have its catalogue published; return whether it is. Raises `errors.ApiError`."""
         return self._published.publish(counting.catalogues)

@@ -33,7 +33,7 @@ class ControllerMetrics:
         )
         self.recount_time = gauge(
             "gpu_admission_quota_last_recount_timestamp_seconds",
-            "Time of the last count of the namespace from new lists.",
+            "When the namespace was last compared with new lists, and its sums with a full count.",
             ["namespace"],
         )
         self.conflicts = counter(
@@ -78,8 +78,14 @@ class WatchCollector(Collector):
         failures = GaugeMetricFamily(
             "gpu_admission_watch_failures", "Failed watches since the start.", labels=["resource"]
         )
+        missed = GaugeMetricFamily(
+            "gpu_admission_watch_missed",
+            "Changes that a list showed and the watch had passed over, since the start.",
+            labels=["resource"],
+        )
         for name, informer in self._informers().items():
             age.add_metric([name], informer.age)
             objects.add_metric([name], len(informer.all()))
             failures.add_metric([name], informer.failures)
-        yield from (age, objects, failures)
+            missed.add_metric([name], informer.missed)
+        yield from (age, objects, failures, missed)

@@ -35,6 +35,8 @@ CONTEND_SECONDS = 8.0
 CONTEND_AGAIN = 0.5
 POLL_AGAIN = 0.3
 """Seconds until lists of another catalogue are looked for again."""
+AT_ALL = 1e-9
+"""Later than "never" (0.0) and earlier than any list began."""
 SOON = 0.05
 """Added to waits, so that they do not end too early."""
 
@@ -61,19 +63,16 @@ class QuotaReconciler:
         rows: ObservedRows,
         metrics: ControllerMetrics,
         events: QuotaEvents,
-        recount_seconds: float,
     ) -> None:
         self._countings = countings
         self._keeper = keeper
         self._rows = rows
         self._metrics = metrics
         self._events = events
-        self._recount_seconds = recount_seconds
-        self._recounts: dict[str, tuple[str, float]] = {}
         self._contended: set[str] = set()
 
     def reconcile(self, namespace: str) -> float | None:
-        """Bring the ledger up to date and return the seconds until the next time; None: there is no quota.
+        """Bring the ledger up to date and return the seconds until the next time; None: nothing is to come, or there is no quota.
 
         Raises `LedgerError` and `errors.ApiError`.
         """
@@ -129,21 +128,13 @@ class QuotaReconciler:
 
     def _forget(self, namespace: str) -> None:
         self._contended.discard(namespace)
-        self._recounts.pop(namespace, None)
         self._metrics.forget(namespace)
 
     def _count(self, namespace: str, plan: _Plan, now: float) -> Counted:
         """Count from lists as new as this ledger requires."""
         ledger, counting = plan.ledger, plan.counting
-        if plan.anew:
-            since = self._rows.spec_since(namespace)
-            counting.refresh(namespace, since=since, nodes_since=since)
-        elif self._recount_in(namespace, ledger) <= 0:
-            # The very first list was of all namespaces. Nodes are many, and few change: one list of them serves all
-            # namespaces for half a period.
-            since = now if namespace in self._recounts else 0.0
-            counting.refresh(namespace, since=since, nodes_since=since - self._recount_seconds / 2)
-            counting.recount(namespace)
+        since = self._rows.spec_since(namespace) if plan.anew else AT_ALL
+        counting.refresh(namespace, since=since, nodes_since=since)
         counted = self._counted(namespace, plan)
         if self._may_expire_more(namespace, ledger, counted, now):
             counting.refresh(namespace, since=now, nodes_since=0.0)
@@ -174,11 +165,8 @@ class QuotaReconciler:
         if msgspec.structs.replace(ledger, revisions=versioned.ledger.revisions) != versioned.ledger:
             self._keeper.swap(namespace, versioned, ledger)
             self._events.denied(namespace, versioned.ledger)
-        first = ledger.class_catalogue not in {None, versioned.ledger.class_catalogue}
-        if first or self._recount_in(namespace, ledger) <= 0:
-            self._recounts[namespace] = (ledger.row_uid, monotonic())
+        if ledger.class_catalogue not in {None, versioned.ledger.class_catalogue}:
             self._metrics.recount_time.labels(namespace).set(time())
-        if first:
             log.info("%s: counted by %s; quota %s is in force", namespace, plan.by, ledger.quota_uid)
         self._metrics.confirmed.labels(namespace).inc(len(reconciled.confirmed))
         if reconciled.expired:
@@ -190,13 +178,8 @@ class QuotaReconciler:
             log.error("%s: %s", namespace, dropped)
             self._events.warn(namespace, ledger.quota_uid, "UnreadableReservations", dropped)
 
-    def _recount_in(self, namespace: str, ledger: QuotaLedger) -> float:
-        uid, at = self._recounts.get(namespace, ("", 0.0))
-        return at + self._recount_seconds - monotonic() if uid == ledger.row_uid else 0.0
-
-    def _next(self, namespace: str, ledger: QuotaLedger) -> float:
+    def _next(self, namespace: str, ledger: QuotaLedger) -> float | None:
         if basis_to_count_by(ledger) != ledger.class_catalogue:
             return SOON  # all that is reserved was charged by the next basis, too
-        recount = self._recount_in(namespace, ledger)
         expiry = self._rows.next_expiry(namespace)
-        return max(SOON, recount if expiry is None else min(recount, expiry)) + SOON
+        return None if expiry is None else max(SOON, expiry) + SOON

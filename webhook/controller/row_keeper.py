@@ -5,16 +5,25 @@ row goes whose quota is there again.
 """
 
 from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.controller.observed_rows import ObservedRows
-from webhook.quota.cluster_store import NO_ROW, ClusterStore
-from webhook.quota.store import VersionedLedger
+from webhook.quota.cluster_store import NO_ROW
+from webhook.quota.store import Store, VersionedLedger
 
 CALL_SECONDS = 10.0
 """For one read or write of a row or a quota."""
+
+
+class RowStore(Store, Protocol):
+    """What a keeper needs of `webhook.quota.cluster_store.ClusterStore`."""
+
+    def granted(self, namespace: str, seconds: float) -> QuotaLedger | None: ...
+
+    def delete(self, namespace: str, before: VersionedLedger, seconds: float) -> None: ...
 
 
 class RowKeeper:
@@ -24,7 +33,7 @@ class RowKeeper:
     """
 
     def __init__(
-        self, store: ClusterStore, rows: ObservedRows, spec_of: Callable[[str], tuple[str, int] | None]
+        self, store: RowStore, rows: ObservedRows, spec_of: Callable[[str], tuple[str, int] | None]
     ) -> None:
         self._store = store
         self._rows = rows

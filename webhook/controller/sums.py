@@ -46,7 +46,7 @@ class HolderRanking:
 
     def __init__(self) -> None:
         self._amounts: dict[str, Fraction] = {}
-        self._heap: list[tuple[Fraction, str]] = []
+        self._heap: list[tuple[int | Fraction, str]] = []
         """The largest first, equal ones by name. Entries of former amounts stay until they come up, or are too many."""
 
     def add(self, holder: str, amount: Fraction) -> None:
@@ -54,32 +54,45 @@ class HolderRanking:
         held = self._amounts.get(holder, NOTHING) + amount
         if held:
             self._amounts[holder] = held
-            heapq.heappush(self._heap, (-held, holder))
+            heapq.heappush(self._heap, (_negative(held), holder))
         else:
             self._amounts.pop(holder, None)
         if len(self._heap) > 2 * len(self._amounts) + SPARE_ENTRIES:
-            self._heap = [(-each, name) for name, each in self._amounts.items()]
+            self._heap = [(_negative(each), name) for name, each in self._amounts.items()]
             heapq.heapify(self._heap)
 
     def largest(self, number: int) -> tuple[Holder, ...]:
         found: dict[str, Fraction] = {}
         while self._heap and len(found) < number:
             negative, holder = heapq.heappop(self._heap)
-            if self._amounts.get(holder) == -negative:
-                found[holder] = -negative
+            held = self._amounts.get(holder, NOTHING)
+            if held == -negative:
+                found[holder] = held
         for holder, amount in found.items():
-            heapq.heappush(self._heap, (-amount, holder))
+            heapq.heappush(self._heap, (_negative(amount), holder))
         return tuple(Holder(holder, str(amount)) for holder, amount in found.items())
 
 
-class _Sum:
-    """What the objects of one namespace are charged under one `unpinned`, in some dimensions."""
+def _negative(amount: Fraction) -> int | Fraction:
+    """Return the amount for a heap whose least comes first: most are whole, and whole numbers compare ten times as fast."""
+    return -amount.numerator if amount.denominator == 1 else -amount
 
-    def __init__(self, dimensions: Collection[str]) -> None:
+
+class _Sum:
+    """What the objects of one namespace are charged under one `unpinned`, in some dimensions.
+
+    `charges` are the holder and the vector of each that there is already.
+    """
+
+    def __init__(self, dimensions: Collection[str], charges: Mapping[str, tuple[str, Vector]]) -> None:
         self.dimensions = dimensions
         self.used: Vector = dict.fromkeys(dimensions, NOTHING)
         self.rankings = {key: HolderRanking() for key in dimensions}
-        self._charged: dict[str, tuple[str, Vector]] = {}
+        self._charged = {uid: charge for uid, charge in charges.items() if charge[1]}
+        vectors = {id(vector): vector for _, vector in self._charged.values()}
+        alike = Counter((holder, id(vector)) for holder, vector in self._charged.values())
+        for (holder, identity), times in alike.items():
+            self._add(holder, vectors[identity], times=times)
 
     def charge(self, uid: str, holder: str, vector: Vector) -> None:
         """Have an object charged this, and nothing that it was charged before."""
@@ -93,13 +106,11 @@ class _Sum:
         self._add(*before, times=-1)
         self._add(*after)
 
-    def fill(self, charges: Mapping[str, tuple[str, Vector]]) -> None:
-        """Have all these objects charged, where there are none yet: those that are alike together."""
-        self._charged = {uid: charge for uid, charge in charges.items() if charge[1]}
-        vectors = {id(vector): vector for _, vector in self._charged.values()}
-        alike = Counter((holder, id(vector)) for holder, vector in self._charged.values())
-        for (holder, identity), times in alike.items():
-            self._add(holder, vectors[identity], times=times)
+    def is_of(self, charges: Mapping[str, tuple[str, Vector]]) -> bool:
+        """Whether these are the charges, and `used` is what they come to."""
+        alone = _Sum(self.dimensions, {uid: ("", vector) for uid, (_, vector) in charges.items()})
+        charged = {uid: charge for uid, charge in charges.items() if charge[1]}
+        return alone.used == self.used and charged == self._charged
 
     def charged(self, uid: str) -> Vector:
         return self._charged.get(uid, ("", {}))[1]
@@ -223,7 +234,7 @@ class Sums:
         space = self._namespaces[namespace]
         found = space.sums.get(unpinned)
         if found is None or found.dimensions != ledger.dimensions:
-            found = space.sums[unpinned] = self._full(space, unpinned, ledger.dimensions)
+            found = space.sums[unpinned] = _Sum(ledger.dimensions, self._charges(space, unpinned))
         wanted = ((each.object_uid, each.name) for each in ledger.reservations)
         records = (record for each in wanted for record in space.find(*each))
         return Summed(
@@ -233,17 +244,12 @@ class Sums:
         )
 
     def recount(self, namespace: str) -> bool:
-        """Sum everything in a namespace up once more; return whether that is what the sums were."""
-        space = self._namespaces.get(namespace)
-        if space is None:
-            return True
-        before = space.sums
-        space.sums = {key: self._full(space, key, each.dimensions) for key, each in before.items()}
-        return all(
-            (each.used, _largest(each, each.used))
-            == (space.sums[key].used, _largest(space.sums[key], each.used))
-            for key, each in before.items()
-        )
+        """Compare the sums of a namespace with all that it has, and put right what differs; return whether nothing did."""
+        space = self._namespaces.get(namespace, _Namespace())
+        wrong = [key for key, each in space.sums.items() if not each.is_of(self._charges(space, key))]
+        for unpinned in wrong:
+            del space.sums[unpinned]
+        return not wrong
 
     def keep(self, wanted: Collection[tuple[str, Unpinned]]) -> None:
         """Forget all sums but these."""
@@ -259,15 +265,14 @@ class Sums:
             return self.pod_reader.charge(record, Unpinned.TOTAL_ONLY, self._nodes).vector
         raise TypeError(record)
 
-    def _full(self, space: _Namespace, unpinned: Unpinned, dimensions: Collection[str]) -> _Sum:
-        found = _Sum(dimensions)
+    def _charges(self, space: _Namespace, unpinned: Unpinned) -> dict[str, tuple[str, Vector]]:
+        """Return the holder of everything in a namespace, and what it costs."""
         pods = {uid: (pod.holder, self._pod_cost(pod, unpinned)) for uid, pod in space.pods.by_uid.items()}
         claims = {
             uid: (claim.holder, self._claim_cost(space, claim, unpinned))
             for uid, claim in space.claims.by_uid.items()
         }
-        found.fill({**pods, **claims})
-        return found
+        return {**pods, **claims}
 
     def _pod_cost(self, pod: PodRecord | None, unpinned: Unpinned) -> Vector:
         if pod is None or pod.is_terminal:

@@ -3,7 +3,7 @@
 A request that finds nobody at work on its namespace leads: it takes all that wait, reads the ledger, decides, swaps, wakes
 them, and hands the lead to the next that came meanwhile. So a namespace has one writer per process at a time, and a burst of n
 creations costs far fewer than n writes. The lock guards queues in memory and is held over no I/O. Nothing waits beyond its own
-deadline: what a write in flight then still reserves for it, the controller gives back.
+deadline: what a write in flight then still reserves for it, the controller gives back. Replicas that meet write in `turns`.
 """
 
 import random
@@ -26,6 +26,9 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.004, 0.25
 
 CONFLICT_PAUSE = 0.016
 """The longest pause after a conflict: somebody else got on, so nothing is overloaded."""
+
+PATIENCE = 0.25
+"""The part of the time left that is waited for a turn at most: where writes take seconds, nothing is gained by turns."""
 
 VANISHED_SECONDS = 60.0
 """How long after a quota was there "no quota" is read anew every time: who deletes one mostly makes another at once, as
@@ -173,7 +176,7 @@ class ReservationBatcher:
         last: LedgerError | None = None
         turns = self._turns.setdefault(namespace, Turns(self._name, self._clock))
         while True:
-            self._sleep(turns.seconds_ahead(), deadline)
+            self._sleep(min(turns.seconds_ahead(), PATIENCE * (deadline - self._clock())), deadline)
             self._gather(namespace, batch)
             if deadline <= self._clock():
                 raise last or LedgerError("too many others write to the ledger of the quota", transient=True)
@@ -247,7 +250,7 @@ class ReservationBatcher:
                 left = self._seconds_until(deadline)
                 after = self._store.compare_and_swap(namespace, before, turns.signed(decided.ledger), left)
             self._remember(namespace, after)
-            turns.written(after.ledger)
+            turns.written(after.ledger, len(batch))
         self._metrics.batch_size.observe(len(batch))
         for (waiting, charge, _), verdict in zip(asking, decided.verdicts, strict=True):
             waiting.finish(ReservationOutcome(before.ledger, charge, verdict))

@@ -10,6 +10,7 @@ from policies.finding import truncate
 from policies.gpus.classes import ClassCatalogue
 from policies.placement.pinning import named_nodes
 from policies.pods.pod import Metadata, Pod
+from policies.pods.siblings import TOKEN_VOLUME
 from policies.quota.amounts import CLASSES, NOTHING, Vector, add, texts
 from policies.quota.catalogue import catalogue_digest
 from policies.quota.charge import Charge
@@ -20,7 +21,7 @@ from webhook.configuration.loader import Configuration
 from webhook.serving import review
 from webhook.serving.engine import Decision, EvaluatedFinding
 from webhook.serving.handling import Answered, Review
-from webhook.serving.replayable import TOKEN_VOLUME, without_secrets
+from webhook.serving.replayable import without_secrets
 
 LONGEST_FIELD = 256
 """Characters of what a request says of itself; no name of Kubernetes is longer."""

@@ -21,6 +21,7 @@ from policies.placement.nodes import NodeFacts
 from policies.pods.annotations import INJECTED
 from policies.pods.patch import Change, Operation, PodPatch
 from policies.pods.pod import Pod
+from policies.pods.siblings import TOKEN_VOLUME
 from policies.pods.workload import Workload
 from policies.policy import Binding, EffectivePolicy, Exemption
 from policies.quota.charge_request import ChargeRequest, NamespaceQuota
@@ -31,6 +32,9 @@ from webhook.configuration.loader import Configuration
 MOST_FINDINGS = 100
 """Findings of one outcome that are looked for, so that an object of 3 MiB neither takes minutes nor makes an audit line of 30."""
 
+
+MOST_REMEMBERED, LONGEST_REMEMBERED = 256, 16 * 1024
+"""Pods of which is remembered what the rules found, for those that are alike, and bytes of that as JSON: 4 MiB."""
 
 MOST_KEYS = 1_000
 """Keys of a ResourceQuota that are read."""
@@ -85,6 +89,8 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     charge_request: ChargeRequest | None = None
     """What it costs; None where nothing is charged."""
     quota: NamespaceQuota | None = None
+    alike: bytes | None = None
+    """`siblings.alike` of the pod. With it the findings and changes may be those of a sibling, and the decision has no pod."""
     deadline: float = inf
     """A moment of `monotonic`, checked before each rule and before the quota. Raises OutOfTime."""
 
@@ -96,7 +102,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     judged: tuple[EvaluatedFinding, ...] = ()
     changes: tuple[RuleChange, ...] = ()
     pod: Pod | None = None
-    """The pod with the changes, None where there is no pod."""
+    """The pod with the changes, None where there is no pod, or a sibling was judged before."""
     note: Change | None = None
     """The annotation that tells people what was injected; there only if something was."""
     exemption: Exemption | None = None
@@ -136,6 +142,7 @@ class Engine:
     def __init__(self, configuration: Configuration, fetcher_image: str = FETCHER_IMAGE) -> None:
         self.configuration = configuration
         self.fetcher_image = fetcher_image
+        self.remembered: dict[tuple[object, ...], _Found] = {}
 
     def mutate(self, subject: Subject, now: datetime) -> Decision:
         """Return what is to be injected, and what makes the pod unacceptable already.
@@ -143,6 +150,8 @@ class Engine:
         A pod that is denied here goes no further, so its author also learns what /validate would say.
         """
         run = _Run(self, subject, Phase.MUTATE, now)
+        if run.recall():
+            return run.decision()
         for binding, mode in run.rules:
             if binding.rule.check_before_mutation:
                 run.check(binding, mode)
@@ -152,17 +161,21 @@ class Engine:
         for binding, mode in run.rules if run.judged[Outcome.DENIED] else ():
             if not binding.rule.check_before_mutation:
                 run.check(binding, mode)
-        return run.decision(note=run.note())
+        run.note()
+        run.remember()
+        return run.decision()
 
     def validate(self, subject: Subject, now: datetime) -> Decision:
         """Return what is wrong with the final pod, which injections did not survive other webhooks, and reserve its quota."""
         run = _Run(self, subject, Phase.VALIDATE, now)
-        for binding, mode in run.rules:
-            if subject.is_update and not binding.rule.on_update:
-                continue
-            run.check(binding, mode)
-            if not subject.is_update and binding.rule.mutate is not None:
-                run.report_missing(binding, mode)
+        if not run.recall():
+            for binding, mode in run.rules:
+                if subject.is_update and not binding.rule.on_update:
+                    continue
+                run.check(binding, mode)
+                if not subject.is_update and binding.rule.mutate is not None:
+                    run.report_missing(binding, mode)
+            run.remember()
         run.reserve()
         return run.decision()
 
@@ -205,6 +218,16 @@ class EngineInForce:
         return self._engine
 
 
+class _Found(msgspec.Struct, frozen=True):
+    """What a pass of the rules found, and by which policy and nodes; the rest is part of the key, or of the engine."""
+
+    policy: EffectivePolicy
+    nodes: NodeFacts | None
+    judged: tuple[tuple[Outcome, EvaluatedFinding], ...]
+    changes: tuple[RuleChange, ...]
+    annotation: Change | None
+
+
 class _Run:
     """One pass of the rules over one subject: the patch and what has been found so far."""
 
@@ -220,6 +243,16 @@ class _Run:
         self.patch = PodPatch(pod)
         self.judged: dict[Outcome, dict[EvaluatedFinding, None]] = {outcome: {} for outcome in Outcome}
         self.changes: list[RuleChange] = []
+        self._annotation: Change | None = None
+        self._pod_is_known = True
+        self._remembered = engine.remembered
+        # While the policy is paused or has exemptions, time decides which rules hold.
+        is_timeless = self.paused_until is None and not self.policy.exemptions
+        self._key = (
+            (phase, subject.alike, subject.made_by_daemonset, subject.is_update, self.policy.namespace)
+            if subject.alike and is_timeless
+            else None
+        )
         self._charge_request, self._deadline = subject.charge_request, subject.deadline
         self.context = Context(
             phase=phase,
@@ -253,13 +286,38 @@ class _Run:
         if len(found) < MOST_FINDINGS:
             found[judged] = None
 
-    def decision(self, *, note: Change | None = None) -> Decision:
+    def recall(self) -> bool:
+        """Take what was found of a sibling, if that is remembered."""
+        found = self._remembered.get(self._key) if self._key else None
+        if found is None or found.policy is not self.policy or found.nodes is not self.context.nodes:
+            return False
+        for outcome, judged in found.judged:
+            self.judged[outcome][judged] = None
+        self.changes += found.changes
+        self._annotation, self._pod_is_known = found.annotation, False
+        return True
+
+    def remember(self) -> None:
+        """Keep what was found for pods that are alike, unless it is long, or quotes what they differ in."""
+        if self._key is None:
+            return
+        judged = tuple((outcome, each) for outcome, found in self.judged.items() for each in found)
+        said = msgspec.json.encode((judged, self.changes))
+        if len(said) > LONGEST_REMEMBERED or TOKEN_VOLUME.encode() in said:
+            return
+        if len(self._remembered) >= MOST_REMEMBERED:
+            self._remembered.clear()
+        self._remembered[self._key] = _Found(
+            self.policy, self.context.nodes, judged, tuple(self.changes), self._annotation
+        )
+
+    def decision(self) -> Decision:
         return Decision(
             policy=self.policy,
             judged=tuple(judged for found in self.judged.values() for judged in found),
             changes=tuple(self.changes),
-            pod=self.patch.pod,
-            note=note,
+            pod=self.patch.pod if self._pod_is_known else None,
+            note=self._annotation,
             exemption=self.exemption,
             paused_until=self.paused_until,
         )
@@ -298,10 +356,10 @@ class _Run:
             self.judge(finding, mode)
         return patch.changes[before:]
 
-    def note(self) -> Change | None:
-        """Return the annotation that tells people what was injected, one line a rule."""
+    def note(self) -> None:
+        """Add the annotation that tells people what was injected, one line a rule."""
         if not self.changes:
-            return None
+            return
         by_rule: dict[str, list[str]] = {}
         for change in self.changes:
             by_rule.setdefault(change.rule, []).append(change.change.what)
@@ -309,7 +367,7 @@ class _Run:
         if before := self.patch.pod.annotations.get(INJECTED):
             lines.insert(0, before)
         self.patch.set_annotation(INJECTED, "\n".join(lines))
-        return self.patch.changes[-1]
+        self._annotation = self.patch.changes[-1]
 
 
 class _Spec(msgspec.Struct):

@@ -6,6 +6,7 @@ from policies.gpus.cards import too_many_resources
 from policies.gpus.claims import DeviceClassNames
 from policies.pods.limits import excesses
 from policies.pods.pod import Pod, decode_pod
+from policies.pods.siblings import alike
 from policies.quota.charge_request import charge_request_for_pod
 from policies.rule import Mode, Phase
 from webhook.serving import review
@@ -15,6 +16,9 @@ from webhook.serving.handling import Answered, Review, check_identity, reading, 
 from webhook.serving.review import AdmissionRequest
 
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
+
+LONGEST_COMPARED = 64 * 1024
+"""Bytes of a pod that is compared with those before it: with managed fields four times what rules read (`siblings.LONGEST`)."""
 
 DAEMONSET_CONTROLLER = "system:serviceaccount:kube-system:daemon-set-controller"
 CONTROLLER_MANAGER = "system:kube-controller-manager"
@@ -33,6 +37,7 @@ def review_pod(asked: Review) -> Answered:
     policy, by_daemonset = asked.policy(), made_by_daemonset(pod, request)
     mutates, charge_request = asked.phase is Phase.MUTATE, None
     claims: Mapping[str, DeviceClassNames] = {}
+    of_siblings = alike(pod) if memoryview(request.object).nbytes <= LONGEST_COMPARED else None
     too_long = excesses(pod) or (before and excesses(before))
     if before is None and not too_long:
         too_long = too_many_resources(pod, engine.configuration.resource_mapping)
@@ -46,6 +51,7 @@ def review_pod(asked: Review) -> Answered:
             claims=claims,
             made_by_daemonset=by_daemonset,
             nodes=asked.cluster.nodes(),
+            alike=of_siblings,
             deadline=asked.deadline,
         )
         decision = engine.mutate(subject, asked.now)
@@ -62,6 +68,7 @@ def review_pod(asked: Review) -> Answered:
             nodes=asked.cluster.nodes(),
             charge_request=charge_request,
             quota=asked.quota(),
+            alike=of_siblings,
             deadline=asked.deadline,
         )
         decision = engine.validate(subject, asked.now)

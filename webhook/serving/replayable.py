@@ -15,6 +15,7 @@ from policies.gpus.resource_mapping import ResourceMapping
 from policies.models.warming.server_credentials import KEY_FILE
 from policies.pods.annotations import DOMAIN, INJECTED
 from policies.pods.pod import Container, EnvVar, Metadata, Pod, Probe, Volume, VolumeMount
+from policies.pods.siblings import TOKEN_VOLUME
 from policies.rules.cuda_version import DISABLE, REQUIRE
 
 LONGEST_POD = 16 * 1024
@@ -22,10 +23,6 @@ LONGEST_POD = 16 * 1024
 
 READ = frozenset({REQUIRE, DISABLE, KEY_FILE, "CUDA_VISIBLE_DEVICES"})
 """Variables whose values rules read, beside those by which runtimes show devices. None holds a secret."""
-
-TOKEN_VOLUME = "kube-api-access-"  # noqa: S105 - the prefix of a name
-"""Before admission webhooks are called, the API server adds a volume of this name with five random characters to pods that get
-a token (`plugin/pkg/admission/serviceaccount`, ServiceAccountVolumeName)."""
 
 N = TypeVar("N", Volume, VolumeMount)
 

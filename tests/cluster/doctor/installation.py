@@ -74,8 +74,12 @@ def installed(folder: Path) -> Iterator[Installation]:
     """Install everything on a control plane of its own: whatever else is in a cluster, doctor would look at it."""
     plane = ControlPlane(client_name=CALLER)
     plane.add_user("engineer", groups=["ml-engineers"])
-    arguments = *_known_callers(plane), *cluster(plane)
-    with plane, Webhook(plane, arguments=arguments, installation=NAMESPACE) as webhook:
+    with (
+        plane,
+        Webhook(
+            plane, arguments=(*_known_callers(plane), *cluster(plane)), installation=NAMESPACE
+        ) as webhook,
+    ):
         client = plane.client()
         for name in (CANARY_NAMESPACE, TEAM):
             client.post("/api/v1/namespaces", {"metadata": {"name": name}})

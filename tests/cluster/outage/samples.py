@@ -54,6 +54,7 @@ RESOURCE_QUOTA = {"metadata": {"name": "gpus"}, "spec": {"hard": {"requests.nvid
 
 OURS: dict[str, JSON] = {
     "gpuquotas": {"metadata": {"name": "default"}, "spec": {"hard": {"gpus": "8"}}},
+    "gpuquotaledgers": {"metadata": {"name": "of-a-team"}, "ledger": "{}"},
     "gpupolicies": {"metadata": {"name": "default"}, "spec": {"rules": {"gpu-quota": {"mode": "audit"}}}},
     "gpuclasses": {"metadata": {"name": "acme-x1"}, "spec": {"family": "acme-x1", "memoryGiB": 80}},
     "gpuresourcemappings": {"metadata": {"name": "acme"}, "spec": {}},

@@ -33,7 +33,7 @@ def running(plane: ControlPlane) -> Iterator[Running]:
 def team(plane: ControlPlane, running: Running) -> Namespace:  # noqa: ARG001 - it has to run
     team = Namespace(plane)
     team.quota({"gpus": "8"})
-    assert eventually(lambda: team.used() is not None)
+    assert eventually(lambda: is_ready(team))
     return team
 
 
@@ -61,6 +61,11 @@ def ready(team: Namespace) -> Condition:
 def dropped(team: Namespace) -> list[Any]:
     events = team.client.get(team.path("events"))[1]["items"]
     return [each for each in events if each["reason"] == "UnreadableReservations"]
+
+
+def is_unreadable(team: Namespace) -> bool:
+    condition = team.condition("Ready")
+    return condition is not None and condition.reason == "Unreadable"
 
 
 def shown(plane: ControlPlane, team: Namespace) -> str:
@@ -120,7 +125,7 @@ def test_any_other_field_that_cannot_be_read_waits_for_somebody(
     assert status == 403, answer["message"]
     assert "the quota could not be checked: the GPUQuotaLedger cannot be read: " in answer["message"]
     assert want in answer["message"]
-    assert eventually(lambda: ready(team).reason == "Unreadable", seconds=5)
+    assert eventually(lambda: is_unreadable(team))
     assert "not ready: every GPU pod is denied" in shown(plane, team)
 
     damage(team, **before)

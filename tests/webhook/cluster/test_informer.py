@@ -11,9 +11,12 @@ import pytest
 
 from tests.cluster.controllers import eventually
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, event, page, status
-from webhook.cluster.informer import Informer, Resource, WatchTimings
+from webhook.cluster.api import JSON, METADATA_LIST
+from webhook.cluster.collection import NOWHERE
+from webhook.cluster.informer import FEW, Informer, Resource, WatchTimings
 
 PODS = Resource("/api/v1", "pods")
+A_AT_TEN = b'"a", "namespace": "team", "resourceVersion": "10"'
 QUICK = WatchTimings(watch=60.0, silence=0.8, pause_least=0.02, pause_most=0.1)
 
 
@@ -103,6 +106,10 @@ def followed(folder: Path, script: Script) -> Iterator[tuple[Informer[Record], A
 
 def names(informer: Informer[Record]) -> list[str]:
     return sorted(each.name for each in informer.snapshot("team").items)
+
+
+def names_at(informer: Informer[Record]) -> dict[str, str]:
+    return {each.name: each.resource_version for each in sorted(informer.all(), key=lambda each: each.name)}
 
 
 def shows(informer: Informer[Record], *want: str) -> bool:
@@ -278,6 +285,77 @@ def test_a_list_older_than_the_watch_changes_nothing(tmp_path: Path) -> None:
         assert names(informer) == ["a", "b"]
         assert informer.snapshot("team").revision == 60
         assert informer.snapshot("team").list_started > begun
+
+
+def test_a_list_is_of_metadata_and_of_the_bodies_that_are_not_held(tmp_path: Path) -> None:
+    """`b` changed and `c` came while the watch lagged behind; `a` is held as it is."""
+    first, second = page(["a", "b"], "10"), page(["a", "b", "c"], "20")
+    second = Answer(second.body.replace(b'"a", "namespace": "team", "resourceVersion": "20"', A_AT_TEN))
+    with followed(tmp_path, Script([first, second], [])) as (informer, server, changes):
+        before = len(server.requests)
+        informer.refresh("team")
+
+        assert names_at(informer) == {"a": "10", "b": "20", "c": "20"}
+        assert informer.position("team").revision == 20
+        listed, *bodies = [each for each in server.requests[before:] if "watch" not in each.query]
+    assert listed.headers["Accept"] == METADATA_LIST
+    assert listed.headers["Accept-Encoding"] == "gzip"
+    assert [(each.query["fieldSelector"], each.query["resourceVersion"]) for each in bodies] == [
+        ("metadata.name=b", "20"),
+        ("metadata.name=c", "20"),
+    ]
+    assert {each.query["resourceVersionMatch"] for each in bodies} == {"Exact"}
+    assert changes[-2:] == [("b", "b"), (None, "c")]
+
+
+@pytest.mark.parametrize("reason", ["many", "compacted"])
+def test_the_namespace_is_read_in_full_where_bodies_cannot_be_read_one_by_one(
+    tmp_path: Path, reason: str
+) -> None:
+    names = [f"pod-{number}" for number in range(FEW + 1 if reason == "many" else 2)]
+
+    class Compacted(Script):
+        def __call__(self, request: Request) -> Answer:
+            if "fieldSelector" in request.query:
+                return status(410, "compacted", "Expired")
+            return super().__call__(request)
+
+    script = Compacted([page(["a"], "10"), page(names, "20"), page(names, "30")], [])
+    with followed(tmp_path, script) as (informer, server, _):
+        informer.refresh("team")
+
+        assert names_at(informer) == dict.fromkeys(sorted(names), "30")
+        assert informer.position("team").revision == 30
+        accepted = [each.headers["Accept"] for each in server.requests if is_list(each)]
+    assert accepted == [JSON, METADATA_LIST, JSON]
+
+
+def test_the_watch_goes_on_while_everything_is_listed_anew(tmp_path: Path) -> None:
+    """After a 410 one namespace is listed alone, and has its place, before the list of everything has come."""
+    held_back, asked = threading.Event(), threading.Event()
+
+    class Slow(Script):
+        def __call__(self, request: Request) -> Answer:
+            answer = super().__call__(request)
+            if is_list(request) and len(self.listed) > 1 and request.path == "/api/v1/pods":
+                asked.set()
+                held_back.wait(10)
+            return answer
+
+    lists = [page(["a"], "10"), page(["a", "b"], "20"), page(["a", "b"], "20")]
+    script = Slow(lists, [status(410, "too old"), Answer(stream=[event("ADDED", "c", "21")])])
+    with followed(tmp_path, script) as (informer, *_):
+        assert asked.wait(5)
+        assert shows(informer, "a", "c")
+        assert informer.position("team") == NOWHERE
+        informer.refresh("team")
+
+        assert names(informer) == ["a", "b", "c"]
+        assert informer.position("team").revision == 21
+        assert informer.position("other") == NOWHERE
+        held_back.set()
+        assert eventually(lambda: informer.position("other").revision == 21)
+        assert informer.missed == 0
 
 
 def test_silence_shows_until_a_watch_is_opened_again(tmp_path: Path) -> None:

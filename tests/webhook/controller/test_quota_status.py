@@ -53,7 +53,7 @@ class World:
     """A quota of namespace `team` and its ledger, an API server that takes statuses, and a clock."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 1000.0
+        self.now, self.pauses = 1000.0, list[float]()
         self.leads, self.stale = True, ""
         self.rows = Rows()
         self.writes = 0
@@ -70,6 +70,7 @@ class World:
             "spec": {"hard": {"gpus": "8"}},
         }
         monkeypatch.setattr(quota_status, "monotonic", lambda: self.now)
+        monkeypatch.setattr(quota_status, "sleep", self.pauses.append)
         self.events = QuotaEvents(cast(EventWriter, self))
         self.writer = QuotaStatusWriter(
             cast(ApiClient, self),
@@ -113,9 +114,9 @@ class World:
         self.rows.row = LedgerRecord("r", "team", VersionedLedger(ledger, "2"))
         self.writer.changed("team")
 
-    def wait(self, seconds: float) -> None:
+    def wait(self, seconds: float) -> float:
         self.now += seconds
-        self.writer.look()
+        return self.writer.look()
 
 
 @pytest.fixture
@@ -161,6 +162,7 @@ def test_a_status_is_written_once_a_second_and_only_if_it_differs(world: World) 
     world.writer.changed("team")
     world.wait(1.0)
     assert world.writes == 3
+    assert len(world.pauses) == 3
 
 
 def test_a_status_that_changed_meanwhile_is_written_a_second_later(world: World) -> None:
@@ -175,9 +177,9 @@ def test_a_status_that_changed_meanwhile_is_written_a_second_later(world: World)
 def test_a_write_that_fails_is_repeated_and_said(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.failures = [errors.Forbidden("no right", code=403)]
     world.writer.changed("team")
-    world.wait(1.0)
+    assert world.wait(1.0) == quota_status.FAILED_SECONDS
     assert caplog.messages == ["team: the status of the GPUQuota cannot be written: no right"]
-    world.wait(quota_status.FAILED_SECONDS)
+    assert world.wait(quota_status.FAILED_SECONDS) == quota_status.LOOK_SECONDS
     assert world.writes == 1
 
 

@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -309,3 +310,14 @@ def test_a_pod_follows_the_node_that_it_is_on_now() -> None:
     cluster.a_node_is_there("y", 1, L4, "y")
     assert cluster.used("classes/nvidia-t4") == 0
     assert cluster.used("classes/nvidia-l4") == 1
+
+
+def test_a_full_count_puts_right_what_the_sums_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Changes()
+    assert cluster.used("gpus") == 0
+    with monkeypatch.context() as missed:
+        missed.setattr(Sums, "_charge_pod", lambda *_: None)
+        cluster.a_pod_is_there("a1", ONE, {}, "Running", "", "", late=False)
+
+    assert not cluster.stored.sums.recount("team")
+    assert cluster.used("gpus") == 1

@@ -1,5 +1,6 @@
 """Requests for one row share reads and writes, nobody waits beyond its deadline, and nothing stale is believed."""
 
+import itertools
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -112,6 +113,21 @@ def test_thirty_two_threads_share_writes_and_get_exactly_what_there_is() -> None
     assert len(bench.held()) == 100
     assert bench.store.writes < 50, "batches are larger than one"
     assert bench.metric("batch_size_sum") / bench.metric("batch_size_count") > 3
+
+
+def test_three_replicas_give_exactly_what_there_is() -> None:
+    bench = Bench(gpus=100, seconds=0.002)
+    others = [ReservationBatcher(bench.store, QuotaMetrics(CollectorRegistry())) for _ in range(2)]
+    each = itertools.cycle([bench.batches, *others])
+
+    def reserve(number: int, replica: ReservationBatcher) -> ReservationOutcome:
+        return replica.reserve(NAMESPACE, bench.ask(f"pod{number}"), monotonic() + 60)
+
+    with ThreadPoolExecutor(24) as pool:
+        answers = list(pool.map(reserve, range(160), each))
+    reasons = [reason(answer) for answer in answers]
+    assert (reasons.count(Reason.RESERVED), reasons.count(Reason.EXCEEDED)) == (100, 60)
+    assert len(bench.held()) == 100
 
 
 def test_namespaces_have_a_writer_each() -> None:

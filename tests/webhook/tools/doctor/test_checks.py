@@ -240,6 +240,24 @@ def service(*ports: int) -> dict[str, Any]:
             id="an-excluded-namespace-that-does-not-exist",
         ),
         pytest.param(
+            "unseen-quotas",
+            {OURS: excluding("team"), NAMESPACES: [namespace("team")], QUOTAS: [quota()]},
+            [
+                (
+                    "unseen-quota",
+                    "does not hold: MutatingWebhookConfiguration/zz-gpu-admission webhooks[pods.mutate.gpu-admission.dev] does "
+                    "not choose the namespace, so its pods are not reviewed",
+                )
+            ],
+            id="a-quota-in-an-excluded-namespace",
+        ),
+        pytest.param(
+            "unseen-quotas",
+            {OURS: excluding("other"), NAMESPACES: [namespace("team")], QUOTAS: [quota()]},
+            [],
+            id="a-quota-in-a-chosen-namespace",
+        ),
+        pytest.param(
             "controller-policy",
             {f"{POLICY}/{CONTROLLER}": {"spec": {}}, f"{BINDING}/{CONTROLLER}": bound("Deny")},
             [],

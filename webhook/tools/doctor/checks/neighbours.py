@@ -9,6 +9,8 @@ from policies.pods.label_selector import LabelSelector
 from policies.pods.pod import Metadata, decode_pod
 from webhook.cluster.api import api_path
 from webhook.cluster.objects import WEBHOOK_CONFIGURATION
+from webhook.controller.records import QUOTAS
+from webhook.quota.documents import decode_quota
 from webhook.tools.doctor.check import Note, Observation, doctor_check, warning
 from webhook.tools.doctor.checks.configurations import APPLY, GROUP, KINDS, READS, excluded_by_name, place
 from webhook.tools.doctor.cluster import ADMISSION, InstalledCluster, Right
@@ -102,6 +104,28 @@ def _unseen(cluster: InstalledCluster) -> Iterator[Observation]:
         yield Note(f"webhooks.namespaceSelector of the chart is set: {where}")
 
 
+@doctor_check(
+    "unseen-quotas",
+    "GPUQuotas are in namespaces whose pods the webhook sees",
+    *(*READS, Right("list", "namespaces"), Right("list", "gpuquotas", "gpu-admission.dev")),
+)
+def _unseen_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
+    entry = next((e for e in cluster.entries(MUTATING) if e["name"] == PODS_ENTRY), None)
+    selector = msgspec.convert((entry or {}).get("namespaceSelector") or {}, LabelSelector)
+    labels = {
+        each["metadata"]["name"]: each["metadata"].get("labels") or {}
+        for each in cluster.items("/api/v1/namespaces")
+    }
+    for quota in cluster.listed(QUOTAS.path(), decode_quota):
+        if not selector.matches(labels.get(quota.namespace, {})):
+            yield warning(
+                "unseen-quota",
+                f"GPUQuota/default in {quota.namespace}",
+                f"does not hold: {place(MUTATING, PODS_ENTRY)} does not choose the namespace, so its pods are not reviewed",
+                "give the namespace the labels of webhooks.namespaceSelector of the chart, or take it from excludedNamespaces",
+            )
+
+
 def _missing(cluster: InstalledCluster, known: Collection[str]) -> Iterator[Observation]:
     """Yield a finding for every excluded namespace that is not `known`, with the first webhook that excludes it."""
     excluding: dict[str, str] = {}
@@ -119,4 +143,4 @@ def _missing(cluster: InstalledCluster, known: Collection[str]) -> Iterator[Obse
             )
 
 
-CHECKS = (_later, _unseen)
+CHECKS = (_later, _unseen, _unseen_quotas)

@@ -1,0 +1,184 @@
+"""A row that follows its GPUQuota, while others write both: what was read before the row never gets into it."""
+
+from collections.abc import Callable
+from fractions import Fraction
+
+import msgspec
+import pytest
+
+from policies.quota.charge import Unpinned
+from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.ledger.reservations import LIMIT
+from webhook.controller.observed_rows import ObservedRows
+from webhook.controller.row_keeper import RowKeeper
+from webhook.quota.cluster_store import NO_ROW
+from webhook.quota.store import LedgerConflict, QuotaGone, VersionedLedger
+
+TEAM = "team"
+
+
+def spec(hard: int, generation: int, *, uid: str = "quota", used: int | None = None) -> QuotaLedger:
+    """Return what a GPUQuota calls for; with `used`, of earlier versions."""
+    return QuotaLedger(
+        quota_uid=uid,
+        generation=generation,
+        hard={"gpus": Fraction(hard)},
+        unpinned=Unpinned.TOTAL_ONLY,
+        used=None if used is None else {"gpus": Fraction(used)},
+    )
+
+
+class FakeStore:
+    """A row and a GPUQuota on an API server. `meanwhile` is done once, right after the GPUQuota was read."""
+
+    reservations_limit = LIMIT
+
+    def __init__(self, quota: QuotaLedger | None, row: QuotaLedger | None = None) -> None:
+        self.quota = quota
+        self.row: VersionedLedger | None = None
+        self.meanwhile: Callable[[], object] = lambda: None
+        self.calls: list[str] = []
+        self._number = 0
+        if row is not None:
+            self.put(row)
+
+    def put(self, ledger: QuotaLedger) -> VersionedLedger:
+        self._number += 1
+        uid = self.row.ledger.row_uid if self.row else f"row-{self._number}"
+        self.row = VersionedLedger(msgspec.structs.replace(ledger, row_uid=uid), str(self._number))
+        return self.row
+
+    def read(self, namespace: str, seconds: float) -> VersionedLedger | None:
+        del namespace, seconds
+        self.calls.append("read")
+        if self.row is not None:
+            return self.row
+        return None if self.quota is None else VersionedLedger(spec(1, 1), NO_ROW)
+
+    def granted(self, namespace: str, seconds: float) -> QuotaLedger | None:
+        del namespace, seconds
+        self.calls.append("quota")
+        found, meanwhile, self.meanwhile = self.quota, self.meanwhile, lambda: None
+        meanwhile()
+        return found
+
+    def compare_and_swap(
+        self, namespace: str, before: VersionedLedger, ledger: QuotaLedger, seconds: float
+    ) -> VersionedLedger:
+        del namespace, seconds
+        self.calls.append("write")
+        self._must_be(before)
+        return self.put(ledger)
+
+    def delete(self, namespace: str, before: VersionedLedger, seconds: float) -> None:
+        del namespace, seconds
+        self.calls.append("delete")
+        self._must_be(before)
+        self.row = None
+
+    def _must_be(self, before: VersionedLedger) -> None:
+        if self.row is None and before.version != NO_ROW:
+            raise QuotaGone
+        if self.row is not None and self.row.version != before.version:
+            raise LedgerConflict
+
+
+def keeper(store: FakeStore, *, watched: tuple[str, int] | None = None) -> RowKeeper:
+    """Return a keeper that has observed the row of the store, and the quota as its watch showed it."""
+    rows = ObservedRows()
+    if store.row is not None:
+        rows.observe(TEAM, store.row)
+    return RowKeeper(store, rows, lambda _: watched)
+
+
+def hard(row: VersionedLedger | None) -> int | None:
+    return None if row is None else int(row.ledger.hard["gpus"])
+
+
+def used(row: VersionedLedger | None) -> int | None:
+    return None if row is None or row.ledger.used is None else int(row.ledger.used["gpus"])
+
+
+def test_a_row_that_has_the_spec_costs_no_call() -> None:
+    store = FakeStore(spec(4, 1), spec(4, 1, used=2))
+
+    assert hard(keeper(store, watched=("quota", 1)).current(TEAM, fresh=False)) == 4
+    assert store.calls == []
+
+
+def test_a_changed_spec_is_in_force_after_one_read_and_one_write() -> None:
+    store = FakeStore(spec(8, 2), spec(4, 1, used=2))
+
+    row = keeper(store, watched=("quota", 2)).current(TEAM, fresh=False)
+
+    assert (hard(row), used(row)) == (8, 2)
+    assert store.calls == ["quota", "write"]
+
+
+def test_a_watch_that_lags_behind_takes_no_spec_back() -> None:
+    store = FakeStore(spec(8, 2), spec(8, 2, used=2))
+
+    assert hard(keeper(store, watched=("quota", 1)).current(TEAM, fresh=False)) == 8
+    assert store.calls == ["quota"]
+
+
+def test_a_spec_that_was_read_before_another_controller_wrote_is_not_written() -> None:
+    store = FakeStore(spec(8, 2), spec(4, 1, used=2))
+    paused = keeper(store, watched=("quota", 2))
+    store.meanwhile = lambda: store.put(spec(1, 3, used=2))
+
+    with pytest.raises(LedgerConflict):
+        paused.current(TEAM, fresh=False)
+    assert hard(store.row) == 1
+
+
+def test_a_row_is_made_empty_and_then_takes_over_what_earlier_versions_left() -> None:
+    store = FakeStore(spec(4, 1, used=3))
+    written: list[object] = []
+    store.meanwhile = lambda: written.append(store.row and store.row.ledger.used)
+
+    row = keeper(store).current(TEAM, fresh=False)
+
+    assert written == [None]
+    assert row is not None
+    assert (used(row), row.ledger.row_uid) == (3, "row-1")
+
+
+def test_a_status_of_earlier_versions_replaces_no_ledger_that_was_counted() -> None:
+    store = FakeStore(spec(8, 2, used=3), spec(4, 1, used=2))
+
+    row = keeper(store, watched=("quota", 2)).current(TEAM, fresh=False)
+
+    assert (hard(row), used(row)) == (8, 2)
+
+
+def test_a_row_goes_with_its_quota() -> None:
+    store = FakeStore(None, spec(4, 1, used=2))
+
+    assert keeper(store).current(TEAM, fresh=False) is None
+    assert (store.row, store.calls) == (None, ["quota", "delete"])
+
+
+def test_a_row_stays_whose_quota_is_there_again() -> None:
+    store = FakeStore(None, spec(4, 1, used=2))
+    store.meanwhile = lambda: store.put(spec(6, 1, uid="another", used=2))
+
+    with pytest.raises(LedgerConflict):
+        keeper(store).current(TEAM, fresh=False)
+    assert hard(store.row) == 6
+
+
+def test_a_quota_that_replaces_another_one_finds_its_row() -> None:
+    store = FakeStore(spec(6, 1, uid="another"), spec(4, 1, used=2))
+
+    row = keeper(store, watched=("another", 1)).current(TEAM, fresh=False)
+
+    assert row is not None
+    assert (row.ledger.quota_uid, hard(row), used(row)) == ("another", 6, 2)
+
+
+def test_where_there_is_neither_row_nor_quota_nothing_is_made() -> None:
+    store = FakeStore(None)
+
+    assert keeper(store).current(TEAM, fresh=False) is None
+    assert store.calls == ["read"]

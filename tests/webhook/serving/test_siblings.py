@@ -1,0 +1,162 @@
+"""What the rules found of a pod holds for its siblings, and for nobody else."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from msgspec.structs import replace
+
+from policies.finding import Finding
+from policies.placement.nodes import NodeFacts
+from policies.pods.patch import PodPatch
+from policies.pods.pod import Pod
+from policies.pods.siblings import alike
+from policies.policy import Binding, EffectivePolicy, Exemption, PolicySet
+from policies.quota.charge import Charge
+from policies.quota.charge_request import ChargeRequest
+from policies.rule import Context, Mode, Rule, RuleOptions
+from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, gpu_container, pod, view
+from tests.strategies import PODS
+from webhook.configuration.loader import Configuration
+from webhook.serving.engine import LONGEST_REMEMBERED, MOST_REMEMBERED, Decision, Engine, Subject
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+POLICIES = PolicySet(())
+CONFIGURATION = Configuration(
+    policies=POLICIES, classes=CLASSES, resource_mapping=RESOURCE_MAPPING, version="1"
+)
+PHASES = ["mutate", "validate"]
+BUILT_IN = POLICIES.for_namespace("ml")
+
+
+def decide(engine: Engine, phase: str, document: JSON, **tweaks: Any) -> Decision:
+    seen = view(document)
+    subject = Subject(**{"policy": BUILT_IN, "pod": seen, "alike": alike(seen), **tweaks})
+    decision: Decision = getattr(engine, phase)(subject, NOW)
+    return decision
+
+
+@pytest.mark.parametrize("phase", PHASES)
+@given(document=PODS)
+@settings(max_examples=settings().max_examples * 3 // 10)
+def test_a_sibling_gets_the_decision_that_it_would_get_alone(phase: str, document: JSON) -> None:
+    engine = Engine(CONFIGURATION)
+    if (metadata := document.get("metadata")) is not None:
+        decide(engine, phase, {**document, "metadata": {**metadata, "name": "first", "uid": "1"}})
+    again = decide(engine, phase, document)
+    assert replace(again, pod=None) == replace(decide(engine, phase, document, alike=None), pod=None)
+
+
+class Counted:
+    """A rule that counts how often it runs, and says so where it `quotes` the pod."""
+
+    def __init__(self, quote: str = "") -> None:
+        self.runs, self.reserved = 0, 0
+        self.quote = quote
+        rule = Rule(id="counted", summary="", options=RuleOptions, check=self.check, reserve=self.reserve)
+        self.bindings = (Binding(rule, RuleOptions(mode=Mode.WARN), "test"),)
+
+    def check(self, _pod: Pod, _options: RuleOptions, _context: Context) -> Iterator[Finding]:
+        self.runs += 1
+        if self.quote:
+            yield Finding(rule="counted", message=self.quote)
+
+    def reserve(self, _request: ChargeRequest, _options: RuleOptions, _context: Context) -> Iterator[Finding]:
+        self.reserved += 1
+        yield from ()
+
+    def policy(self, **tweaks: Any) -> EffectivePolicy:
+        fields = {"name": "t", "version": "1", "why": "", "namespace": "ml", "bindings": self.bindings}
+        return EffectivePolicy(**{**fields, **tweaks})
+
+
+TRAIN = pod(gpu_container())
+
+
+def test_rules_run_once_and_the_quota_is_asked_every_time() -> None:
+    engine, counted = Engine(CONFIGURATION), Counted()
+    policy = counted.policy()
+    charge = ChargeRequest("request", "uid", CONFIGURATION, lambda _catalogues, _unpinned: Charge({}))
+    for _ in range(3):
+        decide(engine, "validate", TRAIN, policy=policy, charge_request=charge)
+    assert (counted.runs, counted.reserved) == (1, 3)
+
+
+@pytest.mark.parametrize(
+    "tweaks",
+    [
+        pytest.param({"made_by_daemonset": True}, id="of-a-daemonset"),
+        pytest.param({"nodes": NodeFacts(keys=frozenset())}, id="with-other-nodes"),
+        pytest.param({"alike": None}, id="not-compared"),
+    ],
+)
+def test_what_a_decision_rests_on_tells_siblings_apart(tweaks: Any) -> None:
+    counted = Counted()
+    engine, policy = Engine(CONFIGURATION), counted.policy()
+    decide(engine, "validate", TRAIN, policy=policy)
+    decide(engine, "validate", TRAIN, policy=policy, **tweaks)
+    assert counted.runs == 2
+
+
+@pytest.mark.parametrize(
+    "tweaks",
+    [
+        pytest.param({"paused_until": datetime(2027, 1, 1, tzinfo=UTC)}, id="while-a-policy-is-paused"),
+        pytest.param(
+            {"exemptions": (Exemption(namespaces=("ml",), rules=("other",), reason="x"),)},
+            id="with-exemptions",
+        ),
+    ],
+)
+def test_nothing_is_remembered_where_time_decides(tweaks: Any) -> None:
+    counted = Counted()
+    engine, policy = Engine(CONFIGURATION), counted.policy(**tweaks)
+    for _ in range(2):
+        decide(engine, "validate", TRAIN, policy=policy)
+    assert counted.runs == 2
+
+
+def test_another_policy_of_the_namespace_finds_for_itself() -> None:
+    engine, counted = Engine(CONFIGURATION), Counted()
+    for _ in range(2):
+        decide(engine, "validate", TRAIN, policy=counted.policy())
+    assert counted.runs == 2
+
+
+@pytest.mark.parametrize(
+    "quote",
+    [
+        pytest.param("volume kube-api-access-abcde", id="the-name-of-a-token"),
+        pytest.param("x" * LONGEST_REMEMBERED, id="much"),
+    ],
+)
+def test_what_quotes_a_token_or_much_is_not_remembered(quote: str) -> None:
+    counted = Counted(quote)
+    engine, policy = Engine(CONFIGURATION), counted.policy()
+    for _ in range(2):
+        assert [each.finding.message for each in decide(engine, "validate", TRAIN, policy=policy).judged] == [
+            quote
+        ]
+    assert counted.runs == 2
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    engine = Engine(CONFIGURATION)
+    for number in range(MOST_REMEMBERED + 1):
+        decide(engine, "mutate", pod(gpu_container(), nodeSelector={"number": f"{number}"}))
+    assert 0 < len(engine.remembered) <= MOST_REMEMBERED
+
+
+def test_patches_of_siblings_are_the_same() -> None:
+    def tolerate(draft: PodPatch, _options: RuleOptions, _context: Context) -> Iterator[Finding]:
+        draft.set_node_selector("zone", "a")
+        yield from ()
+
+    rule = Rule(id="zone", summary="", options=RuleOptions, mutate=tolerate)
+    policy = Counted().policy(bindings=(Binding(rule, RuleOptions(), "test"),))
+    engine = Engine(CONFIGURATION)
+    one, other = (decide(engine, "mutate", TRAIN, policy=policy) for _ in range(2))
+    assert one.operations == other.operations != []
+    assert (one.note, one.changes) == (other.note, other.changes)
