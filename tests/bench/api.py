@@ -34,7 +34,7 @@ PARTS = {
     "matchConditions": r"webhook/matchconditions\.\(\*matcher\)\.Match$",
     "mutating webhooks": r"webhook/mutating\.\(\*mutatingDispatcher\)\.Dispatch$",
     "validating webhooks": r"webhook/validating\.\(\*validatingDispatcher\)\.Dispatch$",
-    "JSON patch": r"jsonpatch.*\.Patch\.Apply(WithOptions|IndentWithOptions)?$",
+    "JSON patch": r"json-?patch.*\bPatch\)?\.Apply\w*$",
 }
 """What is looked for in a profile, by the function in which it is, with what that calls; the first is part of the next two."""
 _LINE = re.compile(r"^\s*\S+\s+\S+%\s+\S+%\s+\S+\s+([\d.]+)%\s+(\S+)", re.MULTILINE)
