@@ -9,6 +9,8 @@ from typing import Protocol
 
 import msgspec
 
+from policies.quota.amounts import Vector
+from policies.quota.charge import Unpinned
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.controller.observed_rows import ObservedRows
 from webhook.quota.cluster_store import NO_ROW
@@ -16,6 +18,10 @@ from webhook.quota.store import Store, VersionedLedger
 
 CALL_SECONDS = 10.0
 """For one read or write of a row or a quota."""
+
+
+Spec = tuple[str, int, Vector, Unpinned]
+"""Uid and generation of a GPUQuota, and what it grants. These as well: a row in which they are others is no longer what we wrote."""
 
 
 class RowStore(Store, Protocol):
@@ -27,14 +33,12 @@ class RowStore(Store, Protocol):
 
 
 class RowKeeper:
-    """For any number of threads. `spec_of` returns uid and generation of the quota of a namespace as its watch showed it last.
+    """For any number of threads. `spec_of` returns that of the quota of a namespace as its watch showed it last.
 
     Every method raises LedgerError, and LedgerConflict or QuotaGone where the row was not the one that was observed.
     """
 
-    def __init__(
-        self, store: RowStore, rows: ObservedRows, spec_of: Callable[[str], tuple[str, int] | None]
-    ) -> None:
+    def __init__(self, store: RowStore, rows: ObservedRows, spec_of: Callable[[str], Spec | None]) -> None:
         self._store = store
         self._rows = rows
         self._spec_of = spec_of
@@ -51,7 +55,7 @@ class RowKeeper:
                 return self._following(namespace, self.swap(namespace, row, row.ledger))
             self._rows.observe(namespace, row)
         ledger = row.ledger
-        if ledger.used is not None and (ledger.quota_uid, ledger.generation) == self._spec_of(namespace):
+        if ledger.used is not None and spec_in(ledger) == self._spec_of(namespace):
             return row
         return self._following(namespace, row)
 
@@ -69,7 +73,7 @@ class RowKeeper:
             return None
         if ledger.used is None and granted.used is not None:
             return self.swap(namespace, row, msgspec.structs.replace(granted, row_uid=ledger.row_uid))
-        if (ledger.quota_uid, ledger.generation) == (granted.quota_uid, granted.generation):
+        if spec_in(ledger) == spec_in(granted):
             return row
         followed = msgspec.structs.replace(
             ledger,
@@ -79,3 +83,7 @@ class RowKeeper:
             unpinned=granted.unpinned,
         )
         return self.swap(namespace, row, followed)
+
+
+def spec_in(ledger: QuotaLedger) -> Spec:
+    return ledger.quota_uid, ledger.generation, ledger.hard, ledger.unpinned
