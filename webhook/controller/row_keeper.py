@@ -21,7 +21,7 @@ CALL_SECONDS = 10.0
 
 
 Spec = tuple[str, int, Vector, Unpinned]
-"""Uid and generation of a GPUQuota, and what it grants. These as well: a row in which they are others is no longer what we wrote."""
+"""Uid and generation of a GPUQuota, and what it grants: where a row has another grant of that generation, we did not write it."""
 
 
 class RowStore(Store, Protocol):
