@@ -260,11 +260,16 @@ class ReservationBatcher:
         return True
 
     def _remember(self, namespace: str, ledger: VersionedLedger) -> None:
+        if len(self._quota_seen) >= NAMESPACES_REMEMBERED and namespace not in self._quota_seen:
+            # All of it only saves reads and conflicts, and most may be of namespaces that are gone.
+            for remembered in (self._known, self._turns, self._quota_seen):
+                remembered.clear()
         self._known[namespace] = ledger
         self._quota_seen[namespace] = self._clock()
 
     def _forget(self, namespace: str, begun: float) -> None:
         self._known.pop(namespace, None)
+        self._turns.pop(namespace, None)
         seen = self._quota_seen.get(namespace)
         if seen is not None and begun - seen <= VANISHED_SECONDS:
             return

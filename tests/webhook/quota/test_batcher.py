@@ -14,9 +14,9 @@ from policies.quota.charge import Charge
 from policies.quota.charge_request import ChargedRequest, LedgerError, ReservationOutcome
 from policies.quota.ledger.decide import Reason, ReservationRequest
 from policies.quota.ledger.quota_ledger import NO_QUOTA_SECONDS, QuotaLedger
-from tests.webhook.quota.ledgers import MemoryLedger, configuration
+from tests.webhook.quota.ledgers import MemoryLedger, configuration, spec
 from tests.webhook.quota.world import NAMESPACE, vector
-from webhook.quota.batcher import VANISHED_SECONDS, RequestOf, ReservationBatcher
+from webhook.quota.batcher import NAMESPACES_REMEMBERED, VANISHED_SECONDS, RequestOf, ReservationBatcher
 from webhook.quota.metrics import QuotaMetrics
 from webhook.quota.store import LedgerConflict, VersionedLedger
 from webhook.quota.turns import RIVAL_SECONDS
@@ -365,6 +365,24 @@ def test_without_that_bound_a_new_quota_would_be_passed_by(monkeypatch: pytest.M
     bench.ledger.configuration = granted
     now += NO_QUOTA_SECONDS + 0.1
     assert bench.reserve("pod2").ledger is None
+
+
+@pytest.mark.parametrize(
+    "granted", [pytest.param(True, id="with-a-quota"), pytest.param(False, id="without-one")]
+)
+def test_no_more_namespaces_are_remembered_than_that(granted: bool) -> None:
+    bench = Bench(gpus=1)
+    names = [f"team{number}" for number in range(NAMESPACES_REMEMBERED + 1)]
+    quotas = dict.fromkeys(names, spec(vector(gpus=1))) if granted else {}
+    bench.ledger.configuration = configuration(**quotas)
+    for name in names:
+        outcome = bench.batches.reserve(name, bench.ask(name), monotonic() + 60)
+        assert (reason(outcome) is Reason.RESERVED) is granted
+
+    each = vars(bench.batches).values()
+    assert (
+        max(len(remembered) for remembered in each if isinstance(remembered, dict)) <= NAMESPACES_REMEMBERED
+    )
 
 
 def test_a_full_row_says_so() -> None:
