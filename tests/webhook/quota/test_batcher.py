@@ -168,6 +168,31 @@ def test_nobody_is_refused_by_what_was_only_remembered() -> None:
     assert reason(bench.reserve("pod2")) is Reason.RESERVED
 
 
+def test_nobody_is_refused_by_what_was_read_before_it_came() -> None:
+    """Its author may know already that there is room."""
+    bench, read = Bench(gpus=1), threading.Event()
+    assert reason(bench.reserve("pod0")) is Reason.RESERVED
+
+    with ThreadPoolExecutor(1) as pool:
+        late = []
+
+        def meanwhile(namespace: str, seconds: float) -> VersionedLedger | None:
+            found = bench.store._store.read(namespace, seconds)
+            if not read.is_set():
+                read.set()
+                bench.ledger.grant(vector(gpus=2))
+                late.append(pool.submit(bench.reserve, "late"))
+                until = monotonic() + 20
+                while not bench.batches._queues[NAMESPACE]:
+                    assert monotonic() < until
+                    sleep(0.001)
+            return found
+
+        bench.store.read = meanwhile  # type: ignore[method-assign]
+        assert reason(bench.reserve("early")) is Reason.EXCEEDED
+        assert reason(late[0].result()) is Reason.RESERVED
+
+
 def test_a_row_that_somebody_else_changed_is_decided_again() -> None:
     bench = Bench(gpus=2)
     bench.reserve("pod1")
