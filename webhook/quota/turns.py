@@ -80,7 +80,8 @@ class Turns:
 
     def read(self, ledger: QuotaLedger, begun: float) -> None:
         """Note what the row says of others. `begun`: when the reading of it began."""
-        self._writers, self._milliseconds = dict(ledger.writers), ledger.turn_milliseconds
+        self._writers = dict(ledger.writers)
+        self._milliseconds = min(max(ledger.turn_milliseconds, SHORTEST), LONGEST)
         self._has_read, self._begun, self._turn_read = True, begun, self._turn
         if self._writers and max(self._writers, key=self._writers.__getitem__) != self._name:
             self._rival_until = self._clock() + RIVAL_SECONDS

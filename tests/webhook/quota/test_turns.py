@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable, Generator
 
 import pytest
+from msgspec.structs import replace
 
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from tests.webhook.quota.world import NAMESPACE
@@ -250,6 +251,16 @@ def test_a_turn_is_as_long_as_a_read_and_a_write_need(
     replicas(simulation, 50, 50, 50)
     simulation.run(60)
     assert simulation.ledger.turn_milliseconds in milliseconds
+
+
+@pytest.mark.parametrize("milliseconds", [-1, 0, 10**9])
+def test_no_hint_in_a_row_keeps_anybody_from_writing(milliseconds: int) -> None:
+    simulation = Simulation()
+    simulation.ledger = replace(EMPTY, writers={"z": 7}, turn_milliseconds=milliseconds)
+    each = replicas(simulation, 50, 50)
+    simulation.run(10)
+    assert all(max(replica.waited) < 1 for replica in each)
+    assert SHORTEST <= simulation.ledger.turn_milliseconds <= LONGEST
 
 
 def test_writers_are_numbered_and_forgotten() -> None:
