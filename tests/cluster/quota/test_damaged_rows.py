@@ -140,3 +140,10 @@ def test_a_row_that_cannot_be_read_denies_no_longer_than_its_quota_is_there(team
 
     assert eventually(lambda: team.client.get(team.row_path)[0] == 404)
     assert eventually(lambda: create(team, "after")[0] == 201)
+
+
+def test_what_is_granted_is_what_the_quota_says(team: Namespace) -> None:
+    """Who may write rows may not grant: serve could, else, until the spec changes."""
+    damage(team, hard={"gpus": "800"})
+
+    assert eventually(lambda: team.row().hard == {"gpus": 8})
