@@ -33,7 +33,7 @@ KEYS = ("gpus", "classes/a")
 UNLIMITED, TERMINAL = 3, 255
 NOW, NEXT = "now", "next"
 FULL, FIRST_KEY, BY_BOTH, BY_NEXT, ONLY_MARKED = range(1, 6)
-SEEDS = range(1, 13)
+LEAST_RUNS, MOST_RUNS = 12, 80
 
 
 # ---- names
@@ -73,7 +73,7 @@ def test_every_rule_is_taken_out_explained_and_replayed() -> None:
     mutants = (MODEL.parent / "run").read_text().split("\nMUTANTS = (\n")[1].split("\n)\n")[0]
     histories = {history.__name__ for history in test_protocol_rules.HISTORIES}
 
-    assert set(re.findall(r'"([A-Z_]{9,}|EXPIRY|FENCE)"', mutants)) == RULES
+    assert set(re.findall(r'"([A-Z_]+)"', mutants)) - set(INSTANCES) == RULES
     assert set(explained) == RULES
     assert set(explained.values()) - histories == set()
 
@@ -84,9 +84,14 @@ def test_every_rule_is_taken_out_explained_and_replayed() -> None:
 @pytest.mark.skipif(shutil.which("spin") is None, reason="spin is not installed")
 @pytest.mark.parametrize("instance", INSTANCES)
 def test_the_code_decides_and_counts_as_the_model_does(instance: str, tmp_path: Path) -> None:
-    lines = [line for seed in SEEDS for line in run(instance, seed, tmp_path)]
+    lines: list[str] = []
+    for seed in range(1, MOST_RUNS):  # where the quota is yet to be created, few runs come to a decision
+        lines += run(instance, seed, tmp_path)
+        kinds = {line.split()[0] for line in lines}
+        if seed >= LEAST_RUNS and kinds == {"decide", "settle"}:
+            break
 
-    assert {line.split()[0] for line in lines} == {"decide", "settle"}
+    assert kinds == {"decide", "settle"}
     for line in lines:
         (replay_decision if line.startswith("decide") else replay_count)(line)
 
@@ -213,6 +218,7 @@ def row(facts: dict[str, str]) -> QuotaLedger:
     stored = vector(int(facts["stored_name"]))
     next_basis, moving = facts["next_basis"] == "1", facts["moving"] == "1"
     return QuotaLedger(
+        row_uid=facts["row_uid"],
         quota_uid=facts["uid"],
         generation=int(facts["generation"]),
         hard=hard,
@@ -233,7 +239,7 @@ def revisions(of: list[int]) -> Revisions:
 def listing_of(facts: dict[str, str], basis: str) -> Listing:
     """Return what the lists show together; what was known of the quota is what was known before the first of them."""
     listed = [tuple(int(part) for part in each.split("/")) for each in facts["listed"].split(",") if each]
-    quota_uid, generation = min((uid, generation) for _, uid, generation in listed)
+    row_uid, quota_uid, generation = min(each[1:] for each in listed)
     shown = [tuple(int(part) for part in each.split("/")) for each in facts["shown"].split(",") if each]
     by_next = [int(entry.split("/")[-1]) for entry in facts["entries"].split(",") if entry]
     objects = {
@@ -248,7 +254,8 @@ def listing_of(facts: dict[str, str], basis: str) -> Listing:
     }
     return listing(
         objects,
-        revisions([revision for revision, _, _ in listed]),
+        revisions([each[0] for each in listed]),
+        row_uid=str(row_uid),
         quota_uid=str(quota_uid),
         generation=generation,
         catalogue=basis,

@@ -1,11 +1,13 @@
 /* The quota protocol, for spin: every interleaving of a small instance.
 
-One row, serve processes that reserve on it, controllers that count, an API server that stores and deletes, an administrator.
+One quota and its row, serve processes that reserve on the row, controllers that count and bring the quota's spec into the row, an
+API server that stores and deletes, an administrator.
 `tests/model/run` checks each instance whole, and once without each rule; docs/quota.md says what then goes wrong.
 
 What each inline stands for is named above it; tests/test_model.py replays what the inlines decide with those functions.
 
-  S1  who is let in fits: what is stored or let in never grows beyond the `hard` in force
+  S1  who is let in fits: what is stored or let in never grows beyond the `hard` in force, which is that of the row; and that is
+      never older than one that was in force
   S2  every stored, live object that was admitted under the quota is in `used` or in entries
   L1  once nothing arrives any more, entries are empty and `used` is what is stored: no run is infinite (pan -l), and the
       state in which every run ends is such a one (Quiet)
@@ -122,6 +124,30 @@ before a row names its basis: a serve that cannot charge by a basis refuses.
 #ifndef CLAIM_IS_CHARGED_ALONE
 #define CLAIM_IS_CHARGED_ALONE 1
 #endif
+#ifndef SPEC_IS_READ_AFTER_ROW
+#define SPEC_IS_READ_AFTER_ROW 1
+#endif
+#ifndef GONE_IS_READ_AFTER_ROW
+#define GONE_IS_READ_AFTER_ROW 1
+#endif
+#ifndef ROW_GOES_BY_SWAP
+#define ROW_GOES_BY_SWAP 1
+#endif
+#ifndef SEEN_IS_THE_ROW
+#define SEEN_IS_THE_ROW 1
+#endif
+#ifndef ROW_BEGINS_EMPTY
+#define ROW_BEGINS_EMPTY 1
+#endif
+#ifndef TAKEN_OVER_WHEN_RIGHT_IS_GONE
+#define TAKEN_OVER_WHEN_RIGHT_IS_GONE 1
+#endif
+#ifndef SUMS_ARE_OF_THE_REVISION
+#define SUMS_ARE_OF_THE_REVISION 1
+#endif
+#ifndef LATER_EVENT_WINS
+#define LATER_EVENT_WINS 1
+#endif
 
 /* ---- Vectors of two keys in one byte: VECTOR(gpus, a class) */
 
@@ -148,6 +174,38 @@ before a row names its basis: a serve that cannot charge by a basis refuses.
 #define CREATED(object) VECTOR(1, 0)
 #define GENERATIONS 3
 #define HARD(generation) VECTOR((generation == 1 -> 1 : 2), UNLIMITED)
+#endif
+#ifdef SWAPPED           /* `hard` changes twice while two controllers bring it into the row */
+#define SERVES 1
+#define OBJECTS 2
+#define CREATED(object) VECTOR(1, 0)
+#define GENERATIONS 3
+#define HARD(generation) VECTOR((generation == 1 -> 1 : 2), UNLIMITED)
+#define UNCALLED 1
+#endif
+#ifdef RECREATED         /* a quota is created, and replaced, while two controllers create and remove the row */
+#define SERVES 1
+#define OBJECTS 2
+#define CREATED(object) VECTOR(1, 0)
+#define HARD(generation) VECTOR(1, UNLIMITED)
+#define FIRST_UID 0
+#define UIDS 2
+#define UNCALLED 1
+#endif
+#ifdef UPGRADED          /* the ledger is still in the quota's status, where replicas of an earlier version reserve */
+#define OBJECTS 2
+#define CREATED(object) VECTOR(1, 0)
+#define HARD(generation) VECTOR(1, UNLIMITED)
+#define UPGRADES 1
+#define CONTROLLERS 1
+#endif
+#ifdef TAKEN_TWICE       /* the same, with two controllers that take it over, and a quota that is replaced afterwards */
+#define OBJECTS 2
+#define CREATED(object) VECTOR(1, 0)
+#define HARD(generation) VECTOR(1, UNLIMITED)
+#define UIDS 2
+#define UPGRADES 1
+#define UNCALLED 1
 #endif
 #ifdef REPLACED          /* a quota is created, and replaced, while pods are created */
 #define CONTROLLERS 1
@@ -289,8 +347,14 @@ before a row names its basis: a serve that cannot charge by a basis refuses.
 #endif
 #ifndef FIRST_UID
 #define FIRST_UID 1
+#endif
+#ifndef UIDS
 #define UIDS 1
 #endif
+#ifndef UPGRADES
+#define UPGRADES 0
+#endif
+#define SPEC_MOVES (GENERATIONS > 1 || UIDS > 1 || UPGRADES)
 #ifndef COLLECTIONS
 #define COLLECTIONS 1
 #define COLLECTION(object) PODS
@@ -310,6 +374,9 @@ before a row names its basis: a serve that cannot charge by a basis refuses.
 #ifndef LABELLED
 #define LABELLED 255
 #endif
+#ifndef UNCALLED
+#define UNCALLED LABELLED    /* an object that no request creates */
+#endif
 
 #ifndef SERVES
 #define SERVES 2
@@ -324,6 +391,8 @@ before a row names its basis: a serve that cannot charge by a basis refuses.
 /* ---- The row, and the copies that writers without a swap would write back */
 
 typedef Row {
+  byte quota_uid;            /* of which quota, and as of which generation of it `hard` is */
+  byte generation;
   bool counted;              /* `used` is not None */
   bool second_key;           /* `used` has the second key */
   byte used[OBJECTS];        /* `used`, by the object it was counted from: its sum is what the code stores */
@@ -341,12 +410,24 @@ typedef Row {
 #define ONLY_MARKED 5        /* or marked only */
 
 Row row;
+byte row_uid;                /* of the row as an object; 0: there is none */
+byte rows_made;
 byte uid = FIRST_UID;        /* of the quota; 0: there is none */
 byte generation = 0;
 bool fresh[WRITERS];         /* the row is still as this writer read it: resourceVersion */
 
 #if SWAP_IN_SERVE == 0 || SWAP_IN_CONTROLLER == 0
 Row copy[WRITERS];
+#endif
+#if UPGRADES
+Row status;                  /* the ledger of an earlier version, in the status of the quota; serve 0 knows only the row, serve 1 only this */
+Row spare;
+bool has_status = true;      /* until a controller writes the status of today there, or the quota goes */
+bool has_right = true;       /* serve 1 may write it */
+#define TOO_EARLY (has_right && TAKEN_OVER_WHEN_RIGHT_IS_GONE)   /* for controllers of today */
+#else
+#define TOO_EARLY 0
+#define has_status 0
 #endif
 
 /* ---- What the API server has */
@@ -368,7 +449,13 @@ bool promised[OBJECTS];           /* ghost: the quota's promise covers it */
 /* ---- What processes know */
 
 bool none[SERVES];                /* "this namespace has no quota", remembered */
+byte absent[SERVES];              /* 1: it has found no row, and asks for the quota; 2: that was longer ago than D */
 byte hard_seen[SERVES];
+mtype = { NOTHING, FOR_SWAP, FOR_CREATE, FOR_FULL_CREATE, FOR_COUNT };
+mtype reads[CONTROLLERS] = NOTHING;   /* for what it has read the quota, */
+byte read_uid[CONTROLLERS];           /* and what it has read: its uid, 0 if it is gone */
+byte read_generation[CONTROLLERS];
+byte seen_row[CONTROLLERS];
 byte seen_uid[CONTROLLERS];
 byte seen_generation[CONTROLLERS];
 bool waited[CONTROLLERS];
@@ -382,14 +469,22 @@ typedef List {
   byte version[OBJECTS];
   byte revision[COLLECTIONS];
   byte matured[REQUESTS];         /* bit per collection: seen for longer than the bound when its list began */
+  byte row_uid[COLLECTIONS];      /* what was seen before the list began */
   byte quota_uid[COLLECTIONS];
   byte generation[COLLECTIONS];
+#if SUMS_ARE_OF_THE_REVISION == 0
+  byte summed[OBJECTS];
+#endif
+#if LATER_EVENT_WINS == 0
+  byte partial[OBJECTS];          /* what a list shows that is not complete yet */
+  bool listing;
+#endif
   byte gone                       /* bit per object: the watch told that it was deleted */
 };
 List list[CONTROLLERS];
 
 hidden byte i; hidden byte key; hidden byte at; hidden short sum; hidden short more; hidden short cost; hidden byte shown; hidden byte ok;
-hidden byte changed; hidden byte flips; hidden byte before; hidden mtype verdict;
+hidden byte changed; hidden byte flips; hidden byte before; hidden byte in_force; hidden mtype verdict;
 
 #define OF(q) (q < OBJECTS -> q : 0)
 #define AFTER(q) (q < OBJECTS -> CREATED(q) : TARGET(q - OBJECTS))
@@ -400,9 +495,9 @@ hidden byte changed; hidden byte flips; hidden byte before; hidden mtype verdict
 #define SLOT(q) (q < OBJECTS -> q : OBJECTS)
 #endif
 #define LIVE(o) (shows[o] != 0 && !terminal[o])
-#define LIMIT(k) AMOUNT(HARD(generation), k)
+#define LIMIT(k) AMOUNT(HARD(row.generation), k)
 #define CONSTRAINED(g, k) (AMOUNT(HARD(g), k) != UNLIMITED)
-#define UNCOUNTED (CONSTRAINED(generation, 1) && !row.second_key)
+#define UNCOUNTED (CONSTRAINED(row.generation, 1) && !row.second_key)
 #define ALL_COLLECTIONS ((1 << (COLLECTIONS > 2 -> 2 : COLLECTIONS)) - 1)   /* nodes store nothing that entries wait for */
 
 /* policies/quota/amounts.py: positive_difference */
@@ -441,12 +536,12 @@ inline sum_entries(k, object) {   /* of one object, or of all: NOBODY */
 inline check_everyone_is_covered() {   /* S2 */
   i = 0;
   do
-  :: i < OBJECTS && uid && row.counted ->
+  :: i < OBJECTS && row_uid && row.counted ->
      key = 0;
      do
      :: key < 2 ->
         if
-        :: LIVE(i) && promised[i] && CONSTRAINED(generation, key) && (key == 0 || row.second_key) ->
+        :: LIVE(i) && promised[i] && CONSTRAINED(row.generation, key) && (key == 0 || row.second_key) ->
            sum = IN_USED(i, key);
            sum_entries(key, i);
            if
@@ -477,7 +572,7 @@ inline add_cost() {   /* of one name only one is stored at a time; a pod and its
 inline check_fits(q) {   /* S1 */
   key = 0;
   do
-  :: key < 2 && uid && promised[OF(q)] ->
+  :: key < 2 && (row_uid || UPGRADES) && promised[OF(q)] ->
      sum = 0;
      more = 0;
      i = 0;
@@ -496,7 +591,7 @@ inline check_fits(q) {   /* S1 */
      :: else -> break
      od;
      sum = sum + more;
-     assert(!CONSTRAINED(generation, key) || AMOUNT(AFTER(q), key) <= AMOUNT(base[q], key) || sum <= LIMIT(key));   /* S1 */
+     assert(!CONSTRAINED(row.generation, key) || AMOUNT(AFTER(q), key) <= AMOUNT(base[q], key) || sum <= LIMIT(key));   /* S1 */
      key++
   :: else -> break
   od;
@@ -512,8 +607,9 @@ inline written() {
   skip
 }
 
-#if SWAP_IN_SERVE == 0 || SWAP_IN_CONTROLLER == 0
+#if SWAP_IN_SERVE == 0 || SWAP_IN_CONTROLLER == 0 || UPGRADES
 inline move_row(from, to) {
+  to.quota_uid = from.quota_uid; to.generation = from.generation;
   to.counted = from.counted; to.second_key = from.second_key; to.stored_name = from.stored_name;
   to.next_basis = from.next_basis; to.moving = from.moving;
   i = 0;
@@ -533,6 +629,8 @@ inline move_row(from, to) {
   od;
   skip
 }
+#endif
+#if SWAP_IN_SERVE == 0 || SWAP_IN_CONTROLLER == 0
 inline keep_copy(writer) { move_row(row, copy[writer]) }
 inline write_back(writer) { move_row(copy[writer], row) }
 #else
@@ -542,7 +640,7 @@ inline keep_copy(writer) { skip }   /* a row that is fresh is the row */
 /* ---- What tests/test_model.py replays; spin's verifier prints nothing */
 
 inline print_row() {
-  printf(" row counted=%d second_key=%d generation=%d uid=%d hard=%d,%d of_one_name=%d stored_name=%d", row.counted, row.second_key, generation, uid, LIMIT(0), LIMIT(1), OF_ONE_NAME, row.stored_name);
+  printf(" row row_uid=%d counted=%d second_key=%d generation=%d uid=%d hard=%d,%d of_one_name=%d stored_name=%d", row_uid, row.counted, row.second_key, row.generation, row.quota_uid, LIMIT(0), LIMIT(1), OF_ONE_NAME, row.stored_name);
   printf(" unreadable=%d next_basis=%d moving=%d used=", UNREADABLE_ENTRY, row.next_basis, row.moving);
   i = 0;
   do
@@ -607,7 +705,7 @@ inline sum_reserved(s, q, k) {   /* with what q asks */
 /* policies/quota/ledger/decide.py: _Batch._verdict, _Batch._fits, _Batch._shortfalls.
    Reason.RESERVED, Reason.ALREADY_RESERVED, Reason.NOTHING_TO_RESERVE, Reason.EXCEEDED, Reason.UNCOUNTED, Reason.UNREADABLE,
    Reason.OTHER_CATALOGUE. */
-inline decide(s, q, g) {
+inline decide(s, q) {
   verdict = RESERVED;
   if
   :: GROWTH(q, 0) == 0 && GROWTH(q, 1) == 0 -> verdict = NOTHING_TO_RESERVE
@@ -628,7 +726,7 @@ inline decide(s, q, g) {
            do
            :: key < 2 ->
               if
-              :: ASKED(s, q, key) > 0 && CONSTRAINED(g, key) ->
+              :: ASKED(s, q, key) > 0 && CONSTRAINED(in_force, key) ->
                  sum = 0;
                  i = 0;
                  do
@@ -637,7 +735,7 @@ inline decide(s, q, g) {
                  od;
                  sum_reserved(s, q, key);
                  if
-                 :: sum > AMOUNT(HARD(g), key) -> verdict = EXCEEDED
+                 :: sum > AMOUNT(HARD(in_force), key) -> verdict = EXCEEDED
                  :: else
                  fi
               :: else
@@ -659,12 +757,12 @@ inline arrives(s, q) {
      request[q] = begun;
      if
      :: IS_CHANGE(q) -> base[q] = shows[0]; base_version[q] = version[0]
-     :: else -> promised[q] = (uid && row.counted)
+     :: else -> promised[q] = (row_uid && row.counted)
      fi
   :: else
   fi;
   calls[q]++;
-  hard_seen[s] = generation
+  hard_seen[s] = row.generation
 }
 
 inline answers_yes(q) {
@@ -677,7 +775,7 @@ inline answers_yes(q) {
 
 #define IS_YES (verdict == RESERVED || verdict == ALREADY_RESERVED || verdict == NOTHING_TO_RESERVE)
 
-#define CALLABLE(q) (!stopped && calls[q] < CALLS && q != LABELLED && request[q] != ended \
+#define CALLABLE(q) (!stopped && calls[q] < CALLS && q != UNCALLED && request[q] != ended \
                      && (!IS_CHANGE(q) || (LIVE(0) && promised[0])))
 
 #if CHANGES
@@ -688,7 +786,10 @@ inline answers_yes(q) {
 #define SOMETHING_CALLABLE (CALLABLE(0) || CALLABLE(1))
 #endif
 
+#define IS_OLD(s) (UPGRADES && s == 1)
+
 /* webhook/quota/batcher.py: ReservationBatcher._attempt, ReservationBatcher._decide_on */
+/* webhook/quota/cluster_store.py: ClusterStore.read */
 proctype Serve(byte s) {
   byte q; bool reserved;
 end:
@@ -708,25 +809,45 @@ end:
        arrives(s, q)
      };
      do
-     :: atomic { none[s] -> answers_yes(q) }; break     /* Batches._has_no_quota */
-     :: atomic { !none[s] && !uid -> none[s] = true; answers_yes(q) }; break
-     :: atomic { !none[s] && uid -> fresh[s] = true; keep_copy(s) };
+#if UPGRADES
+     :: atomic { IS_OLD(s) && has_status && has_right -> move_row(row, spare); move_row(status, row);
+                 in_force = row.generation;
+                 decide(s, q);
+                 if
+                 :: verdict == RESERVED -> promised[OF(q)] = true; row.entry[q] = FULL
+                 :: else
+                 fi;
+                 move_row(row, status); move_row(spare, row);
+                 if
+                 :: IS_YES -> answers_yes(q)
+                 :: else
+                 fi;
+                 check_everyone_is_covered()
+               };
+        break
+     :: IS_OLD(s) -> break                                /* it denies */
+#endif
+     :: atomic { none[s] && !IS_OLD(s) -> answers_yes(q) }; break     /* Batches._has_no_quota */
+     :: atomic { !none[s] && !row_uid && !IS_OLD(s) -> absent[s] = 1 };
         if
-        :: atomic { uid && (fresh[s] || !SWAP_IN_SERVE) ->
+        :: atomic { uid -> absent[s] = 0 }                /* it has not been counted yet */
+        :: atomic { !uid -> none[s] = (absent[s] == 1); absent[s] = 0; answers_yes(q) }
+        fi;
+        break
+     :: atomic { !none[s] && row_uid && !IS_OLD(s) -> fresh[s] = true; keep_copy(s) };
+        if
+        :: atomic { row_uid && (fresh[s] || !SWAP_IN_SERVE) ->
 #if SWAP_IN_SERVE == 0
              write_back(s);
 #endif
-#if HARD_IN_ROW
-             decide(s, q, generation);
-#else
-             decide(s, q, hard_seen[s]);
-#endif
+             in_force = (HARD_IN_ROW -> row.generation : hard_seen[s]);
+             decide(s, q);
              reserved = (verdict == RESERVED);
              if
              :: reserved ->
                 assert(!row.entry[SLOT(q)]);             /* S1: nobody is charged twice */
                 promised[OF(q)] = true;
-                row.entry[SLOT(q)] = (ENTRY_IS_FULL || CONSTRAINED(generation, 1) -> NEW_ENTRY(s) : FIRST_KEY);
+                row.entry[SLOT(q)] = (ENTRY_IS_FULL || CONSTRAINED(row.generation, 1) -> NEW_ENTRY(s) : FIRST_KEY);
                 written()
              :: else
              fi;
@@ -756,6 +877,8 @@ end:
 
 /* ---- controller */
 
+#define IS_SEEN(c) (SEEN_IS_THE_ROW -> seen_row[c] == row_uid : seen_uid[c] == row.quota_uid)
+
 /* webhook/controller/observed_rows.py: ObservedRows.observe */
 inline see(c) {
   fresh[SERVES + c] = true;
@@ -765,7 +888,7 @@ inline see(c) {
   do
   :: i < REQUESTS ->
      if
-     :: seen_uid[c] != uid || !row.entry[i] -> sight[c].stage[i] = 0; list[c].matured[i] = 0
+     :: !IS_SEEN(c) || !row.entry[i] -> sight[c].stage[i] = 0; list[c].matured[i] = 0
      :: else
      fi;
      if
@@ -776,17 +899,24 @@ inline see(c) {
   :: else -> break
   od;
   if
-  :: seen_uid[c] != uid -> waited[c] = false
+  :: !IS_SEEN(c) -> waited[c] = false
   :: else
   fi;
-  seen_uid[c] = uid;
-  seen_generation[c] = generation
+  seen_row[c] = row_uid;
+  seen_uid[c] = row.quota_uid;
+  seen_generation[c] = row.generation;
+  if
+  :: reads[c] == FOR_COUNT || reads[c] == FOR_SWAP && (read_uid[c] -> SPEC_IS_READ_AFTER_ROW : GONE_IS_READ_AFTER_ROW) -> forget_quota(c)
+  :: else
+  fi
 }
+
+inline forget_quota(c) { reads[c] = NOTHING; read_uid[c] = 0; read_generation[c] = 0 }
 
 #define MATURED_NOW(c, q) (sight[c].stage[q] == 2)
 #define MATURED_IN(c, k, q) ((list[c].matured[q] >> k) & 1)
 #define NEWS(c, k, q) (k < NODES && MATURED_NOW(c, q) && !MATURED_IN(c, k, q))
-#define WORTH_LISTING(c, k) (seen_uid[c] && (list[c].revision[k] != revision[k] || list[c].quota_uid[k] != seen_uid[c] \
+#define WORTH_LISTING(c, k) (seen_row[c] && (list[c].revision[k] != revision[k] || list[c].row_uid[k] != seen_row[c] || list[c].quota_uid[k] != seen_uid[c] \
                             || list[c].generation[k] != seen_generation[c] || NEWS(c, k, 0) || NEWS(c, k, 1) \
                             || (REQUESTS > 2 && (NEWS(c, k, (REQUESTS - 2)) || NEWS(c, k, (REQUESTS - 1))))))
 
@@ -794,8 +924,10 @@ inline see(c) {
 #define ENDED(c, o) (GONE_IS_TOLD -> IS_GONE(c, o) : !shows[o])   /* what a list lacks was deleted, or is yet to come */
 
 /* webhook/controller/counting.py: Counting.refresh, Counting.count */
+/* webhook/cluster/collection.py: MergedCollection.merge, MergedCollection.position */
 inline list_collection(c, k) {
   list[c].revision[k] = revision[k];
+  list[c].row_uid[k] = seen_row[c];
   list[c].quota_uid[k] = seen_uid[c];
   list[c].generation[k] = seen_generation[c];
   tried[c] = false;
@@ -837,7 +969,7 @@ inline is_told(c, o) {
   tried[c] = false
 }
 
-#define LISTED(c, k) (list[c].quota_uid[k] != 0)
+#define LISTED(c, k) (list[c].row_uid[k] != 0)
 #define ALL_LISTED(c) (LISTED(c, 0) && (COLLECTIONS < 2 || LISTED(c, (COLLECTIONS > 1 -> 1 : 0))) \
                        && (COLLECTIONS < 3 || LISTED(c, (COLLECTIONS > 2 -> 2 : 0))))
 #define MATURED(c, q) (MATURED_NOW(c, q) && (list[c].matured[q] == ALL_COLLECTIONS || !EXPIRY_BY_LATER_LIST))
@@ -861,7 +993,7 @@ inline may_initialise(c) {
   do
   :: key < COLLECTIONS ->
      if
-     :: INITIALISE_BY_LATER_LIST && (list[c].quota_uid[key] != uid || list[c].generation[key] != generation) -> ok = false
+     :: INITIALISE_BY_LATER_LIST && ((SEEN_IS_THE_ROW && list[c].row_uid[key] != row_uid) || list[c].quota_uid[key] != row.quota_uid || list[c].generation[key] != row.generation) -> ok = false
      :: else
      fi;
      key++
@@ -922,6 +1054,9 @@ inline count_used(c) {
   do
   :: i < OBJECTS ->
      before = (list[c].shown[i] == TERMINAL_SHOWN -> 0 : SHOWN(c, i));
+#if SUMS_ARE_OF_THE_REVISION == 0
+     before = list[c].summed[i];
+#endif
      if
      :: MOVES && before && row.next_basis && (FLIP_COUNTS_BY_NEXT || !flips) -> before = CREATED_BY_NEXT(i)
      :: else
@@ -937,7 +1072,7 @@ inline count_used(c) {
      i++
   :: else -> break
   od;
-  row.second_key = CONSTRAINED(generation, 1);
+  row.second_key = CONSTRAINED(row.generation, 1);
   if
   :: changed ->              /* a count that only is newer is not written */
      row.counted = true;
@@ -1008,7 +1143,7 @@ inline settle(c) {
   printf(" listed=");
   i = 0;
   do
-  :: i < COLLECTIONS -> printf("%d/%d/%d,", list[c].revision[i], list[c].quota_uid[i], list[c].generation[i]); i++
+  :: i < COLLECTIONS -> printf("%d/%d/%d/%d,", list[c].revision[i], list[c].row_uid[i], list[c].quota_uid[i], list[c].generation[i]); i++
   :: else -> break
   od;
   print_row();
@@ -1029,13 +1164,129 @@ inline settle(c) {
   printf(" then"); print_row(); printf("\n")
 }
 
+#define TAKEABLE (UPGRADES && has_status && !row.counted && row.quota_uid == uid)
 #define NOBODY_REMEMBERS (!none[0] && !none[SERVES - 1])
+inline was_long_ago(s) { absent[s] = (absent[s] && NO_QUOTA_IS_RECENT -> 2 : absent[s]) }
+
+#define DIFFERS (row_uid && (row.quota_uid != uid || (uid && row.generation != generation)))
+
+/* webhook/controller/row_keeper.py: RowKeeper.current, RowKeeper._following, RowKeeper.swap */
+inline reads_quota(c, what) {
+  reads[c] = what;
+  read_uid[c] = uid;
+  read_generation[c] = (uid -> generation : 0)
+}
+
+inline swaps_spec(c) {
+  assert(read_uid[c] > row.quota_uid || (read_uid[c] == row.quota_uid && read_generation[c] > row.generation));   /* S1: never an older `hard` */
+  if
+  :: read_uid[c] != row.quota_uid && !row.counted -> promise_begins(false)
+  :: else
+  fi;
+  row.quota_uid = read_uid[c];
+  row.generation = read_generation[c];
+  forget_quota(c);
+  written()
+}
+
+inline promise_begins(goes_on) {   /* with what is stored */
+  i = 0;
+  do
+  :: i < OBJECTS -> promised[i] = (shows[i] != 0 || (goes_on && promised[i])); i++
+  :: else -> break
+  od;
+  skip
+}
+
+/* webhook/quota/cluster_store.py: ClusterStore.delete */
+inline removes_row(c) {
+  assert(row.quota_uid != uid);   /* S2: what it holds is still promised */
+  empty_row();
+  row_uid = 0; row.quota_uid = 0; row.generation = 0;
+  forget_quota(c);
+  written()
+}
+
+inline empty_row() {
+  row.counted = false; row.second_key = false; row.stored_name = 0;
+  i = 0;
+  do
+  :: i < OBJECTS -> row.used[i] = 0; i++
+  :: else -> break
+  od;
+  i = 0;
+  do
+  :: i < REQUESTS -> row.entry[i] = 0; i++
+  :: else -> break
+  od;
+  i = 0;
+  do
+  :: i < COLLECTIONS -> row.revision[i] = 0; i++
+  :: else -> break
+  od;
+  skip
+}
+
+inline creates_row(c) {   /* the API server creates it whatever was there before, if nothing is there now */
+  if
+  :: row_uid
+  :: else ->
+     rows_made++;
+     row_uid = rows_made;
+#if UPGRADES
+     if
+     :: reads[c] == FOR_FULL_CREATE -> move_row(status, row)
+     :: else
+     fi;
+#endif
+     row.quota_uid = read_uid[c];
+     row.generation = read_generation[c];
+     promise_begins(UPGRADES && has_status);
+     written();
+     check_everyone_is_covered()
+  fi;
+  forget_quota(c)
+}
+
+#if UPGRADES
+inline takes_over(c) {   /* as it is */
+  i = row.generation;
+  status.quota_uid = row.quota_uid;
+  status.generation = i;
+  move_row(status, row);
+  written();
+  check_everyone_is_covered()
+}
+#endif
+
+#if SUMS_ARE_OF_THE_REVISION == 0
+inline sums(c) {
+  list[c].summed[0] = (list[c].shown[0] == TERMINAL_SHOWN -> 0 : list[c].shown[0]);
+  list[c].summed[1] = (list[c].shown[1] == TERMINAL_SHOWN -> 0 : list[c].shown[1]);
+  tried[c] = false
+}
+#endif
+
+#if LATER_EVENT_WINS == 0
+inline begins_list(c) {
+  list[c].listing = true;
+  list[c].partial[0] = (terminal[0] -> TERMINAL_SHOWN : shows[0]);
+  list[c].partial[1] = (terminal[1] -> TERMINAL_SHOWN : shows[1])
+}
+inline ends_list(c) {
+  list[c].listing = false;
+  list[c].shown[0] = list[c].partial[0];
+  list[c].shown[1] = list[c].partial[1];
+  list[c].generation[0] = 255;          /* and is listed again some time */
+  tried[c] = false
+}
+#endif
 
 proctype Controller(byte c) {
   byte q;
 end:
   do
-  :: d_step { uid && !fresh[SERVES + c] && (SWAP_IN_CONTROLLER || tried[c] || !seen_uid[c]) -> see(c) }
+  :: d_step { row_uid && !fresh[SERVES + c] && (SWAP_IN_CONTROLLER || tried[c] || !seen_row[c]) -> see(c) }
   :: d_step { WORTH_LISTING(c, 0) -> list_collection(c, 0) }
 #if COLLECTIONS > 1
   :: d_step { WORTH_LISTING(c, 1) -> list_collection(c, 1) }
@@ -1055,14 +1306,33 @@ end:
   :: d_step { TELLABLE(c, 0) -> is_told(c, 0) }
   :: d_step { TELLABLE(c, 1) -> is_told(c, 1) }
 #endif
+#if SPEC_MOVES
+  :: d_step { DIFFERS && reads[c] == NOTHING && (fresh[SERVES + c] || !(uid -> SPEC_IS_READ_AFTER_ROW : GONE_IS_READ_AFTER_ROW)) -> reads_quota(c, FOR_SWAP) }
+  :: d_step { reads[c] == FOR_SWAP && row_uid && read_uid[c] && fresh[SERVES + c] -> swaps_spec(c) }
+  :: d_step { reads[c] == FOR_SWAP && row_uid && !read_uid[c] && (fresh[SERVES + c] || !ROW_GOES_BY_SWAP) -> removes_row(c) }
+  :: d_step { uid && !row_uid && reads[c] == NOTHING && !TOO_EARLY -> reads_quota(c, (UPGRADES && !ROW_BEGINS_EMPTY && has_status -> FOR_FULL_CREATE : FOR_CREATE)) }
+  :: d_step { reads[c] == FOR_CREATE || reads[c] == FOR_FULL_CREATE -> creates_row(c) }
+#if UPGRADES
+  :: d_step { row_uid && fresh[SERVES + c] && TAKEABLE -> takes_over(c) }
+  :: d_step { row_uid && fresh[SERVES + c] && !TAKEABLE && !row.counted && row.quota_uid == uid && reads[c] == NOTHING -> reads_quota(c, FOR_COUNT) }
+  :: d_step { row_uid && row.counted && row.quota_uid == uid && has_status -> has_status = false }  /* the status of today is written */
+#endif
+#endif
+#if SUMS_ARE_OF_THE_REVISION == 0
+  :: d_step { list[c].summed[0] != list[c].shown[0] || list[c].summed[1] != list[c].shown[1] -> sums(c) }
+#endif
+#if LATER_EVENT_WINS == 0
+  :: d_step { !list[c].listing && !stopped -> begins_list(c) }
+  :: d_step { list[c].listing -> ends_list(c) }
+#endif
      /* webhook/controller/observed_rows.py: ObservedRows.initialization_wait. Who remembers "no quota" read it before this quota was there. */
-  :: d_step { uid && seen_uid[c] == uid && !waited[c] && (!row.counted || UNCOUNTED) && (NOBODY_REMEMBERS || !NO_QUOTA_IS_RECENT) ->
-              waited[c] = true; tried[c] = false }
+  :: d_step { row_uid && IS_SEEN(c) && !waited[c] && (!row.counted || UNCOUNTED) && (NOBODY_REMEMBERS || !NO_QUOTA_IS_RECENT) ->
+              waited[c] = true; tried[c] = false; was_long_ago(0); was_long_ago(SERVES - 1) }
 #if MOVES
      /* policies/quota/ledger/reconcile.py: begin_transition */
   :: d_step { !stopped && fresh[SERVES + c] && !row.moving && !row.next_basis -> row.moving = true; tried[c] = false; written() }
 #endif
-  :: d_step { uid && seen_uid[c] && ALL_LISTED(c) && !tried[c] && (fresh[SERVES + c] || !SWAP_IN_CONTROLLER) -> settle(c) }
+  :: d_step { row_uid && seen_row[c] && ALL_LISTED(c) && !tried[c] && (!UPGRADES || row.counted || reads[c] == FOR_COUNT) && (fresh[SERVES + c] || !SWAP_IN_CONTROLLER) -> settle(c) }
   od;
   skip
 }
@@ -1086,26 +1356,6 @@ inline is_stored(q) {
 inline becomes_terminal(o) { terminal[o] = true; version[o]++; revision[COLLECTION(o)]++ }
 inline is_deleted(o, told) {
   shows[o] = 0; terminal[o] = false; revision[COLLECTION(o)]++; deleted_at[o] = (told -> revision[COLLECTION(o)] : 0)
-}
-
-inline is_created() {   /* a new quota: nothing is counted, nothing reserved; it promises for what was stored before it */
-  row.counted = false; row.second_key = false; row.stored_name = 0;
-  i = 0;
-  do
-  :: i < OBJECTS -> row.used[i] = 0; promised[i] = (shows[i] != 0); i++
-  :: else -> break
-  od;
-  i = 0;
-  do
-  :: i < REQUESTS -> row.entry[i] = 0; i++
-  :: else -> break
-  od;
-  i = 0;
-  do
-  :: i < COLLECTIONS -> row.revision[i] = 0; i++
-  :: else -> break
-  od;
-  written()
 }
 
 proctype World() {
@@ -1137,16 +1387,19 @@ end:
 #if LABELLED < OBJECTS
   :: d_step { !stopped && LIVE(0) && !shows[LABELLED] -> shows[LABELLED] = CREATED(LABELLED); revision[NODES]++ }
 #endif
-#if GENERATIONS > 1
-  :: d_step { !stopped && uid && generation + 1 < GENERATIONS -> generation++;
-#if HARD_IN_ROW
-              written()
+#if UPGRADES
+  :: d_step { has_right -> has_right = false }
 #endif
-            }
+#if GENERATIONS > 1
+  :: d_step { !stopped && uid && generation + 1 < GENERATIONS -> generation++ }
 #endif
 #if UIDS > 1
-  :: d_step { !stopped && !uid && made < UIDS -> made++; uid = made; is_created() }
-  :: d_step { !stopped && uid && made < UIDS -> uid = 0; written() }
+  :: d_step { !stopped && !uid && made < UIDS -> made++; uid = made }
+#if UPGRADES == 0                                          /* no quota is replaced while replicas of an earlier version run */
+  :: d_step { !stopped && uid && made < UIDS -> uid = 0 }
+#else
+  :: d_step { !stopped && uid && made < UIDS && !has_right -> uid = 0; has_status = false }
+#endif
   :: d_step { none[0] -> none[0] = false }              /* it is older than D */
   :: d_step { none[SERVES - 1] -> none[SERVES - 1] = false }
 #endif
@@ -1161,7 +1414,9 @@ end:
 
 proctype Quiet() {   /* L1 */
   timeout ->
-  assert(!uid || (row.counted && SETTLED(0) && SETTLED(1) && SETTLED(OBJECTS - 1) && !row.moving));
+  assert(!uid == !row_uid &&
+         (!uid || (row.quota_uid == uid && row.generation == generation &&
+                   row.counted && SETTLED(0) && SETTLED(1) && SETTLED(OBJECTS - 1) && !row.moving)));
 #if CHANGES
   assert(!row.entry[2] && !row.entry[3])
 #endif
@@ -1169,8 +1424,15 @@ proctype Quiet() {   /* L1 */
 
 init {
   d_step {
+#if UPGRADES
+    status.counted = true;
+#else
     row.counted = (uid != 0);
+    row_uid = uid;
+    row.quota_uid = uid;
+    rows_made = uid;
     row.second_key = CONSTRAINED(0, 1);
+#endif
 #if STORED_AT_START
     shows[0] = CREATED(0); row.used[0] = CREATED(0); request[0] = ended; promised[0] = true; version[0] = 1;
     revision[PODS] = 1; row.revision[PODS] = 1;

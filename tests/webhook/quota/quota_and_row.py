@@ -1,0 +1,165 @@
+"""A GPUQuota and its row on an API server in miniature, and the controllers' code that keeps the one behind the other.
+
+What happens between two calls of a controller is put in before one of them: `before("GET", PLURAL)`.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from policies.quota.ledger.quota_ledger import QuotaLedger
+from webhook.cluster import errors
+from webhook.cluster.api import JSON
+from webhook.controller.observed_rows import ObservedRows
+from webhook.controller.row_keeper import RowKeeper
+from webhook.quota import documents, rows
+from webhook.quota.cluster_store import ClusterStore
+from webhook.quota.store import LedgerConflict, QuotaGone, VersionedLedger
+
+NAMESPACE, INSTALLATION = "team", "ours"
+
+
+class QuotaAndRow:
+    """The two calls on each that the protocol needs, with the API server's checks of versions. `broken` is for histories."""
+
+    def __init__(self, gpus: int | None = None) -> None:
+        self.quota: dict[str, Any] | None = None
+        self.row: dict[str, Any] | None = None
+        self.broken: list[str] = []
+        self._version = 0
+        self._before: deque[tuple[str, str, Callable[[], object]]] = deque()
+        if gpus is not None:
+            self.grant(gpus)
+
+    # What people do.
+
+    def grant(self, gpus: int) -> None:
+        """Create the quota, or change it."""
+        if self.quota is None:
+            self.quota = {"metadata": {"uid": f"quota-{self._next()}", "generation": 0}}
+        self.quota["metadata"]["generation"] += 1
+        self.quota["spec"] = {"hard": {"gpus": gpus}}
+
+    def remove(self) -> None:
+        self.quota = None
+
+    # What controllers do.
+
+    def controller(self, *, read: QuotaLedger | None = None, has_read: bool = False) -> "Keeping":
+        """Return a controller; one that `has_read` the GPUQuota before does not read it after the row."""
+        return Keeping(self, read, has_read=has_read)
+
+    def before(self, method: str, plural: str, happens: Callable[[], object]) -> None:
+        """Have something happen before the next such call."""
+        self._before.append((method, plural, happens))
+
+    @property
+    def ledger(self) -> QuotaLedger | None:
+        return rows.decode_row(msgspec.json.encode(self.row)).versioned.ledger if self.row else None
+
+    # The API server.
+
+    def get(self, path: str, *, timeout: float | None = None) -> bytes:
+        assert timeout
+        plural, found = (
+            (rows.PLURAL, self._row_of) if rows.PLURAL in path else (documents.PLURAL, self._quota_of)
+        )
+        self._happen("GET", plural)
+        return msgspec.json.encode(self._there(found(), plural))
+
+    def post(self, path: str, body: bytes, *, timeout: float | None = None) -> bytes:
+        assert timeout
+        assert path == rows.rows_path(INSTALLATION)
+        self._happen("POST", rows.PLURAL)
+        if self.row is not None:
+            raise errors.AlreadyExists("it exists")
+        return self._store(body, f"row-{self._next()}")
+
+    def put(self, path: str, body: bytes, *, timeout: float | None = None, accept: str = JSON) -> bytes:
+        assert timeout
+        assert accept
+        assert path == rows.rows_path(INSTALLATION, NAMESPACE)
+        self._happen("PUT", rows.PLURAL)
+        self._check(msgspec.json.decode(body)["metadata"]["resourceVersion"])
+        return self._store(body, self._there(self.row, rows.PLURAL)["metadata"]["uid"])
+
+    def delete(self, path: str, *, version: str, timeout: float | None = None) -> bytes:
+        assert timeout
+        assert path == rows.rows_path(INSTALLATION, NAMESPACE)
+        self._happen("DELETE", rows.PLURAL)
+        self._check(version)
+        gone = self.ledger
+        if gone and self.quota and gone.quota_uid == self.quota["metadata"]["uid"]:
+            self.broken.append("the row of a quota that is there was deleted")
+        self.row = None
+        return b"{}"
+
+    def _happen(self, method: str, plural: str) -> None:
+        if self._before and self._before[0][:2] == (method, plural):
+            self._before.popleft()[2]()
+
+    def _row_of(self) -> dict[str, Any] | None:
+        return self.row
+
+    def _quota_of(self) -> dict[str, Any] | None:
+        return self.quota
+
+    def _there(self, found: dict[str, Any] | None, plural: str) -> dict[str, Any]:
+        if found is None:
+            raise errors.NotFound(f'{plural}.{documents.GROUP} "{NAMESPACE}" not found')
+        return found
+
+    def _check(self, version: str) -> None:
+        if self._there(self.row, rows.PLURAL)["metadata"]["resourceVersion"] != version:
+            raise errors.Conflict("it has changed")
+
+    def _store(self, body: bytes, uid: str) -> bytes:
+        before, written = self.ledger, msgspec.json.decode(body)
+        metadata = {"name": NAMESPACE, "uid": uid, "resourceVersion": str(self._next())}
+        self.row = {**written, "metadata": metadata}
+        after = self.ledger
+        if before and after and before.quota_uid == after.quota_uid and after.generation < before.generation:
+            self.broken.append(f"S1: {after.hard} is older than {before.hard}, which was in force")
+        return msgspec.json.encode(self.row)
+
+    def _next(self) -> int:
+        self._version += 1
+        return self._version
+
+
+class Keeping:
+    """A controller as far as it keeps the row."""
+
+    def __init__(self, api: QuotaAndRow, read: QuotaLedger | None, *, has_read: bool) -> None:
+        self.observed = ObservedRows()
+        self.store = _Read(api, read) if has_read else ClusterStore(api, INSTALLATION)
+        self._keeper = RowKeeper(self.store, self.observed, lambda _namespace: None)
+
+    def keep(self) -> VersionedLedger | None:
+        """Read row and quota, and bring the one behind the other; None also where somebody else came first."""
+        try:
+            return self._keeper.current(NAMESPACE, fresh=True)
+        except (LedgerConflict, QuotaGone):
+            return None
+
+    def granted(self) -> QuotaLedger | None:
+        return self.store.granted(NAMESPACE, 1.0)
+
+    def count(self, **changes: Any) -> None:
+        """Swap something into the row."""
+        row = self.store.read(NAMESPACE, 1.0)
+        assert row is not None
+        self._keeper.swap(NAMESPACE, row, msgspec.structs.replace(row.ledger, **changes))
+
+
+class _Read(ClusterStore):
+    """What breaks the rule: the GPUQuota was read before the row."""
+
+    def __init__(self, api: QuotaAndRow, read: QuotaLedger | None) -> None:
+        super().__init__(api, INSTALLATION)
+        self._read = read
+
+    def granted(self, namespace: str, seconds: float) -> QuotaLedger | None:  # noqa: ARG002 - that of the store
+        return self._read
