@@ -172,6 +172,4 @@ def listing(
     objects: Mapping[str, StoredObject], revisions: Revisions | None = None, **fields: Any
 ) -> Listing:
     """Return what lists showed that had these objects and no others."""
-    return Listing(
-        used=used_by(objects), objects=objects, revisions=revisions or Revisions(1, 1, 1), **fields
-    )
+    return Listing(used=used_by(objects), objects=objects, revisions=revisions or Revisions(), **fields)

@@ -30,16 +30,11 @@ HOLDERS_SHOWN = 5
 
 
 class Revisions(msgspec.Struct, frozen=True, rename="camel"):
-    """From which revision of each collection `used` was counted, 0 before that. Kubernetes orders them as whole numbers."""
+    """From which revision of each collection `used` was counted. Kubernetes orders them as whole numbers."""
 
     pods: int = 0
     resource_claims: int = 0
     nodes: int = 0
-
-    @property
-    def are_known(self) -> bool:
-        """Whether each is that of a list: 0 is of a collection that is not held as it was at any revision."""
-        return all(msgspec.structs.astuple(self))
 
     def reaches(self, other: "Revisions") -> bool:
         """Whether none of these is older."""

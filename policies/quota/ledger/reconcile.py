@@ -58,7 +58,6 @@ class Refused(Enum):
     """Why a listing must not be counted."""
 
     OLDER = "one of the lists is older than one that was counted already"
-    MIXED = "a watch began anew, and what it missed is not listed yet"
     UNCOUNTED = "the quota, or a dimension of it, was never counted: it must be initialised"
     OTHER_CATALOGUE = "the ledger is counted by another basis, and is not moving to this one"
     UNMARKED = "the ledger is moving to this basis, but reservations are left that were not charged under it"
@@ -139,8 +138,6 @@ def initialise(
 
 
 def _count(ledger: QuotaLedger, listing: Listing, expired: frozenset[str]) -> Reconciled | Refused:
-    if not listing.revisions.are_known:
-        return Refused.MIXED
     if not listing.revisions.reaches(ledger.revisions):
         return Refused.OLDER
     confirmed = tuple(each.id for each in ledger.reservations if _is_shown(each, listing.objects))

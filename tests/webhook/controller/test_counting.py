@@ -11,7 +11,6 @@ import pytest
 
 from policies.quota.charge import Unpinned
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from policies.quota.ledger.reconcile import Reconciled, Refused, initialise
 from policies.quota.ledger.reservations import Reservation, Reservations
 from tests.builders import gpu_container, pod
 from tests.cluster.controllers import eventually
@@ -106,18 +105,6 @@ def test_a_count_shows_what_reservations_wait_for(tmp_path: Path) -> None:
     assert objects["u11"].version == 11
     assert objects["u11"].demand["gpus"] == 1
     assert objects["u12"] == DELETED
-
-
-def test_a_first_count_waits_where_a_watch_began_anew(tmp_path: Path) -> None:
-    """What that watch missed is not in the sums: somebody else would be admitted in its place."""
-    with counting(tmp_path, []) as of:
-        counts = [count(of)]
-        of.nodes.watch_from(LAST)
-        counts.append(count(of))
-
-    results = [initialise(ledger(), each.listing, frozenset(), waited=True) for each in counts]
-    assert isinstance(results[0], Reconciled)
-    assert results[1] is Refused.MIXED
 
 
 def test_a_change_that_is_summed_up_in_part_is_no_sum(

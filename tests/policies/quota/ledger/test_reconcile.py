@@ -8,7 +8,7 @@ import pytest
 from policies.quota.amounts import Vector
 from policies.quota.charge import Unpinned
 from policies.quota.ledger.decide import Reason, ReservationRequest, decide
-from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
+from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reconcile import (
     STORED_NAMES_LIMIT,
     Listing,
@@ -58,15 +58,6 @@ def test_a_change_goes_by_the_version_that_is_listed(
     assert isinstance(settled, Reconciled)
     assert ("pod/request" not in settled.ledger.reservations) is goes
     assert settled.confirmed == (("pod/request",) if goes else ())
-
-
-@pytest.mark.parametrize("collection", ["pods", "resource_claims", "nodes"])
-def test_what_is_of_no_revision_is_not_counted_even_first(collection: str) -> None:
-    """Nothing fences a first count: a row that was never counted has no revisions."""
-    ledger = QuotaLedger(quota_uid="q", generation=1, hard=AFTER, unpinned=Unpinned.TOTAL_ONLY)
-    revisions = msgspec.structs.replace(Revisions(1, 1, 1), **{collection: 0})
-    shown = listing({}, revisions=revisions, quota_uid="q", generation=1, catalogue="c")
-    assert initialise(ledger, shown, frozenset(), waited=True) is Refused.MIXED
 
 
 @pytest.mark.parametrize(
