@@ -265,6 +265,7 @@ class ReservationBatcher:
 
     def _forget(self, namespace: str, begun: float) -> None:
         self._known.pop(namespace, None)
+        self._turns.pop(namespace, None)
         seen = self._quota_seen.get(namespace)
         if seen is not None and begun - seen <= VANISHED_SECONDS:
             return
