@@ -380,6 +380,15 @@ def test_no_quota_is_not_believed_where_one_was_just_now(seconds: float, believe
     assert (bench.reserve("pod3").ledger is None) is believed
 
 
+def test_nothing_but_that_answer_is_kept_of_namespaces_without_a_quota() -> None:
+    bench = Bench(gpus=1)
+    bench.ledger.configuration = configuration()
+    for number in range(10):
+        bench.batches.reserve(f"namespace-{number}", bench.ask(f"pod{number}"), bench.clock() + 5.0)
+    kept = {name: len(each) for name, each in vars(bench.batches).items() if isinstance(each, dict) and each}
+    assert kept == {"_without_quota": 10}
+
+
 def test_without_that_bound_a_new_quota_would_be_passed_by(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("webhook.quota.batcher.NO_QUOTA_SECONDS", float("inf"))
     now = 100.0

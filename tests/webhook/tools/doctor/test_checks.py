@@ -304,7 +304,7 @@ def service(*ports: int) -> dict[str, Any]:
         pytest.param(
             "ledgers",
             {QUOTAS: [quota()], LEDGERS: [row({"hard": "many"})]},
-            [("ledger-unreadable", "the GPUQuotaLedger cannot be read: ")],
+            [("ledger-unreadable", "has no usable ledger: the GPUQuotaLedger cannot be read: ")],
             id="a-ledger-that-cannot-be-read",
         ),
         pytest.param(
@@ -459,6 +459,22 @@ def test_a_check(check: str, objects: dict[str, Any], want: list[tuple[str, str]
     for finding, (_, words) in zip(result.findings, want, strict=True):
         assert words in f"{finding.object} {finding.message}"
         assert finding.remedy
+
+
+@pytest.mark.parametrize(
+    ("reason", "patience"),
+    [
+        pytest.param("NotCounted", "wait ten seconds;", id="not-counted"),
+        pytest.param("Unreadable", "wait a minute;", id="unreadable-until-the-bound"),
+    ],
+)
+def test_how_long_a_quota_takes_to_be_ready(reason: str, patience: str, tmp_path: Path) -> None:
+    stored_quota = quota(("Ready", "False", "requests are denied"))
+    stored_quota["status"]["conditions"][0]["reason"] = reason
+    with cluster_of(tmp_path, {QUOTAS: [stored_quota]}) as cluster:
+        (finding,) = run_check(BY_ID["gpu-quotas"], cluster).findings
+
+    assert finding.remedy.startswith(patience)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from policies.policy import end_of
 from policies.quota.spec import resource_quota_findings, unheld_classes
 from webhook.cluster.objects import CATALOGUES
 from webhook.configuration.documents import quota_problems
+from webhook.controller.conditions import UNREADABLE
 from webhook.controller.records import QUOTAS, ledger_record
 from webhook.quota.catalogues import digests_of
 from webhook.quota.documents import QuotaRecord, decode_quota
@@ -129,7 +130,12 @@ def _ledgers(cluster: InstalledCluster) -> Iterator[Observation]:
             )
         elif record.ledger is None:
             remedy = f"kubectl -n {installation} delete {LEDGERS} {quota.namespace}: the quota is then counted anew"
-            yield failure("ledger-unreadable", where, f"{record.problem}: GPU pods are refused", remedy)
+            yield failure(
+                "ledger-unreadable",
+                where,
+                f"has no usable ledger: {record.problem}: GPU pods are refused",
+                remedy,
+            )
         elif missing := sorted(digests_of(record.ledger) - published):
             message = f"is counted by class catalogue {', '.join(missing)}, which ConfigMap {CATALOGUES} in {installation} lacks"
             remedy = f"{APPLY}; the controller publishes it within a minute, and until then replicas of other versions deny"
@@ -140,7 +146,8 @@ def _conditions(record: QuotaRecord, where: str) -> Iterator[DoctorFinding]:
     ready = record.status.condition("Ready")
     if ready is None or ready.status != "True":
         message = f"is not Ready: {ready.message if ready else 'was never counted: every GPU pod is refused'}"
-        yield failure("quota-not-ready", where, message, f"wait ten seconds; after that see {CONTROLLER_LOG}")
+        patience = "a minute" if ready and ready.reason == UNREADABLE else "ten seconds"
+        yield failure("quota-not-ready", where, message, f"wait {patience}; after that see {CONTROLLER_LOG}")
     remedies = {
         "Stale": "see in the controller's log, and in its metric gpu_admission_watch_age_seconds, whether it reaches "
         "the API server",
