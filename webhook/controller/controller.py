@@ -28,7 +28,7 @@ from webhook.controller.quota_events import QuotaEvents
 from webhook.controller.quota_status import QuotaStatusWriter, staleness
 from webhook.controller.reconciler import QuotaReconciler
 from webhook.controller.records import QUOTAS, LedgerRecord, ledger_record, ledgers
-from webhook.controller.row_keeper import RowKeeper
+from webhook.controller.row_keeper import Granted, RowKeeper
 from webhook.controller.uncharged import UnchargedWatch
 from webhook.controller.usage_log import Holding, UsageLog
 from webhook.controller.verifier import Verifier
@@ -98,7 +98,7 @@ class Controller:
         self.uncharged = UnchargedWatch(
             api, configuration, lambda: elector.is_leader, self._statuses.all_changed
         )
-        keeper = RowKeeper(ClusterStore(api, namespace), self._observed, self._spec_of)
+        keeper = RowKeeper(ClusterStore(api, namespace), self._observed, self._granted_by)
         self._reconciler = QuotaReconciler(keeper, self.countings, self._observed, metrics, self._events)
         self._verifier = Verifier(
             self.countings,
@@ -162,9 +162,12 @@ class Controller:
         for namespace in {*self.quotas.namespaces(), *self.rows.namespaces()}:
             self._queue.add(namespace)
 
-    def _spec_of(self, namespace: str) -> tuple[str, int] | None:
-        """Return uid and generation of the quota of a namespace, None where it has none."""
-        return next(((each.uid, each.generation) for each in self.quotas.snapshot(namespace).items), None)
+    def _granted_by(self, namespace: str) -> Granted | None:
+        """Return what the quota of a namespace grants, None where it has none or one that cannot be read."""
+        found = next((each for each in self.quotas.snapshot(namespace).items if each.spec), None)
+        if found is None or found.spec is None:
+            return None
+        return Granted(found.uid, found.generation, found.spec.amounts, found.spec.unpinned)
 
     def _quota_changed(self, before: QuotaRecord | None, after: QuotaRecord | None) -> None:
         if after is not None and after.spec is None:
@@ -186,7 +189,7 @@ class Controller:
         self._statuses.changed(after.namespace)
         self._observed.observe(after.namespace, after.versioned)
         ledger, former = after.versioned.ledger, before.ledger if before else None
-        if former is None or former.generation != ledger.generation:
+        if former is None or Granted.by(former) != Granted.by(ledger):
             self._queue.add(after.namespace)
         elif ledger.denials or frozenset(ledger.reservations.ids).difference(former.reservations.ids):
             # A count takes the denials along. A reservation may have the name of what is stored, or be unreadable.

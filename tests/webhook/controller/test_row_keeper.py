@@ -10,7 +10,7 @@ from policies.quota.charge import Unpinned
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT
 from webhook.controller.observed_rows import ObservedRows
-from webhook.controller.row_keeper import RowKeeper
+from webhook.controller.row_keeper import Granted, RowKeeper
 from webhook.quota.cluster_store import NO_ROW
 from webhook.quota.store import LedgerConflict, QuotaGone, VersionedLedger
 
@@ -83,12 +83,12 @@ class FakeStore:
             raise LedgerConflict
 
 
-def keeper(store: FakeStore, *, watched: tuple[str, int] | None = None) -> RowKeeper:
-    """Return a keeper that has observed the row of the store, and the quota as its watch showed it."""
+def keeper(store: FakeStore, *, watched: QuotaLedger | None = None) -> RowKeeper:
+    """Return a keeper that has observed the row of the store, and what its watch showed the quota to call for."""
     rows = ObservedRows()
     if store.row is not None:
         rows.observe(TEAM, store.row)
-    return RowKeeper(store, rows, lambda _: watched)
+    return RowKeeper(store, rows, lambda _: Granted.by(watched) if watched else None)
 
 
 def hard(row: VersionedLedger | None) -> int | None:
@@ -102,29 +102,41 @@ def used(row: VersionedLedger | None) -> int | None:
 def test_a_row_that_has_the_spec_costs_no_call() -> None:
     store = FakeStore(spec(4, 1), spec(4, 1, used=2))
 
-    assert hard(keeper(store, watched=("quota", 1)).current(TEAM, fresh=False)) == 4
+    assert hard(keeper(store, watched=spec(4, 1)).current(TEAM, fresh=False)) == 4
     assert store.calls == []
 
 
 def test_a_changed_spec_is_in_force_after_one_read_and_one_write() -> None:
     store = FakeStore(spec(8, 2), spec(4, 1, used=2))
 
-    row = keeper(store, watched=("quota", 2)).current(TEAM, fresh=False)
+    row = keeper(store, watched=spec(8, 2)).current(TEAM, fresh=False)
 
     assert (hard(row), used(row)) == (8, 2)
+    assert store.calls == ["quota", "write"]
+
+
+@pytest.mark.parametrize(
+    "generous", [spec(1000, 1, used=2), msgspec.structs.replace(spec(4, 1, used=2), hard={})]
+)
+def test_a_row_that_grants_more_than_its_quota_is_taken_back(generous: QuotaLedger) -> None:
+    store = FakeStore(spec(4, 1), generous)
+
+    row = keeper(store, watched=spec(4, 1)).current(TEAM, fresh=False)
+
+    assert (hard(row), used(row)) == (4, 2)
     assert store.calls == ["quota", "write"]
 
 
 def test_a_watch_that_lags_behind_takes_no_spec_back() -> None:
     store = FakeStore(spec(8, 2), spec(8, 2, used=2))
 
-    assert hard(keeper(store, watched=("quota", 1)).current(TEAM, fresh=False)) == 8
+    assert hard(keeper(store, watched=spec(4, 1)).current(TEAM, fresh=False)) == 8
     assert store.calls == ["quota"]
 
 
 def test_a_spec_that_was_read_before_another_controller_wrote_is_not_written() -> None:
     store = FakeStore(spec(8, 2), spec(4, 1, used=2))
-    paused = keeper(store, watched=("quota", 2))
+    paused = keeper(store, watched=spec(8, 2))
     store.meanwhile = lambda: store.put(spec(1, 3, used=2))
 
     with pytest.raises(LedgerConflict):
@@ -147,7 +159,7 @@ def test_a_row_is_made_empty_and_then_takes_over_what_earlier_versions_left() ->
 def test_a_status_of_earlier_versions_replaces_no_ledger_that_was_counted() -> None:
     store = FakeStore(spec(8, 2, used=3), spec(4, 1, used=2))
 
-    row = keeper(store, watched=("quota", 2)).current(TEAM, fresh=False)
+    row = keeper(store, watched=spec(8, 2)).current(TEAM, fresh=False)
 
     assert (hard(row), used(row)) == (8, 2)
 
@@ -171,7 +183,7 @@ def test_a_row_stays_whose_quota_is_there_again() -> None:
 def test_a_quota_that_replaces_another_one_finds_its_row() -> None:
     store = FakeStore(spec(6, 1, uid="another"), spec(4, 1, used=2))
 
-    row = keeper(store, watched=("another", 1)).current(TEAM, fresh=False)
+    row = keeper(store, watched=spec(6, 1, uid="another")).current(TEAM, fresh=False)
 
     assert row is not None
     assert (row.ledger.quota_uid, hard(row), used(row)) == ("another", 6, 2)
