@@ -183,7 +183,8 @@ def _dimension(screen: Screen, record: QuotaRecord, key: str) -> None:
     used, hard = (record.status.used or {}).get(key, NOTHING), record.hard[key]
     reserved = record.status.reserved.get(key, NOTHING)
     name = key if len(key) <= NAME_COLUMN else f"{key[: NAME_COLUMN - 1]}…"
-    amounts = f"{format_amount(used)} + {format_amount(reserved)} of {format_amount(hard)}"
+    shown = "?" if record.status.used is None else format_amount(used)
+    amounts = f"{shown} + {format_amount(reserved)} of {format_amount(hard)}"
     style = "red" if used > hard else "yellow" if used + reserved >= hard else "green"
     screen.line(f"  {name:<{NAME_COLUMN}} {bar(used, reserved, hard)} {amounts}", style)
 

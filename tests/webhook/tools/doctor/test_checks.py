@@ -298,14 +298,25 @@ def service(*ports: int) -> dict[str, Any]:
         pytest.param(
             "ledgers",
             {QUOTAS: [quota()]},
-            [("ledger-missing", "has no GPUQuotaLedger in gpu-admission: GPU pods are refused")],
+            [("ledger-missing", "has no GPUQuotaLedger in gpu-admission, so replicas deny GPU pods there")],
             id="no-ledger",
         ),
         pytest.param(
             "ledgers",
             {QUOTAS: [quota()], LEDGERS: [row({"hard": "many"})]},
-            [("ledger-unreadable", "the GPUQuotaLedger cannot be read: ")],
+            [
+                (
+                    "ledger-unreadable",
+                    "has a ledger that replicas cannot use: the GPUQuotaLedger cannot be read: ",
+                )
+            ],
             id="a-ledger-that-cannot-be-read",
+        ),
+        pytest.param(
+            "ledgers",
+            {**counted_by("here"), **published("here"), QUOTAS: []},
+            [("ledger-left", "is of a namespace without a GPUQuota, and limits it")],
+            id="a-ledger-whose-quota-is-gone",
         ),
         pytest.param(
             "ledgers",
