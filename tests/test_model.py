@@ -84,7 +84,7 @@ def test_every_rule_is_taken_out_explained_and_replayed() -> None:
 @pytest.mark.skipif(shutil.which("spin") is None, reason="spin is not installed")
 @pytest.mark.parametrize("instance", INSTANCES)
 def test_the_code_decides_and_counts_as_the_model_does(instance: str, tmp_path: Path) -> None:
-    lines: list[str] = []
+    lines, kinds = [], set[str]()
     for seed in range(1, MOST_RUNS):  # where the quota is yet to be created, few runs come to a decision
         lines += run(instance, seed, tmp_path)
         kinds = {line.split()[0] for line in lines}

@@ -87,7 +87,7 @@ def _affinity(affinity: Affinity, injected: AbstractSet[str]) -> Affinity | None
     mine = tuple(
         after
         for before, after in zip(terms, kept, strict=True)
-        if after == before or after.match_expressions or after.match_fields
+        if not before.match_expressions or after.match_expressions or after.match_fields
     )
     required = NodeSelector(node_selector_terms=mine) if mine else None
     rest = replace(of_nodes, required=required)

@@ -28,7 +28,7 @@ from tests.bench.figures import Target, percentile
 from tests.bench.installation import ROOM, Installation, wait_until
 from tests.bench.measure import LoadFailed, cpu_seconds, measure, plan
 from tests.bench.pods import model_server
-from tests.bench.seeding import SEED, running_pod, seed
+from tests.bench.seeding import CONTAINER, SEED, random_container, random_uid, running_pod, seed
 from tests.controlplane import ControlPlane
 from tests.controlplane.client import MERGE_PATCH
 from tests.controlplane.plane import API_SERVER
@@ -132,7 +132,7 @@ def _populate(plane: ControlPlane, population: Population) -> None:
         plane,
         f"/registry/minions/{first}",
         range(1, population.nodes),
-        lambda number: {first: f"node-{number:06d}", uid: _uid(0, number)},
+        lambda number: {first: f"node-{number:06d}", uid: random_uid(0, number)},
     )
     _seed_pods(plane, BIG, range(1, population.pods), lambda _: BIG, population.nodes, kind=1)
     teams = population.namespaces
@@ -163,7 +163,8 @@ def _seed_pods(
         return {
             name: f"{SEED}-{number:06d}",
             node: f"node-{number % nodes:06d}",
-            uid: _uid(kind, number),
+            uid: random_uid(kind, number),
+            CONTAINER: random_container(kind, number),
             namespace: of(number),
         }
 
@@ -176,10 +177,6 @@ def _seed_pods(
 
 def _say(progress: Callable[[str], None], title: str, what: str, figure: float) -> None:
     progress(f"{title}: {what}: {figure:.4g}")
-
-
-def _uid(kind: int, number: int) -> str:
-    return f"{kind:08d}-0000-4000-8000-{number:012d}"
 
 
 class _Turn:
@@ -471,7 +468,9 @@ def _targets(population: Population, medians: dict[str, Figures]) -> Iterator[Ta
         return Target(what=f"{what} ≤ {most:g}", figure=figure, met=figure <= most)
 
     yield at_most(f"{RELIST}: s, longest", now[RELIST][LONGEST] / 1000, 1)
-    yield at_most(f"{RESTART}: s until the first release", now[RESTART]["s until the first release"], 5)
+    restart = now[RESTART]
+    slowest = max(restart["s until the first release"], restart[f"{LONGEST}, of those after it"] / 1000)
+    yield at_most(f"{RESTART}: s until any release", slowest, 5)
     yield at_most(
         f"s until {SPREAD} creations are settled", now[SPREAD_OUT][f"s until {SPREAD} are settled"], 3
     )

@@ -12,12 +12,16 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
+from random import Random
 from typing import Any
+from uuid import UUID
 
 from tests.bench.pods import JSON, model_server
 from tests.controlplane import ControlPlane
 
 SEED = "seed"
+CONTAINER = "fedcba9876543210" * 4
+"""The id of the container of a pod that is made."""
 BATCH = 100
 """Objects in a transaction, of 128 at most (etcd's --max-txn-ops) and 1.5 MiB (--max-request-bytes)."""
 
@@ -64,7 +68,7 @@ def running_pod(name: str, node: str) -> tuple[JSON, JSON]:
         "name": "server",
         "image": pod["spec"]["containers"][0]["image"],
         "imageID": f"registry.example/model-server@sha256:{digest}",
-        "containerID": f"containerd://{digest}",
+        "containerID": f"containerd://{CONTAINER}",
         "ready": True,
         "started": True,
         "restartCount": 0,
@@ -80,6 +84,16 @@ def running_pod(name: str, node: str) -> tuple[JSON, JSON]:
         "containerStatuses": [container],
     }
     return pod, status
+
+
+def random_uid(*of: int) -> str:
+    """Return a uid that is always the same for these numbers. Like real ones it cannot be compressed: answers are."""
+    return str(UUID(int=Random(str(of)).getrandbits(128), version=4))  # noqa: S311 - no secret
+
+
+def random_container(*of: int) -> str:
+    """Return the id of a container, likewise."""
+    return f"{Random(str(of)).getrandbits(256):064x}"  # noqa: S311 - no secret
 
 
 def seed(plane: ControlPlane, key: str, numbers: range, renamed: Callable[[int], Mapping[str, str]]) -> None:

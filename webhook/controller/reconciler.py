@@ -164,6 +164,8 @@ class QuotaReconciler:
         return bool(overdue.intersection(ledger.reservations.ids).difference(shown))
 
     def _reconciled(self, namespace: str, plan: _Plan, counted: Counted) -> Reconciled | Refused:
+        if 0 in msgspec.structs.astuple(counted.listing.revisions):
+            return Refused.OLDER  # a watch has begun anew: a mixture, and a row without a count would take it
         expired = self._rows.expired(namespace, counted.list_started)
         if not plan.anew:
             return reconcile(plan.ledger, counted.listing, expired)

@@ -1,0 +1,73 @@
+"""What a reconciliation writes, by counts that are given to it."""
+
+from fractions import Fraction
+from types import SimpleNamespace
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from policies.quota.catalogue import Basis
+from policies.quota.charge import Unpinned
+from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
+from tests.builders import listing
+from webhook.controller.counting import Counted
+from webhook.controller.metrics import ControllerMetrics
+from webhook.controller.observed_rows import ObservedRows
+from webhook.controller.reconciler import QuotaReconciler
+from webhook.quota.store import VersionedLedger
+
+DIGEST = "0123456789abcdef"
+NEW = QuotaLedger(
+    row_uid="row", quota_uid="quota", generation=1, hard={"gpus": Fraction(1)}, unpinned=Unpinned.TOTAL_ONLY
+)
+
+
+class Cluster:
+    """A new row, and what the informers count one after the other."""
+
+    def __init__(self, *revisions: Revisions) -> None:
+        self.row = VersionedLedger(NEW, "1")
+        self.refreshed: list[float] = []
+        counts = iter(revisions)
+        self.counting: Any = SimpleNamespace(
+            digest=DIGEST,
+            synced=True,
+            refresh=lambda _namespace, since, nodes_since: self.refreshed.append(min(since, nodes_since)),
+            count=lambda *_: self._counted(next(counts)),
+        )
+        self.countings: Any = SimpleNamespace(
+            own=self.counting, publish=lambda _: True, deleted=lambda _: frozenset()
+        )
+
+    def current(self, _namespace: str, *, fresh: bool) -> VersionedLedger:
+        assert not fresh
+        return self.row
+
+    def swap(self, _namespace: str, before: VersionedLedger, ledger: QuotaLedger) -> VersionedLedger:
+        assert before == self.row
+        self.row = VersionedLedger(ledger, "2")
+        return self.row
+
+    def reconcile(self) -> None:
+        rows = ObservedRows(no_quota=0.0)
+        events: Any = SimpleNamespace(denied=lambda *_: None)
+        rows.observe("team", self.row)
+        metrics = ControllerMetrics(CollectorRegistry())
+        keeper: Any = self
+        reconciler = QuotaReconciler(keeper, self.countings, rows, metrics, events)
+        reconciler.reconcile("team")
+
+    def _counted(self, revisions: Revisions) -> Counted:
+        basis = str(Basis(DIGEST, Unpinned.TOTAL_ONLY))
+        found = listing({}, revisions, row_uid="row", quota_uid="quota", generation=1, catalogue=basis)
+        return Counted(found, list_started=1.0)
+
+
+def test_a_new_row_takes_no_count_of_what_is_held_at_no_revision() -> None:
+    whole = Revisions(pods=7, resource_claims=7, nodes=7)
+    cluster = Cluster(Revisions(pods=0, resource_claims=7, nodes=7), whole)
+
+    cluster.reconcile()
+
+    assert cluster.row.ledger.revisions == whole
+    assert len(cluster.refreshed) == 3, "before each count, and after the one that was refused"
