@@ -180,6 +180,9 @@ class Controller:
             self._queue.add(changed.namespace)
 
     def _row_changed(self, before: LedgerRecord | None, after: LedgerRecord | None) -> None:
+        if after is None and before is not None:
+            # Also of one that led once: its series would say that nobody compares the namespace.
+            self._metrics.forget(before.namespace)
         if after is None or after.versioned is None:
             if (gone := after or before) is not None:
                 self._observed.forget(gone.namespace, gone.uid)
