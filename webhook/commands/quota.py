@@ -160,6 +160,10 @@ def _report_text(screen: Screen, record: QuotaRecord, objects: Sequence[HolderOf
     screen.line(f"  {'':<{NAME_COLUMN}} {'':<{BAR}} used + reserved of hard", "dim")
     for key in sorted(record.hard, key=key_order):
         _dimension(screen, record, key)
+    if record.is_pending:
+        screen.paragraph(
+            "pending: spec was changed; no controller has put it in force yet", indent=2, style="yellow"
+        )
     for condition in record.status.conditions:
         if (condition.status == "True") != (condition.type == "Ready"):
             screen.paragraph(f"{condition.type.lower()}: {condition.message}", indent=2, style="yellow")

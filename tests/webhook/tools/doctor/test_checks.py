@@ -79,6 +79,17 @@ def node(
     }
 
 
+READY = [
+    {
+        "type": "Ready",
+        "status": "True",
+        "reason": "Ready",
+        "message": "",
+        "lastTransitionTime": "2027-01-31T00:00:00Z",
+    }
+]
+
+
 def quota(*conditions: tuple[str, str, str], **spec: Any) -> dict[str, Any]:
     listed = [
         {
@@ -292,6 +303,19 @@ def service(*ports: int) -> dict[str, Any]:
             {QUOTAS: [quota(("Ready", "True", ""), ("Stale", "True", "no message about pods for 200 s"))]},
             [("quota-stale", "is Stale: no message about pods for 200 s")],
             id="a-quota-is-stale",
+        ),
+        pytest.param(
+            "gpu-quotas",
+            {
+                QUOTAS: [
+                    {
+                        **quota(),
+                        "status": {"hard": {"gpus": "4"}, "conditions": READY, "observedGeneration": 0},
+                    }
+                ]
+            },
+            [("quota-pending", "is in force as it was before generation 1 of its spec")],
+            id="a-spec-that-is-not-in-force",
         ),
         pytest.param("ledgers", {**counted_by("here"), **published("here")}, [], id="published"),
         pytest.param("ledgers", counted_by(), [], id="counted-by-nothing-yet"),

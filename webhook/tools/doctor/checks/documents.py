@@ -146,6 +146,9 @@ def _conditions(record: QuotaRecord, where: str) -> Iterator[DoctorFinding]:
     if ready is None or ready.status != "True":
         message = f"is not Ready: {ready.message if ready else 'was never counted: every GPU pod is refused'}"
         yield failure("quota-not-ready", where, message, f"wait ten seconds; after that see {CONTROLLER_LOG}")
+    if record.is_pending:
+        message = f"is in force as it was before generation {record.generation} of its spec"
+        yield warning("quota-pending", where, message, f"wait ten seconds; after that see {CONTROLLER_LOG}")
     remedies = {
         "Stale": "see in the controller's log, and in its metric gpu_admission_watch_age_seconds, whether it reaches "
         "the API server",
