@@ -6,6 +6,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from prometheus_client import Gauge
 
 from policies.quota.amounts import GPUS
 from policies.quota.charge import Unpinned
@@ -162,6 +163,25 @@ def test_catalogues_go_once_no_row_has_named_them_for_long(
 def _verdict(ledger: QuotaLedger, asked: ReservationRequest) -> Reason:
     (verdict,) = decide(ledger, [asked]).verdicts
     return verdict.reason
+
+
+def test_a_follower_that_led_forgets_the_series_of_a_quota_that_is_gone(quotas: ControlPlane) -> None:
+    team = Namespace(quotas)
+    with Running(quotas, lease="series") as leader:
+        assert eventually(lambda: leader.leader.is_leader)
+        with Running(quotas, lease="series") as follower:
+            counted = follower.metrics.recount_time
+            team.quota({"gpus": "1"})
+            assert eventually(lambda: team.name in follower.controller.ledgers())
+            counted.labels(team.name).set(1.0)
+
+            team.delete_quota()
+
+            assert eventually(lambda: not _namespaces(counted))
+
+
+def _namespaces(gauge: Gauge) -> set[str]:
+    return {sample.labels["namespace"] for family in gauge.collect() for sample in family.samples}
 
 
 def test_the_next_one_takes_over_when_the_leader_goes(quotas: ControlPlane) -> None:

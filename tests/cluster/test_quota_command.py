@@ -38,16 +38,18 @@ def test_what_is_shown_of_a_namespace(quotas: ControlPlane) -> None:
         assert shows(team, 10, 1)
         assert eventually(lambda: (team.status().used or {})["classes/nvidia-a100"] == 8)
 
+    team.change_quota({"hard": {"gpus": "20"}})  # while no controller runs
     text = run(quotas, "-n", team.name)
     assert text.exit_code == 0
     lines = text.output.splitlines()
     held = lines.index("  held by 2 objects:")
     # Between them stands what nothing charges, if other tests have such DeviceClasses.
-    assert lines[:5] + lines[held:] == [
+    assert lines[:6] + lines[held:] == [
         f"{team.name}  exceeded",
         f"  {'':30} {'':24} used + reserved of hard",
         f"  {'gpus':30} ███████████████▒········ 10 + 1 of 16",
         f"  {'classes/nvidia-a100':30} ████████████████████████ 8 + 0 of 4",
+        "  pending: spec was changed; no controller has put it in force yet",
         "  exceeded: classes/nvidia-a100: 8 used of 4, 4 too many",
         "  held by 2 objects:",
         f"    Pod big on of-{team.name}: gpus 8, classes/nvidia-a100 8,",
@@ -74,7 +76,9 @@ def test_what_cannot_be_shown_is_said(quotas: ControlPlane) -> None:
     assert forbidden.exit_code == 2
     assert 'User "engineer" cannot list resource "gpuquotas"' in forbidden.output
     assert 'in the namespace "default"' in forbidden.output
-    assert "not counted yet" in _uncounted(quotas, team)
+    uncounted = _uncounted(quotas, team)
+    assert "not counted yet" in uncounted
+    assert "? + 0 of 16" in uncounted
 
 
 def test_a_tenant_sees_the_namespace_of_the_context(quotas: ControlPlane, tmp_path: Path) -> None:

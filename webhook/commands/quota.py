@@ -160,6 +160,10 @@ def _report_text(screen: Screen, record: QuotaRecord, objects: Sequence[HolderOf
     screen.line(f"  {'':<{NAME_COLUMN}} {'':<{BAR}} used + reserved of hard", "dim")
     for key in sorted(record.hard, key=key_order):
         _dimension(screen, record, key)
+    if record.is_pending:
+        screen.paragraph(
+            "pending: spec was changed; no controller has put it in force yet", indent=2, style="yellow"
+        )
     for condition in record.status.conditions:
         if (condition.status == "True") != (condition.type == "Ready"):
             screen.paragraph(f"{condition.type.lower()}: {condition.message}", indent=2, style="yellow")
@@ -183,7 +187,8 @@ def _dimension(screen: Screen, record: QuotaRecord, key: str) -> None:
     used, hard = (record.status.used or {}).get(key, NOTHING), record.hard[key]
     reserved = record.status.reserved.get(key, NOTHING)
     name = key if len(key) <= NAME_COLUMN else f"{key[: NAME_COLUMN - 1]}…"
-    amounts = f"{format_amount(used)} + {format_amount(reserved)} of {format_amount(hard)}"
+    shown = "?" if record.status.used is None else format_amount(used)
+    amounts = f"{shown} + {format_amount(reserved)} of {format_amount(hard)}"
     style = "red" if used > hard else "yellow" if used + reserved >= hard else "green"
     screen.line(f"  {name:<{NAME_COLUMN}} {bar(used, reserved, hard)} {amounts}", style)
 

@@ -28,7 +28,7 @@ from webhook.controller.quota_events import QuotaEvents
 from webhook.controller.quota_status import QuotaStatusWriter, staleness
 from webhook.controller.reconciler import QuotaReconciler
 from webhook.controller.records import QUOTAS, LedgerRecord, ledger_record, ledgers
-from webhook.controller.row_keeper import RowKeeper, Spec, spec_in
+from webhook.controller.row_keeper import Granted, RowKeeper
 from webhook.controller.uncharged import UnchargedWatch
 from webhook.controller.usage_log import Holding, UsageLog
 from webhook.controller.verifier import Verifier
@@ -96,7 +96,7 @@ class Controller:
         self.uncharged = UnchargedWatch(
             api, configuration, lambda: elector.is_leader, self._statuses.all_changed
         )
-        keeper = RowKeeper(ClusterStore(api, namespace), self._observed, self._spec_of)
+        keeper = RowKeeper(ClusterStore(api, namespace), self._observed, self._granted_by)
         self._reconciler = QuotaReconciler(keeper, self.countings, self._observed, metrics, self._events)
         self._verifier = Verifier(
             self.countings,
@@ -160,12 +160,12 @@ class Controller:
         for namespace in {*self.quotas.namespaces(), *self.rows.namespaces()}:
             self._queue.add(namespace)
 
-    def _spec_of(self, namespace: str) -> Spec | None:
-        """Return the spec of the quota of a namespace, None where it has none that can be read."""
-        quota = next(iter(self.quotas.snapshot(namespace).items), None)
-        if quota is None or quota.spec is None:
+    def _granted_by(self, namespace: str) -> Granted | None:
+        """Return what the quota of a namespace grants, None where it has none or one that cannot be read."""
+        found = next((each for each in self.quotas.snapshot(namespace).items if each.spec), None)
+        if found is None or found.spec is None:
             return None
-        return quota.uid, quota.generation, quota.spec.amounts, quota.spec.unpinned
+        return Granted(found.uid, found.generation, found.spec.amounts, found.spec.unpinned)
 
     def _quota_changed(self, before: QuotaRecord | None, after: QuotaRecord | None) -> None:
         if after is not None and after.spec is None:
@@ -178,6 +178,9 @@ class Controller:
             self._queue.add(changed.namespace)
 
     def _row_changed(self, before: LedgerRecord | None, after: LedgerRecord | None) -> None:
+        if after is None and before is not None:
+            # Also of one that led once: its series would say that nobody compares the namespace.
+            self._metrics.forget(before.namespace)
         if after is None or after.versioned is None:
             if (gone := after or before) is not None:
                 self._observed.forget(gone.namespace, gone.uid)
@@ -187,7 +190,7 @@ class Controller:
         self._statuses.changed(after.namespace)
         self._observed.observe(after.namespace, after.versioned)
         ledger, former = after.versioned.ledger, before.ledger if before else None
-        if former is None or spec_in(former) != spec_in(ledger):
+        if former is None or Granted.by(former) != Granted.by(ledger):
             self._queue.add(after.namespace)
         elif ledger.denials or frozenset(ledger.reservations.ids).difference(former.reservations.ids):
             # A count takes the denials along. A reservation may have the name of what is stored, or be unreadable.

@@ -10,7 +10,8 @@ from time import monotonic, sleep, time
 import msgspec
 
 from policies.quota.catalogue import Basis
-from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.charge_request import LedgerError
+from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
 from policies.quota.ledger.reconcile import (
     Reconciled,
     Refused,
@@ -37,6 +38,11 @@ POLL_AGAIN = 0.3
 """Seconds until lists of another catalogue are looked for again."""
 AT_ALL = 1e-9
 """Later than "never" (0.0) and earlier than any list began."""
+GONE_BACK = (
+    "the ledger was counted from newer lists than the API server has: was etcd restored from a backup? "
+    "See Ledgers in docs/operations.md"
+)
+"""Lists begun after a row was read are never older than those from which it was counted, as long as etcd has all its past."""
 SOON = 0.05
 """Added to waits, so that they do not end too early."""
 
@@ -77,6 +83,7 @@ class QuotaReconciler:
         Raises `LedgerError` and `errors.ApiError`.
         """
         begun = monotonic()
+        former: Revisions | None = None
         fresh = namespace in self._contended
         self._contended.discard(namespace)
         while monotonic() < begun + CONTEND_SECONDS:
@@ -95,6 +102,10 @@ class QuotaReconciler:
                 fresh = False
                 result = self._reconciled(namespace, plan, self._count(namespace, plan, begun))
                 if isinstance(result, Refused):
+                    revisions = plan.ledger.revisions
+                    if result is Refused.OLDER and revisions == former:
+                        raise LedgerError(GONE_BACK, transient=False)
+                    former = revisions
                     log.info("%s: %s; listing again", namespace, result.value)
                     self._metrics.refused.labels(result.name.lower()).inc()
                     plan.counting.refresh(namespace, since=started, nodes_since=started)

@@ -5,7 +5,7 @@ row goes whose quota is there again.
 """
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, Self
 
 import msgspec
 
@@ -21,8 +21,17 @@ CALL_SECONDS = 10.0
 """For one read or write of a row or a quota."""
 
 
-Spec = tuple[str, int, Vector, Unpinned]
-"""Uid and generation of a GPUQuota, and what it grants: where a row has another grant of that generation, we did not write it."""
+class Granted(msgspec.Struct, frozen=True):
+    """What a row has of a GPUQuota: which one, in which generation, and what that says."""
+
+    quota_uid: str
+    generation: int
+    hard: Vector
+    unpinned: Unpinned
+
+    @classmethod
+    def by(cls, ledger: QuotaLedger) -> Self:
+        return cls(ledger.quota_uid, ledger.generation, ledger.hard, ledger.unpinned)
 
 
 class RowStore(Store, Protocol):
@@ -36,15 +45,17 @@ class RowStore(Store, Protocol):
 
 
 class RowKeeper:
-    """For any number of threads. `spec_of` returns that of the quota of a namespace as its watch showed it last.
+    """For any number of threads. `granted_by` returns what the quota of a namespace grants, as its watch showed it last.
 
     Every method raises LedgerError, and LedgerConflict or QuotaGone where the row was not the one that was observed.
     """
 
-    def __init__(self, store: RowStore, rows: ObservedRows, spec_of: Callable[[str], Spec | None]) -> None:
+    def __init__(
+        self, store: RowStore, rows: ObservedRows, granted_by: Callable[[str], Granted | None]
+    ) -> None:
         self._store = store
         self._rows = rows
-        self._spec_of = spec_of
+        self._granted_by = granted_by
 
     def current(self, namespace: str, *, fresh: bool) -> VersionedLedger | None:
         """Return the row as it was observed last, read anew if `fresh`, with the spec in force; None where there is no quota."""
@@ -58,7 +69,7 @@ class RowKeeper:
                 return self._following(namespace, self.swap(namespace, row, row.ledger))
             self._rows.observe(namespace, row)
         ledger = row.ledger
-        if ledger.used is not None and spec_in(ledger) == self._spec_of(namespace):
+        if ledger.used is not None and Granted.by(ledger) == self._granted_by(namespace):
             return row
         return self._following(namespace, row)
 
@@ -85,17 +96,7 @@ class RowKeeper:
             return None
         if ledger.used is None and granted.used is not None:
             return self.swap(namespace, row, msgspec.structs.replace(granted, row_uid=ledger.row_uid))
-        if spec_in(ledger) == spec_in(granted):
+        spec = Granted.by(granted)
+        if Granted.by(ledger) == spec:
             return row
-        followed = msgspec.structs.replace(
-            ledger,
-            quota_uid=granted.quota_uid,
-            generation=granted.generation,
-            hard=granted.hard,
-            unpinned=granted.unpinned,
-        )
-        return self.swap(namespace, row, followed)
-
-
-def spec_in(ledger: QuotaLedger) -> Spec:
-    return ledger.quota_uid, ledger.generation, ledger.hard, ledger.unpinned
+        return self.swap(namespace, row, msgspec.structs.replace(ledger, **msgspec.structs.asdict(spec)))

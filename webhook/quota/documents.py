@@ -69,6 +69,11 @@ class QuotaRecord(msgspec.Struct, frozen=True, kw_only=True):
             return self.status.hard
         return self.spec.amounts
 
+    @property
+    def is_pending(self) -> bool:
+        """Whether the spec is another one than the status says to be in force."""
+        return bool(self.status.hard) and self.status.observed_generation < self.generation
+
 
 class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
     name: str

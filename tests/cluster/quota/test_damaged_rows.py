@@ -2,11 +2,14 @@
 
 import json
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
+from policies.quota.amounts import GPUS
+from policies.quota.charge import Unpinned
 from tests.cluster.controllers import Running, eventually, is_ready, uses
 from tests.cluster.quota.burst import PODS, gpu_pod
 from tests.cluster.quota.referee import GPU
@@ -142,8 +145,27 @@ def test_a_row_that_cannot_be_read_denies_no_longer_than_its_quota_is_there(team
     assert eventually(lambda: create(team, "after")[0] == 201)
 
 
-def test_what_is_granted_is_what_the_quota_says(team: Namespace) -> None:
-    """Who may write rows may not grant: serve could, else, until the spec changes."""
-    damage(team, hard={"gpus": "800"})
+def test_a_row_that_grants_more_than_its_quota_is_taken_back(team: Namespace) -> None:
+    damage(team, hard={"gpus": "1000"}, unpinned="MostExpensive")
 
-    assert eventually(lambda: team.row().hard == {"gpus": 8})
+    assert eventually(lambda: team.row().hard == {GPUS: Fraction(8)})
+    assert team.row().unpinned is Unpinned.TOTAL_ONLY
+
+
+def test_a_row_of_the_future_is_said_and_not_listed_for_again_and_again(
+    running: Running, team: Namespace, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As after etcd was restored from a backup, in which revisions have gone back."""
+    metrics = running.metrics
+    failed, refused = metrics.failures._value.get(), metrics.refused.labels("older")._value.get()
+    revisions = json.loads(team.client.get(team.row_path)[1]["ledger"])["revisions"]
+    damage(team, revisions={kind: str(int(each) + 10**6) for kind, each in revisions.items()})
+    assert create(team, "meanwhile")[0] == 201
+
+    assert eventually(lambda: metrics.failures._value.get() >= failed + 2)
+    assert f"{team.name}: the ledger was counted from newer lists than the API server has" in caplog.text
+    times = metrics.failures._value.get() - failed
+    assert metrics.refused.labels("older")._value.get() - refused <= times + 1
+
+    assert team.client.delete(team.row_path)[0] == 200
+    assert uses(team, 1, seconds=15)

@@ -12,7 +12,7 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT
 from tests.webhook.quota.quota_and_row import QuotaAndRow
 from webhook.controller.observed_rows import ObservedRows
-from webhook.controller.row_keeper import RowKeeper, spec_in
+from webhook.controller.row_keeper import Granted, RowKeeper
 from webhook.quota.cluster_store import NO_ROW
 from webhook.quota.rows import PLURAL
 from webhook.quota.store import LedgerConflict, QuotaGone, VersionedLedger
@@ -90,11 +90,11 @@ class FakeStore:
 
 
 def keeper(store: FakeStore, *, watched: QuotaLedger | None = None) -> RowKeeper:
-    """Return a keeper that has observed the row of the store, and the quota as its watch showed it."""
+    """Return a keeper that has observed the row of the store, and what its watch showed the quota to call for."""
     rows = ObservedRows()
     if store.row is not None:
         rows.observe(TEAM, store.row)
-    return RowKeeper(store, rows, lambda _: spec_in(watched) if watched else None)
+    return RowKeeper(store, rows, lambda _: Granted.by(watched) if watched else None)
 
 
 def hard(row: VersionedLedger | None) -> int | None:
@@ -118,6 +118,18 @@ def test_a_changed_spec_is_in_force_after_one_read_and_one_write() -> None:
     row = keeper(store, watched=spec(8, 2)).current(TEAM, fresh=False)
 
     assert (hard(row), used(row)) == (8, 2)
+    assert store.calls == ["quota", "write"]
+
+
+@pytest.mark.parametrize(
+    "generous", [spec(1000, 1, used=2), msgspec.structs.replace(spec(4, 1, used=2), hard={})]
+)
+def test_a_row_that_grants_more_than_its_quota_is_taken_back(generous: QuotaLedger) -> None:
+    store = FakeStore(spec(4, 1), generous)
+
+    row = keeper(store, watched=spec(4, 1)).current(TEAM, fresh=False)
+
+    assert (hard(row), used(row)) == (4, 2)
     assert store.calls == ["quota", "write"]
 
 

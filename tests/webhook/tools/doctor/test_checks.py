@@ -79,6 +79,17 @@ def node(
     }
 
 
+READY = [
+    {
+        "type": "Ready",
+        "status": "True",
+        "reason": "Ready",
+        "message": "",
+        "lastTransitionTime": "2027-01-31T00:00:00Z",
+    }
+]
+
+
 def quota(*conditions: tuple[str, str, str], **spec: Any) -> dict[str, Any]:
     listed = [
         {
@@ -293,19 +304,43 @@ def service(*ports: int) -> dict[str, Any]:
             [("quota-stale", "is Stale: no message about pods for 200 s")],
             id="a-quota-is-stale",
         ),
+        pytest.param(
+            "gpu-quotas",
+            {
+                QUOTAS: [
+                    {
+                        **quota(),
+                        "status": {"hard": {"gpus": "4"}, "conditions": READY, "observedGeneration": 0},
+                    }
+                ]
+            },
+            [("quota-pending", "is in force as it was before generation 1 of its spec")],
+            id="a-spec-that-is-not-in-force",
+        ),
         pytest.param("ledgers", {**counted_by("here"), **published("here")}, [], id="published"),
         pytest.param("ledgers", counted_by(), [], id="counted-by-nothing-yet"),
         pytest.param(
             "ledgers",
             {QUOTAS: [quota()]},
-            [("ledger-missing", "has no GPUQuotaLedger in gpu-admission: GPU pods are refused")],
+            [("ledger-missing", "has no GPUQuotaLedger in gpu-admission, so replicas deny GPU pods there")],
             id="no-ledger",
         ),
         pytest.param(
             "ledgers",
             {QUOTAS: [quota()], LEDGERS: [row({"hard": "many"})]},
-            [("ledger-unreadable", "has no usable ledger: the GPUQuotaLedger cannot be read: ")],
+            [
+                (
+                    "ledger-unreadable",
+                    "has a ledger that replicas cannot use: the GPUQuotaLedger cannot be read: ",
+                )
+            ],
             id="a-ledger-that-cannot-be-read",
+        ),
+        pytest.param(
+            "ledgers",
+            {**counted_by("here"), **published("here"), QUOTAS: []},
+            [("ledger-left", "is of a namespace without a GPUQuota, and limits it")],
+            id="a-ledger-whose-quota-is-gone",
         ),
         pytest.param(
             "ledgers",

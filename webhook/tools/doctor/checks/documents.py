@@ -122,24 +122,24 @@ def _ledgers(cluster: InstalledCluster) -> Iterator[Observation]:
     published = frozenset(found.get("data") or ())
     ledgers = {each.namespace: each for each in cluster.listed(rows_path(installation), ledger_record)}
     for quota in cluster.listed(QUOTAS.path(), decode_quota):
-        where, record = f"GPUQuota/default in {quota.namespace}", ledgers.get(quota.namespace)
+        where, record = f"GPUQuota/default in {quota.namespace}", ledgers.pop(quota.namespace, None)
         if record is None:
-            message = f"has no {LEDGER} in {installation}: GPU pods are refused"
+            message = f"has no {LEDGER} in {installation}, so replicas deny GPU pods there"
             yield failure(
                 "ledger-missing", where, message, f"wait ten seconds; after that see {CONTROLLER_LOG}"
             )
         elif record.ledger is None:
             remedy = f"kubectl -n {installation} delete {LEDGERS} {quota.namespace}: the quota is then counted anew"
-            yield failure(
-                "ledger-unreadable",
-                where,
-                f"has no usable ledger: {record.problem}: GPU pods are refused",
-                remedy,
-            )
+            message = f"has a ledger that replicas cannot use: {record.problem}"
+            yield failure("ledger-unreadable", where, message, remedy)
         elif missing := sorted(digests_of(record.ledger) - published):
             message = f"is counted by class catalogue {', '.join(missing)}, which ConfigMap {CATALOGUES} in {installation} lacks"
             remedy = f"{APPLY}; the controller publishes it within a minute, and until then replicas of other versions deny"
             yield warning("catalogue-not-published", where, message, remedy)
+    for namespace in sorted(ledgers):
+        message = "is of a namespace without a GPUQuota, and limits it until a controller deletes it"
+        where = f"{LEDGER}/{namespace} in {installation}"
+        yield warning("ledger-left", where, message, f"wait ten seconds; after that see {CONTROLLER_LOG}")
 
 
 def _conditions(record: QuotaRecord, where: str) -> Iterator[DoctorFinding]:
@@ -148,6 +148,9 @@ def _conditions(record: QuotaRecord, where: str) -> Iterator[DoctorFinding]:
         message = f"is not Ready: {ready.message if ready else 'was never counted: every GPU pod is refused'}"
         patience = "a minute" if ready and ready.reason == UNREADABLE else "ten seconds"
         yield failure("quota-not-ready", where, message, f"wait {patience}; after that see {CONTROLLER_LOG}")
+    if record.is_pending:
+        message = f"is in force as it was before generation {record.generation} of its spec"
+        yield warning("quota-pending", where, message, f"wait ten seconds; after that see {CONTROLLER_LOG}")
     remedies = {
         "Stale": "see in the controller's log, and in its metric gpu_admission_watch_age_seconds, whether it reaches "
         "the API server",
