@@ -1,14 +1,16 @@
 """Events on GPUQuotas, written by a thread of their own: an API server that does not answer delays no count."""
 
+import logging
 import queue
 import threading
-from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.ledger.quota_ledger import DenialNote, QuotaLedger
 from policies.quota.spec import NAME
 from webhook.cluster.events import EventWriter, Happening, Regarding
 from webhook.quota.documents import GROUP, KIND, VERSION
+
+log = logging.getLogger("gpu_admission.controller")
 
 MOST_WAITING = 500
 """Events: what exceeds it is in the logs alone. Each takes two calls."""
@@ -30,8 +32,11 @@ class QuotaEvents:
 
     def denied(self, namespace: str, ledger: QuotaLedger) -> None:
         """Take the denials that replicas of serve left in a ledger."""
-        for happening in _denials(namespace, ledger):
-            self._take(happening)
+        for note in ledger.denials:
+            try:
+                self._take(_denied(namespace, ledger.quota_uid, note))
+            except ValueError as error:  # no replica of ours writes a time like that
+                log.warning("%s: the note of a denial cannot be read: %s", namespace, error)
 
     def run(self, stopping: threading.Event) -> None:
         """Write until `stopping`; the body of a thread."""
@@ -49,17 +54,17 @@ class QuotaEvents:
             return
 
 
-def _denials(namespace: str, ledger: QuotaLedger) -> Iterator[Happening]:
-    for each in ledger.denials:
-        yield Happening(
-            regarding=_quota(namespace, ledger.quota_uid),
-            reason=each.reason,
-            message=f"{each.owner}: {each.message}" if each.owner else each.message,
-            first=datetime.fromisoformat(each.first),
-            last=datetime.fromisoformat(each.last),
-            cause=each.owner,
-            count=each.count,
-        )
+def _denied(namespace: str, quota_uid: str, note: DenialNote) -> Happening:
+    """Return what a note says. Raises ValueError."""
+    return Happening(
+        regarding=_quota(namespace, quota_uid),
+        reason=note.reason,
+        message=f"{note.owner}: {note.message}" if note.owner else note.message,
+        first=datetime.fromisoformat(note.first),
+        last=datetime.fromisoformat(note.last),
+        cause=note.owner,
+        count=note.count,
+    )
 
 
 def _quota(namespace: str, uid: str) -> Regarding:

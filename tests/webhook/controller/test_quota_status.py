@@ -259,6 +259,7 @@ def test_denials_of_a_ledger_are_events_of_their_owners(world: World) -> None:
     at, later = "2026-11-22T08:00:00Z", "2026-11-22T08:01:00Z"
     notes = (
         DenialNote("ReplicaSet/train", "Refused", "pod train-x: exceeded quota", at, later, 30),
+        DenialNote("", "Refused", "a time that nobody can read", "yesterday", at),
         DenialNote("", "CanNeverFit", "pod big: exceeded quota", at, at),
     )
     world.events.denied("team", msgspec.structs.replace(LEDGER, denials=notes))
