@@ -1,4 +1,4 @@
-"""The kinds of our documents as `kubectl explain` and `kubectl get` show them, held against the code."""
+"""The kinds that people write and read as `kubectl explain` and `kubectl get` show them, held against the code."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +12,13 @@ from policies.rule import Rule
 from webhook.commands.rules import as_yaml, default_mode, options
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "chart" / "files" / "crds"
-CRDS = {path.stem: yaml.safe_load(path.read_text()) for path in sorted(FOLDER.glob("*.yaml"))}
+LEDGERS = "gpuquotaledgers"
+"""What only we write, and nobody reads with kubectl: not a kind that people are shown."""
+CRDS = {
+    path.stem: yaml.safe_load(path.read_text())
+    for path in sorted(FOLDER.glob("*.yaml"))
+    if path.stem != LEDGERS
+}
 Schema = dict[str, Any]
 
 each_kind = pytest.mark.parametrize("crd", [pytest.param(crd, id=name) for name, crd in CRDS.items()])
@@ -74,6 +80,13 @@ def test_short_names_and_columns_are_unlike() -> None:
     for crd in CRDS.values():
         columns = [column["name"] for column in version(crd)["additionalPrinterColumns"]]
         assert len(set(columns)) == len(columns)
+
+
+def test_the_ledger_is_shown_among_no_others() -> None:
+    """`kubectl get gpu-admission` and `kubectl get all` list kinds by category; short names of quotas are for people."""
+    names = yaml.safe_load((FOLDER / f"{LEDGERS}.yaml").read_text())["spec"]["names"]
+
+    assert not names.keys() & {"categories", "shortNames"}
 
 
 @pytest.mark.parametrize("rule", [pytest.param(rule, id=rule.id) for rule in RULES])

@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Any
 
 from policies.quota.charge_request import LedgerError
-from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.ledger.quota_ledger import COUNTED_SECONDS, QuotaLedger
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.events import EventWriter
@@ -39,10 +39,8 @@ log = logging.getLogger("gpu_admission.controller")
 
 WORKERS = 2
 FREED_SECONDS = 0.2
-"""From a deletion or a terminal phase to the count that frees its quota: a creation may wait for it."""
-STORED_SECONDS = 1.0
-"""From any other change to the count that shows it: a stored object holds its quota already, by its reservation. Each count is a
-write with which creations conflict: one in three counts where pods come one by one; a second's reservations add little."""
+"""From a deletion or a terminal phase to the count that frees its quota, for which a creation may wait. Any other change is
+counted COUNTED_SECONDS later: a stored object holds its quota already, by its reservation."""
 POLL_SECONDS = 0.5
 RETRY_SECONDS = (1.0, 10.0)
 """First and longest pause of a namespace whose reconciliation failed. Reservations left by a killed API server are first observed
@@ -196,13 +194,13 @@ class Controller:
             self._queue.add(after.namespace)
         elif ledger.denials or frozenset(ledger.reservations.ids).difference(former.reservations.ids):
             # A count takes the denials along. A reservation may have the name of what is stored, or be unreadable.
-            self._queue.add(after.namespace, STORED_SECONDS)
+            self._queue.add(after.namespace, COUNTED_SECONDS)
         elif (expiry := self._observed.next_expiry(after.namespace)) is not None:
             self._queue.add(after.namespace, expiry)
 
     def _count_changed(self, namespace: str, frees: bool) -> None:
         if self._observed.get(namespace) is not None:
-            self._queue.add(namespace, FREED_SECONDS if frees else STORED_SECONDS)
+            self._queue.add(namespace, FREED_SECONDS if frees else COUNTED_SECONDS)
 
     def _leads(self) -> bool:
         return self._elector.is_leader and self.countings.own.synced

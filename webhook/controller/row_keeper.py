@@ -11,6 +11,7 @@ import msgspec
 
 from policies.quota.amounts import Vector
 from policies.quota.charge import Unpinned
+from policies.quota.charge_request import LedgerError
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.controller.observed_rows import ObservedRows
 from webhook.quota.cluster_store import NO_ROW
@@ -40,6 +41,8 @@ class RowStore(Store, Protocol):
 
     def delete(self, namespace: str, before: VersionedLedger, seconds: float) -> None: ...
 
+    def discard(self, namespace: str, seconds: float) -> bool: ...
+
 
 class RowKeeper:
     """For any number of threads. `granted_by` returns what the quota of a namespace grants, as its watch showed it last.
@@ -58,7 +61,7 @@ class RowKeeper:
         """Return the row as it was observed last, read anew if `fresh`, with the spec in force; None where there is no quota."""
         row = None if fresh else self._rows.get(namespace)
         if row is None:
-            row = self._store.read(namespace, CALL_SECONDS)
+            row = self._read(namespace)
             if row is None:
                 return None
             if row.version == NO_ROW:
@@ -74,6 +77,15 @@ class RowKeeper:
         written = self._store.compare_and_swap(namespace, before, ledger, CALL_SECONDS)
         self._rows.observe(namespace, written)
         return written
+
+    def _read(self, namespace: str) -> VersionedLedger | None:
+        try:
+            return self._store.read(namespace, CALL_SECONDS)
+        except LedgerError as error:
+            # Nobody would look for a row whose quota is gone, and it denies all the same.
+            if error.transient or not self._store.discard(namespace, CALL_SECONDS):
+                raise
+            return None
 
     def _following(self, namespace: str, row: VersionedLedger) -> VersionedLedger | None:
         """Return the row with what its GPUQuota calls for now; None, without the row, where that is gone."""

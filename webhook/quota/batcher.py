@@ -209,7 +209,7 @@ class ReservationBatcher:
         A ledger that is only remembered may justify nothing but a write, which fails if it is not the ledger any more.
         """
         known = None if fresh else self._known.get(namespace)
-        if known is not None and self._decide_on(namespace, known, batch, deadline, turns, must_write=True):
+        if known is not None and self._decide_on(namespace, known, batch, deadline, turns):
             return
         begun = self._clock()
         before = self._store.read(namespace, self._seconds_until(deadline))
@@ -221,8 +221,9 @@ class ReservationBatcher:
         self._without_quota.pop(namespace, None)
         self._remember(namespace, before)
         turns.read(before.ledger, begun)
+        asked = frozenset(batch)
         self._gather(namespace, batch)
-        self._decide_on(namespace, before, batch, deadline, turns, must_write=False)
+        self._decide_on(namespace, before, batch, deadline, turns, asked=asked)
 
     def _decide_on(
         self,
@@ -232,9 +233,13 @@ class ReservationBatcher:
         deadline: float,
         turns: Turns,
         *,
-        must_write: bool,
+        asked: frozenset[_Waiting] | None = None,
     ) -> bool:
-        """Decide on the batch by this ledger; with `must_write` only if all of it is reserved. Return whether it was."""
+        """Decide on the batch by this ledger, and return whether that was done.
+
+        `asked` are those that came before it was read; of others it may justify nothing but a write: they wait for the next read.
+        None: it is only remembered, and decides on nobody unless all is reserved.
+        """
         published = self._catalogues_of(before.ledger, self._seconds_until(deadline))
         found = [(waiting, _charged(waiting, before.ledger, published)) for waiting in batch]
         charged = [(waiting, each) for waiting, each in found if each is not None]
@@ -242,7 +247,7 @@ class ReservationBatcher:
         requests, limit = [request for _, _, request in asking], self._store.reservations_limit
         decided = decide(before.ledger, requests, limit=limit)
         reserved = [verdict for verdict in decided.verdicts if verdict.reason is Reason.RESERVED]
-        if must_write and len(reserved) < len(batch):
+        if asked is None and len(reserved) < len(batch):
             return False
         if decided.ledger is not before.ledger:
             self._known.pop(namespace, None)
@@ -253,18 +258,24 @@ class ReservationBatcher:
             turns.written(after.ledger, len(batch))
         self._metrics.batch_size.observe(len(batch))
         for (waiting, charge, _), verdict in zip(asking, decided.verdicts, strict=True):
-            waiting.finish(ReservationOutcome(before.ledger, charge, verdict))
+            if verdict.reason is Reason.RESERVED or waiting in (asked or ()):
+                waiting.finish(ReservationOutcome(before.ledger, charge, verdict))
         for waiting, each in charged:
-            if each.request is None:
+            if each.request is None and waiting in (asked or ()):
                 waiting.finish(ReservationOutcome(before.ledger, each.charge))
         return True
 
     def _remember(self, namespace: str, ledger: VersionedLedger) -> None:
+        if len(self._quota_seen) >= NAMESPACES_REMEMBERED and namespace not in self._quota_seen:
+            # All of it only saves reads and conflicts, and most may be of namespaces that are gone.
+            for remembered in (self._known, self._turns, self._quota_seen):
+                remembered.clear()
         self._known[namespace] = ledger
         self._quota_seen[namespace] = self._clock()
 
     def _forget(self, namespace: str, begun: float) -> None:
         self._known.pop(namespace, None)
+        self._turns.pop(namespace, None)
         seen = self._quota_seen.get(namespace)
         if seen is not None and begun - seen <= VANISHED_SECONDS:
             return

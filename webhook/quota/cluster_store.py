@@ -79,6 +79,20 @@ class ClusterStore:
         with _as_ledger_errors("deleted"), _as_conflicts():
             self._api.delete(self._path(namespace), version=before.version, timeout=seconds)
 
+    def discard(self, namespace: str, seconds: float) -> bool:
+        """Delete a row that cannot be read where there is no GPUQuota; return whether that was so. Raises as `delete` does."""
+        with _as_ledger_errors("read"):
+            found = self._get(self._path(namespace), rows.PLURAL, seconds)
+            if (
+                found is None
+                or self._get(documents.quota_path(namespace), documents.PLURAL, seconds) is not None
+            ):
+                return False
+            _, version = rows.decode_identity(found)
+        with _as_ledger_errors("deleted"), _as_conflicts():
+            self._api.delete(self._path(namespace), version=version, timeout=seconds)
+        return True
+
     def _path(self, namespace: str) -> str:
         return rows.rows_path(self._installation, namespace)
 

@@ -11,7 +11,7 @@ import msgspec
 
 from policies.quota.amounts import parse_vector, texts
 from policies.quota.charge import Unpinned
-from policies.quota.ledger.quota_ledger import DenialNote, Holder, QuotaLedger, Revisions
+from policies.quota.ledger.quota_ledger import SHORTEST_TURN, DenialNote, Holder, QuotaLedger, Revisions
 from policies.quota.ledger.reservations import Reservations
 from policies.quota.spec import QuotaSpec
 from webhook.cluster.api import api_path
@@ -71,7 +71,7 @@ class _Ledger(_Counted, frozen=True, kw_only=True):
     hard: dict[str, str]
     unpinned: Unpinned
     writers: Mapping[str, int] = {}
-    turn_milliseconds: int = 16
+    turn_milliseconds: int = SHORTEST_TURN
     denials: tuple[DenialNote, ...] = ()
 
 

@@ -14,10 +14,10 @@ from collections.abc import Callable
 
 import msgspec
 
-from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.ledger.quota_ledger import COUNTED_SECONDS, SHORTEST_TURN, QuotaLedger
 
-SHORTEST, LONGEST = 16, 256
-"""Milliseconds of a turn. The first of the names decides, for all must mean the same turns."""
+LONGEST_TURN = 256
+"""Milliseconds. The first of the names decides how long turns are, for all must mean the same."""
 
 LONG, SHORT = 0.8, 0.35
 """Parts of a turn that a read and a write may take: longer, and they run into the next one; shorter, and others wait in vain."""
@@ -32,16 +32,13 @@ REMEMBERED_WRITES = 32
 """How many writes back a writer has a turn."""
 
 GATHERING = 0.003
-"""Seconds for which requests are gathered after some came together: eight clients then cost a fifth fewer writes."""
+"""Seconds for which requests are gathered after some came together: eight clients then cost 13 % fewer writes."""
 
 CONTENDED_SECONDS = 5.0
 """How long writes come in turns after two met. To find out that they need not costs a conflict."""
 
 RIVAL_SECONDS = 1.0
 """How long the row is read before it is written, after another replica has written it."""
-
-COUNTED_SECONDS = 1.0
-"""When the controller has counted what a write reserved (`SETTLE_SECONDS`), so that the row is another one."""
 
 
 class Turns:
@@ -54,7 +51,7 @@ class Turns:
         self._clock = clock
         self._wall_clock = wall_clock
         self._writers: dict[str, int] = {}
-        self._milliseconds = SHORTEST
+        self._milliseconds = SHORTEST_TURN
         self._contended_until = self._rival_until = self._written_at = -math.inf
         self._has_read = False  # in this attempt
         self._came_together = False
@@ -75,12 +72,14 @@ class Turns:
         self._has_read = False
         if self._is_contended:
             return self._turn != self._turn_read
+        # Later the controller has counted what we wrote, and the row is another one.
         now = self._clock()
         return now < self._rival_until or now > self._written_at + COUNTED_SECONDS
 
     def read(self, ledger: QuotaLedger, begun: float) -> None:
         """Note what the row says of others. `begun`: when the reading of it began."""
-        self._writers, self._milliseconds = dict(ledger.writers), ledger.turn_milliseconds
+        self._writers = dict(ledger.writers)
+        self._milliseconds = min(max(ledger.turn_milliseconds, SHORTEST_TURN), LONGEST_TURN)
         self._has_read, self._begun, self._turn_read = True, begun, self._turn
         if self._writers and max(self._writers, key=self._writers.__getitem__) != self._name:
             self._rival_until = self._clock() + RIVAL_SECONDS
@@ -105,7 +104,7 @@ class Turns:
         if requests > 1 and self._is_contended and now < self._rival_until:
             self._contended_until = now + CONTENDED_SECONDS
         if self._has_read:
-            taken = min((self._written_at - self._begun) * 1000, LONGEST)
+            taken = min((self._written_at - self._begun) * 1000, LONGEST_TURN)
             self._taken += NEWEST * (taken - self._taken)
 
     def conflicted(self) -> None:
@@ -123,9 +122,9 @@ class Turns:
         if not self._is_contended or self._name > min(self._writers, default=""):
             return self._milliseconds
         if self._taken > LONG * self._milliseconds:
-            return min(2 * self._milliseconds, LONGEST)
+            return min(2 * self._milliseconds, LONGEST_TURN)
         return (
-            max(self._milliseconds // 2, SHORTEST)
+            max(self._milliseconds // 2, SHORTEST_TURN)
             if self._taken < SHORT * self._milliseconds
             else self._milliseconds
         )

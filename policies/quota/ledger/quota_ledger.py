@@ -25,6 +25,13 @@ NO_QUOTA_SECONDS = 5.0
 """D: how old "this namespace has no quota" may be where it is believed, and how long a controller waits, from when it first
 saw a quota, before it initialises it. So nobody is admitted uncharged by an answer from before a quota that already counts."""
 
+COUNTED_SECONDS = 1.0
+"""How long after a reservation a controller counts: most of its objects are stored by then. Each count is a write with which
+creations conflict: one in three counts where pods come one by one; a second's reservations add little. Not a bound."""
+
+SHORTEST_TURN = 16
+"""Milliseconds of a turn among replicas, as long as none of them needs more."""
+
 HOLDERS_SHOWN = 5
 """Largest holders named per dimension."""
 
@@ -96,7 +103,7 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     holders: Mapping[str, tuple[Holder, ...]] = {}
     """Largest holders by dimension of `hard`, at most HOLDERS_SHOWN each; for people."""
     writers: Mapping[str, int] = {}
-    turn_milliseconds: int = 16
+    turn_milliseconds: int = SHORTEST_TURN
     denials: tuple[DenialNote, ...] = ()
 
     @property

@@ -7,11 +7,14 @@ import msgspec
 import pytest
 
 from policies.quota.charge import Unpinned
+from policies.quota.charge_request import LedgerError
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT
+from tests.webhook.quota.quota_and_row import QuotaAndRow
 from webhook.controller.observed_rows import ObservedRows
 from webhook.controller.row_keeper import Granted, RowKeeper
 from webhook.quota.cluster_store import NO_ROW
+from webhook.quota.rows import PLURAL
 from webhook.quota.store import LedgerConflict, QuotaGone, VersionedLedger
 
 TEAM = "team"
@@ -76,6 +79,9 @@ class FakeStore:
         self._must_be(before)
         self.row = None
 
+    def discard(self, namespace: str, seconds: float) -> bool:
+        raise AssertionError(f"{namespace} can be read, within {seconds} s")
+
     def _must_be(self, before: VersionedLedger) -> None:
         if self.row is None and before.version != NO_ROW:
             raise QuotaGone
@@ -132,6 +138,14 @@ def test_a_watch_that_lags_behind_takes_no_spec_back() -> None:
 
     assert hard(keeper(store, watched=spec(4, 1)).current(TEAM, fresh=False)) == 8
     assert store.calls == ["quota"]
+
+
+def test_what_somebody_else_wrote_into_a_row_does_not_stay_in_force() -> None:
+    store = FakeStore(spec(4, 1), spec(400, 1, used=2))
+
+    row = keeper(store, watched=spec(4, 1)).current(TEAM, fresh=False)
+
+    assert (hard(row), used(row)) == (4, 2)
 
 
 def test_a_spec_that_was_read_before_another_controller_wrote_is_not_written() -> None:
@@ -194,3 +208,39 @@ def test_where_there_is_neither_row_nor_quota_nothing_is_made() -> None:
 
     assert keeper(store).current(TEAM, fresh=False) is None
     assert store.calls == ["read"]
+
+
+def damaged() -> QuotaAndRow:
+    around = QuotaAndRow(4)
+    around.controller().keep()
+    assert around.row is not None
+    around.row["ledger"] = "{"
+    return around
+
+
+def test_a_row_that_cannot_be_read_goes_with_its_quota_too() -> None:
+    around = damaged()
+    around.remove()
+
+    assert around.controller().keep() is None
+    assert around.row is None
+
+
+def test_a_row_that_cannot_be_read_stays_with_its_quota() -> None:
+    around = damaged()
+    row = around.row
+
+    with pytest.raises(LedgerError, match="cannot be read"):
+        around.controller().keep()
+    assert around.row is row
+
+
+def test_a_row_that_is_corrected_meanwhile_stays() -> None:
+    around = damaged()
+    around.remove()
+    around.before(
+        "DELETE", PLURAL, lambda: around.row and around.row["metadata"].update(resourceVersion="99")
+    )
+
+    assert around.controller().keep() is None
+    assert around.row is not None

@@ -90,8 +90,7 @@ class QuotaAndRow:
         assert path == rows.rows_path(INSTALLATION, NAMESPACE)
         self._happen("DELETE", rows.PLURAL)
         self._check(version)
-        gone = self.ledger
-        if gone and self.quota and gone.quota_uid == self.quota["metadata"]["uid"]:
+        if self.quota and (gone := self.ledger) and gone.quota_uid == self.quota["metadata"]["uid"]:
             self.broken.append("the row of a quota that is there was deleted")
         self.row = None
         return b"{}"

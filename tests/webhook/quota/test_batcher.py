@@ -14,9 +14,9 @@ from policies.quota.charge import Charge
 from policies.quota.charge_request import ChargedRequest, LedgerError, ReservationOutcome
 from policies.quota.ledger.decide import Reason, ReservationRequest
 from policies.quota.ledger.quota_ledger import NO_QUOTA_SECONDS, QuotaLedger
-from tests.webhook.quota.ledgers import MemoryLedger, configuration
+from tests.webhook.quota.ledgers import MemoryLedger, configuration, spec
 from tests.webhook.quota.world import NAMESPACE, vector
-from webhook.quota.batcher import VANISHED_SECONDS, RequestOf, ReservationBatcher
+from webhook.quota.batcher import NAMESPACES_REMEMBERED, VANISHED_SECONDS, RequestOf, ReservationBatcher
 from webhook.quota.metrics import QuotaMetrics
 from webhook.quota.store import LedgerConflict, VersionedLedger
 from webhook.quota.turns import RIVAL_SECONDS
@@ -166,6 +166,31 @@ def test_nobody_is_refused_by_what_was_only_remembered() -> None:
     bench.reserve("pod1")
     bench.ledger.store.release(NAMESPACE, "pod1")  # somebody else's write
     assert reason(bench.reserve("pod2")) is Reason.RESERVED
+
+
+def test_nobody_is_refused_by_what_was_read_before_it_came() -> None:
+    """Its author may know already that there is room."""
+    bench, read = Bench(gpus=1), threading.Event()
+    assert reason(bench.reserve("pod0")) is Reason.RESERVED
+
+    with ThreadPoolExecutor(1) as pool:
+        late = []
+
+        def meanwhile(namespace: str, seconds: float) -> VersionedLedger | None:
+            found = bench.store._store.read(namespace, seconds)
+            if not read.is_set():
+                read.set()
+                bench.ledger.grant(vector(gpus=2))
+                late.append(pool.submit(bench.reserve, "late"))
+                until = monotonic() + 20
+                while not bench.batches._queues[NAMESPACE]:
+                    assert monotonic() < until
+                    sleep(0.001)
+            return found
+
+        bench.store.read = meanwhile  # type: ignore[method-assign]
+        assert reason(bench.reserve("early")) is Reason.EXCEEDED
+        assert reason(late[0].result()) is Reason.RESERVED
 
 
 def test_a_row_that_somebody_else_changed_is_decided_again() -> None:
@@ -355,6 +380,15 @@ def test_no_quota_is_not_believed_where_one_was_just_now(seconds: float, believe
     assert (bench.reserve("pod3").ledger is None) is believed
 
 
+def test_nothing_but_that_answer_is_kept_of_namespaces_without_a_quota() -> None:
+    bench = Bench(gpus=1)
+    bench.ledger.configuration = configuration()
+    for number in range(10):
+        bench.batches.reserve(f"namespace-{number}", bench.ask(f"pod{number}"), bench.clock() + 5.0)
+    kept = {name: len(each) for name, each in vars(bench.batches).items() if isinstance(each, dict) and each}
+    assert kept == {"_without_quota": 10}
+
+
 def test_without_that_bound_a_new_quota_would_be_passed_by(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("webhook.quota.batcher.NO_QUOTA_SECONDS", float("inf"))
     now = 100.0
@@ -365,6 +399,24 @@ def test_without_that_bound_a_new_quota_would_be_passed_by(monkeypatch: pytest.M
     bench.ledger.configuration = granted
     now += NO_QUOTA_SECONDS + 0.1
     assert bench.reserve("pod2").ledger is None
+
+
+@pytest.mark.parametrize(
+    "granted", [pytest.param(True, id="with-a-quota"), pytest.param(False, id="without-one")]
+)
+def test_no_more_namespaces_are_remembered_than_that(granted: bool) -> None:
+    bench = Bench(gpus=1)
+    names = [f"team{number}" for number in range(NAMESPACES_REMEMBERED + 1)]
+    quotas = dict.fromkeys(names, spec(vector(gpus=1))) if granted else {}
+    bench.ledger.configuration = configuration(**quotas)
+    for name in names:
+        outcome = bench.batches.reserve(name, bench.ask(name), monotonic() + 60)
+        assert (reason(outcome) is Reason.RESERVED) is granted
+
+    each = vars(bench.batches).values()
+    assert (
+        max(len(remembered) for remembered in each if isinstance(remembered, dict)) <= NAMESPACES_REMEMBERED
+    )
 
 
 def test_a_full_row_says_so() -> None:

@@ -9,11 +9,12 @@ import random
 from collections.abc import Callable, Generator
 
 import pytest
+from msgspec.structs import replace
 
-from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.ledger.quota_ledger import COUNTED_SECONDS, SHORTEST_TURN, QuotaLedger
 from tests.webhook.quota.world import NAMESPACE
 from webhook.quota import turns
-from webhook.quota.turns import LONGEST, REMEMBERED_WRITES, SHORTEST, Turns
+from webhook.quota.turns import LONGEST_TURN, REMEMBERED_WRITES, Turns
 
 EMPTY = QuotaLedger(quota_uid=NAMESPACE, generation=1, hard={}, unpinned="Deny")  # type: ignore[arg-type]
 Steps = Generator[float, None, None]
@@ -151,7 +152,7 @@ def test_few_swaps_fail_and_nobody_waits_for_more_than_a_round(per_second: tuple
     simulation.run(30)
     assert simulation.share_of_conflicts < 0.1
     for replica in each:
-        assert max(replica.waited) < 3 * len(each) * SHORTEST * 2 / 1000
+        assert max(replica.waited) < 3 * len(each) * SHORTEST_TURN * 2 / 1000
 
 
 @Loads
@@ -210,7 +211,7 @@ def test_what_is_remembered_for_long_is_read_again() -> None:
     (alone,) = replicas(simulation, 0)
     for _ in range(5):
         alone.ask()
-        simulation.run(simulation.now + turns.COUNTED_SECONDS + 0.1)
+        simulation.run(simulation.now + COUNTED_SECONDS + 0.1)
     assert (simulation.reads, simulation.conflicts) == (5, 0)
 
 
@@ -238,9 +239,9 @@ def test_turns_end_when_replicas_meet_no_more() -> None:
 @pytest.mark.parametrize(
     ("seconds", "milliseconds"),
     [
-        pytest.param((0.001, 0.003), {SHORTEST}, id="fast"),
+        pytest.param((0.001, 0.003), {SHORTEST_TURN}, id="fast"),
         pytest.param((0.02, 0.04), {64, 128}, id="slow"),
-        pytest.param((0.5, 0.9), {LONGEST}, id="slower-than-any-turn"),
+        pytest.param((0.5, 0.9), {LONGEST_TURN}, id="slower-than-any-turn"),
     ],
 )
 def test_a_turn_is_as_long_as_a_read_and_a_write_need(
@@ -250,6 +251,17 @@ def test_a_turn_is_as_long_as_a_read_and_a_write_need(
     replicas(simulation, 50, 50, 50)
     simulation.run(60)
     assert simulation.ledger.turn_milliseconds in milliseconds
+
+
+@pytest.mark.parametrize("milliseconds", [-1, 0, 10**9])
+def test_a_length_that_no_replica_writes_is_not_taken_from_a_row(milliseconds: int) -> None:
+    simulation = Simulation()
+    simulation.ledger = replace(EMPTY, turn_milliseconds=milliseconds)
+    each = replicas(simulation, 50, 50, 50)
+    simulation.run(10)
+    assert simulation.conflicts
+    assert all(max(replica.waited) < 2.0 for replica in each)
+    assert SHORTEST_TURN <= simulation.ledger.turn_milliseconds <= LONGEST_TURN
 
 
 def test_writers_are_numbered_and_forgotten() -> None:

@@ -497,6 +497,22 @@ def test_a_check(check: str, objects: dict[str, Any], want: list[tuple[str, str]
 
 
 @pytest.mark.parametrize(
+    ("reason", "patience"),
+    [
+        pytest.param("NotCounted", "wait ten seconds;", id="not-counted"),
+        pytest.param("Unreadable", "wait a minute;", id="unreadable-until-the-bound"),
+    ],
+)
+def test_how_long_a_quota_takes_to_be_ready(reason: str, patience: str, tmp_path: Path) -> None:
+    stored_quota = quota(("Ready", "False", "requests are denied"))
+    stored_quota["status"]["conditions"][0]["reason"] = reason
+    with cluster_of(tmp_path, {QUOTAS: [stored_quota]}) as cluster:
+        (finding,) = run_check(BY_ID["gpu-quotas"], cluster).findings
+
+    assert finding.remedy.startswith(patience)
+
+
+@pytest.mark.parametrize(
     ("annotations", "want"),
     [
         pytest.param(

@@ -6,6 +6,7 @@ from policies.policy import end_of
 from policies.quota.spec import resource_quota_findings, unheld_classes
 from webhook.cluster.objects import CATALOGUES
 from webhook.configuration.documents import quota_problems
+from webhook.controller.conditions import UNREADABLE
 from webhook.controller.records import QUOTAS, ledger_record
 from webhook.quota.catalogues import digests_of
 from webhook.quota.documents import QuotaRecord, decode_quota
@@ -145,7 +146,8 @@ def _conditions(record: QuotaRecord, where: str) -> Iterator[DoctorFinding]:
     ready = record.status.condition("Ready")
     if ready is None or ready.status != "True":
         message = f"is not Ready: {ready.message if ready else 'was never counted: every GPU pod is refused'}"
-        yield failure("quota-not-ready", where, message, f"wait ten seconds; after that see {CONTROLLER_LOG}")
+        patience = "a minute" if ready and ready.reason == UNREADABLE else "ten seconds"
+        yield failure("quota-not-ready", where, message, f"wait {patience}; after that see {CONTROLLER_LOG}")
     if record.is_pending:
         message = f"is in force as it was before generation {record.generation} of its spec"
         yield warning("quota-pending", where, message, f"wait ten seconds; after that see {CONTROLLER_LOG}")
