@@ -150,8 +150,8 @@ def _profile(plane: ControlPlane, pod: str) -> dict[str, float]:
         "-nodefraction=0",
         str(path),
     ]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    functions = [(name, float(percent)) for percent, name in _LINE.findall(told)]
+    top = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    functions = [(name, float(percent)) for percent, name in _LINE.findall(top)]
     return {
         part: max((percent for name, percent in functions if re.search(wanted, name)), default=0.0)
         for part, wanted in PARTS.items()

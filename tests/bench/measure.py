@@ -61,11 +61,11 @@ def measure(plan: Plan, servers: Mapping[str, Sequence[int]], *, want: int) -> S
             raise LoadFailed(f"no connections to {plan.host} port {plan.port}: {_last_words(process)}")
         before = {name: cpu_seconds(*pids) for name, pids in servers.items()}
         _tell(process, "begin")
-        told = _line(process)
+        answer = _line(process)
         after = {name: cpu_seconds(*pids) for name, pids in servers.items()}
-        if not told:
+        if not answer:
             raise LoadFailed(f"{plan.path} on {plan.host}: {_last_words(process)}")
-    outcome = msgspec.json.decode(told, type=Outcome)
+    outcome = msgspec.json.decode(answer, type=Outcome)
     if set(outcome.statuses) != {want}:
         raise LoadFailed(f"{plan.path}: {outcome.statuses}; the first: {outcome.complaint or 'no complaint'}")
     return Sample(outcome=outcome, cpu_seconds={name: after[name] - before[name] for name in servers})

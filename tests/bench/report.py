@@ -126,8 +126,8 @@ def scale_lines(report: ScaleReport) -> Iterator[str]:
     for subject, figures in report.figures[versions[0]].items():
         yield f"{subject}"
         for what in figures:
-            told = (f"{report.figures[name][subject][what]:>10.4g}" for name in versions)
-            yield f"  {what:<57}" + "".join(told)
+            columns = (f"{report.figures[name][subject][what]:>10.4g}" for name in versions)
+            yield f"  {what:<57}" + "".join(columns)
     yield from _targets(report.targets)
 
 
@@ -149,8 +149,8 @@ def api_lines(report: ApiReport) -> Iterator[str]:
 
 
 def _cpu(row: Figures, *widths: int) -> str:
-    told = [f"{row.cpu_ms[name]:.2f}" if name in row.cpu_ms else "–" for name in bursts.SERVERS]
-    return " ".join(f"{each:>{width}}" for each, width in zip(told, widths, strict=True))
+    columns = [f"{row.cpu_ms[name]:.2f}" if name in row.cpu_ms else "–" for name in bursts.SERVERS]
+    return " ".join(f"{each:>{width}}" for each, width in zip(columns, widths, strict=True))
 
 
 def _client_cost(rows: list[Figures]) -> str:
