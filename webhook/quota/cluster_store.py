@@ -76,8 +76,7 @@ class ClusterStore:
 
     def delete(self, namespace: str, before: VersionedLedger, seconds: float) -> None:
         """Delete `before`, of which the GPUQuota was looked for after it was read. Raises as `compare_and_swap` does."""
-        with _as_ledger_errors("deleted"), _as_conflicts():
-            self._api.delete(self._path(namespace), version=before.version, timeout=seconds)
+        self._delete(namespace, before.version, seconds)
 
     def discard(self, namespace: str, seconds: float) -> bool:
         """Delete a row that cannot be read where there is no GPUQuota; return whether that was so. Raises as `delete` does."""
@@ -89,9 +88,12 @@ class ClusterStore:
             ):
                 return False
             _, version = rows.decode_identity(found)
+        self._delete(namespace, version, seconds)
+        return True
+
+    def _delete(self, namespace: str, version: str, seconds: float) -> None:
         with _as_ledger_errors("deleted"), _as_conflicts():
             self._api.delete(self._path(namespace), version=version, timeout=seconds)
-        return True
 
     def _path(self, namespace: str) -> str:
         return rows.rows_path(self._installation, namespace)
