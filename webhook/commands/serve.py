@@ -219,11 +219,14 @@ def _quota(source: ConfigurationSource, api: ApiClient | None) -> QuotaEnforcer:
     if api is None:
         memory = MemoryStore(lambda: source.configuration)
         REGISTRY.register(LedgerCollector(memory.ledgers))
-        return QuotaEnforcer(ReservationBatcher(memory, metrics), metrics, release=memory.release)
+        batcher = ReservationBatcher(memory, metrics, reserves_ahead=False)  # a write costs nothing there
+        return QuotaEnforcer(batcher, metrics, release=memory.release)
     installation = own_namespace()
     catalogues = PublishedCatalogues(api, installation, lambda: source.configuration)
     store = ClusterStore(api, installation)
     batcher = ReservationBatcher(store, metrics, catalogues_of=catalogues.named_by)
+    batcher.start()
+    atexit.register(batcher.stop)
     return QuotaEnforcer(batcher, metrics)
 
 
