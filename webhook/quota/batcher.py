@@ -37,6 +37,9 @@ CONFLICT_PAUSE = 0.016
 REMEMBERED_SECONDS = 0.1
 """How long the ledger that we wrote is taken for what the row has. Where writes come more seldom, somebody else has mostly written."""
 
+RIVAL_SECONDS = 1.0
+"""How long the ledger is read before each write, after another replica was seen to write it."""
+
 SETTLE_SECONDS = 0.25
 """How often spares are looked for that a swap should settle, though nobody asks for one."""
 
@@ -105,6 +108,7 @@ class ReservationBatcher:
         self._queues: dict[str, deque[_Waiting]] = {}  # a namespace is in it while somebody leads
         self._known: dict[str, tuple[VersionedLedger, float]] = {}  # and until when it may be used
         self._reserves_ahead = reserves_ahead
+        self._rivals: dict[str, float] = {}
         self._spares: dict[str, NamespaceSpares] = {}
         self._patient = threading.BoundedSemaphore(PATIENT)
         self._stopped = threading.Event()
@@ -275,7 +279,8 @@ class ReservationBatcher:
         A ledger that is only remembered may justify nothing but a write, which fails if it is not the ledger any more.
         """
         known, until = self._known.get(namespace, (None, 0.0))
-        is_usable = known is not None and not fresh and self._clock() < until
+        now = self._clock()
+        is_usable = not fresh and self._rivals.get(namespace, 0.0) <= now < until
         if known is not None and is_usable and self._decide_on(namespace, known, batch, deadline):
             return
         begun = self._clock()
@@ -286,6 +291,8 @@ class ReservationBatcher:
                 waiting.finish(NO_QUOTA)
             return
         self._without_quota.pop(namespace, None)
+        if known is not None and not set(before.ledger.reservations.ids).issubset(known.ledger.reservations.ids):
+            self._rivals[namespace] = self._clock() + RIVAL_SECONDS
         self._remember(namespace, before)
         if has_spares(before.ledger):
             self._spares_of(namespace).seen = self._clock()

@@ -56,10 +56,10 @@ class _Demand:
             self._now, self._began = 0, now
         self._now += 1
 
-    def wanted(self, now: float) -> int:
-        """Return how many spares are worth reserving if creations go on like this."""
+    def wanted(self, now: float, together: int) -> int:
+        """Return how many spares are worth reserving if creations go on like this; so many have just come together."""
         pace = (self._before + self._now) / (PACE_SECONDS + now - self._began)
-        worthwhile = min(int(pace * AHEAD_SECONDS), MOST)
+        worthwhile = min(max(int(pace * AHEAD_SECONDS), 2 * together), MOST)
         return worthwhile if worthwhile >= FEWEST and not self.spares else 0
 
 
@@ -110,16 +110,14 @@ class NamespaceSpares:
 
     def wanted(self, requests: Iterable[ReservationRequest], now: float) -> Wanted:
         """Return with which of the requests spares of their demand should be reserved, and their ids."""
-        first: dict[int, ReservationRequest] = {}
+        alike: dict[int, list[ReservationRequest]] = {}
         for request in requests:
-            if (found := self._demand_of(request)) and not request.reservation.is_change:
-                first.setdefault(self._demands.index(found), request)
+            if not request.reservation.is_change:
+                alike.setdefault(self._demands.index(self._remembered(request)), []).append(request)
         return [
-            (
-                request,
-                tuple(f"{PREFIX}{_PROCESS}-{next(_numbers)}" for _ in range(self._demands[each].wanted(now))),
-            )
-            for each, request in first.items()
+            (first, tuple(f"{PREFIX}{_PROCESS}-{next(_numbers)}" for _ in range(number)))
+            for each, (first, *others) in alike.items()
+            if (number := self._demands[each].wanted(now, 1 + len(others)))
         ]
 
     def written(
@@ -136,7 +134,7 @@ class NamespaceSpares:
         """
         self.settled(settling)
         for request in requests:
-            self._remembered(request, ledger.bases).count(begun)
+            self._remembered(request).count(begun)
         for request, ids in wanted:
             taken = [each for each in ids if each in ledger.reservations]
             if taken and (found := self._demand_of(request)):
@@ -159,12 +157,12 @@ class NamespaceSpares:
             (each for each in self._demands if each.like.demand == demand and each.bases <= catalogues), None
         )
 
-    def _remembered(self, request: ReservationRequest, bases: frozenset[str]) -> _Demand:
+    def _remembered(self, request: ReservationRequest) -> _Demand:
         found = self._demand_of(request)
         if found is None:
             if len(self._demands) == DEMANDS:
                 self._drop(self._demands.popleft())
-            found = _Demand(request.reservation, bases)
+            found = _Demand(request.reservation, request.catalogues)
             self._demands.append(found)
         return found
 
