@@ -338,7 +338,9 @@ class ReservationBatcher:
                 written = self._store.compare_and_swap(namespace, before, after, left)
             self._remember(namespace, written)
             with self._lock:
-                self._spares_of(namespace).written(written.ledger, reserved, wanted, settling, begun)
+                self._spares_of(namespace).written(
+                    written.ledger, reserved, wanted, settling, begun, self._clock()
+                )
         elif asked is not None:
             with self._lock:
                 self._spares_of(namespace).settled(settling)

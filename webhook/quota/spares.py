@@ -8,7 +8,7 @@ import itertools
 import math
 import secrets
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from msgspec.structs import replace
 
@@ -26,6 +26,9 @@ FEWEST, MOST = 4, 128
 
 PACE_SECONDS = 0.25
 """Creations are counted by intervals of so long; the pace is that of the last one and what has begun of the next."""
+
+SHORTEST_SECONDS = 0.02
+"""In which spares count as assigned at least."""
 
 DEMANDS = 8
 """Of a namespace, remembered at one time."""
@@ -46,8 +49,8 @@ class _Demand:
         self.bases = bases
         self.spares: deque[str] = deque()
         self.until = -math.inf
-        self._began = -math.inf
-        self._before = self._now = 0
+        self._began = self._opened = -math.inf
+        self._before = self._now = self._taken = 0
 
     def count(self, now: float) -> None:
         passed = now - self._began
@@ -58,9 +61,17 @@ class _Demand:
 
     def wanted(self, now: float, together: int) -> int:
         """Return how many spares are worth reserving if creations go on like this; so many have just come together."""
-        pace = (self._before + self._now) / (PACE_SECONDS + now - self._began)
-        worthwhile = min(max(int(pace * AHEAD_SECONDS), 2 * together), MOST)
+        counted = (self._before + self._now) / (PACE_SECONDS + now - self._began)
+        # Where each write takes long, creations wait for it: how fast they would come, spares show.
+        assigned = self._taken / max(now - self._opened, SHORTEST_SECONDS)
+        worthwhile = min(max(int(max(counted, assigned) * AHEAD_SECONDS), 2 * together), MOST)
         return worthwhile if worthwhile >= FEWEST and not self.spares else 0
+
+    def open(self, spares: Collection[str], begun: float, now: float) -> None:
+        """Note that so many were reserved, by a swap that began then and has ended now."""
+        self.spares.extend(spares)
+        self.until = begun + SPARE_SECONDS
+        self._taken, self._opened = len(spares), now
 
 
 class NamespaceSpares:
@@ -127,6 +138,7 @@ class NamespaceSpares:
         wanted: Wanted,
         settling: SettledSpares,
         begun: float,
+        now: float,
     ) -> None:
         """Note that the swap to `ledger` succeeded.
 
@@ -140,8 +152,8 @@ class NamespaceSpares:
             if taken and (found := self._demand_of(request)):
                 mark = ledger.next_catalogue or ""
                 found.like = replace(request.reservation, name="", catalogue=mark)
-                found.bases, found.until = ledger.bases, begun + SPARE_SECONDS
-                found.spares.extend(taken)
+                found.bases = ledger.bases
+                found.open(taken, begun, now)
                 self.ledger, self.reserved, self.seen = ledger, ledger.reserved, begun
 
     def settled(self, settling: SettledSpares) -> None:
