@@ -219,8 +219,7 @@ def _quota(source: ConfigurationSource, api: ApiClient | None) -> QuotaEnforcer:
     if api is None:
         memory = MemoryStore(lambda: source.configuration)
         REGISTRY.register(LedgerCollector(memory.ledgers))
-        batcher = ReservationBatcher(memory, metrics, reserves_ahead=False)  # a write costs nothing there
-        return QuotaEnforcer(batcher, metrics, release=memory.release)
+        return QuotaEnforcer(ReservationBatcher(memory, metrics), metrics, release=memory.release)
     installation = own_namespace()
     catalogues = PublishedCatalogues(api, installation, lambda: source.configuration)
     store = ClusterStore(api, installation)

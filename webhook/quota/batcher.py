@@ -7,6 +7,7 @@ deadline: what a write in flight then still reserves for it, the controller give
 some are reserved ahead with a write, and cost none when they come: `spares`.
 """
 
+import logging
 import math
 import random
 import threading
@@ -25,8 +26,10 @@ from policies.quota.ledger.quota_ledger import (
 )
 from policies.quota.ledger.spares import has_spares, settled, with_spares
 from webhook.quota.metrics import QuotaMetrics
-from webhook.quota.spares import NamespaceSpares, Wanted
+from webhook.quota.spares import NamespaceSpares, WantedSpares, spare_ids
 from webhook.quota.store import LedgerConflict, QuotaGone, Store, VersionedLedger
+
+log = logging.getLogger("gpu_admission.quota")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.004, 0.25
 """Seconds before a second attempt, at most; doubled with each further one, and drawn at random below that."""
@@ -35,7 +38,7 @@ CONFLICT_PAUSE = 0.016
 """The longest pause after a conflict: somebody else got on, so nothing is overloaded."""
 
 REMEMBERED_SECONDS = 0.1
-"""How long the ledger that we wrote is taken for what the row has. Where writes come more seldom, somebody else has mostly written."""
+"""How long the ledger that we wrote is taken for that of the row. Where writes come more seldom, others have mostly written."""
 
 RIVAL_SECONDS = 1.0
 """How long the ledger is read before each write, after another replica was seen to write it."""
@@ -48,9 +51,6 @@ SETTLED_WITHIN = SPARE_SECONDS + SETTLE_SECONDS + COUNTED_SECONDS
 
 SETTLE_AT_MOST = 2.0
 """Seconds for the swap that settles where nobody waits."""
-
-PATIENT = 8
-"""Requests that wait for that at one time: each holds a thread."""
 
 VANISHED_SECONDS = 60.0
 """How long after a quota was there "no quota" is read anew every time: who deletes one mostly makes another at once, as
@@ -97,9 +97,7 @@ class ReservationBatcher:
         clock: Callable[[], float] = monotonic,
         *,
         catalogues_of: CataloguesOf = lambda _ledger, _seconds: {},
-        reserves_ahead: bool = True,
     ) -> None:
-        """`reserves_ahead`: where creations come fast, until `stop`; then `start` must have been called."""
         self._store = store
         self._catalogues_of = catalogues_of
         self._metrics = metrics
@@ -107,57 +105,29 @@ class ReservationBatcher:
         self._lock = threading.Lock()
         self._queues: dict[str, deque[_Waiting]] = {}  # a namespace is in it while somebody leads
         self._known: dict[str, tuple[VersionedLedger, float]] = {}  # and until when it may be used
-        self._reserves_ahead = reserves_ahead
         self._rivals: dict[str, float] = {}
         self._spares: dict[str, NamespaceSpares] = {}
-        self._patient = threading.BoundedSemaphore(PATIENT)
+        self._spare_ids = spare_ids()
+        self._reserves_ahead = False
         self._stopped = threading.Event()
         self._settling = threading.Thread(target=self._settle_what_is_due, name="spares", daemon=True)
         self._without_quota: dict[str, float] = {}
         self._quota_seen: dict[str, float] = {}
 
     def start(self) -> None:
-        """Settle spares from now on."""
+        """Reserve ahead where creations come fast, and settle what was."""
+        self._reserves_ahead = True
         self._settling.start()
 
     def stop(self) -> None:
         """Reserve nothing ahead any more, and give back what was not assigned."""
+        self._reserves_ahead = False
         self._stopped.set()
         self._settling.join()
         self._settle_all(last=True)
 
     def reserve(self, namespace: str, request_of: RequestOf, deadline: float) -> ReservationOutcome:
         """Decide and reserve by `deadline`, a moment of the clock. Raises LedgerError if that cannot be done."""
-        return self._patiently(namespace, deadline, lambda: self._reserve(namespace, request_of, deadline))
-
-    def try_out(self, namespace: str, request_of: RequestOf, deadline: float) -> ReservationOutcome:
-        """Decide as `reserve` does, and reserve nothing: for dry runs."""
-        return self._patiently(namespace, deadline, lambda: self._try_out(namespace, request_of, deadline))
-
-    def _patiently(
-        self, namespace: str, deadline: float, decide_once: Callable[[], ReservationOutcome]
-    ) -> ReservationOutcome:
-        """Decide again while a request does not fit and spares are the reason, or what was admitted by them is counted twice."""
-        outcome = decide_once()
-        if not self._is_denied_by_spares(namespace, outcome) or not self._patient.acquire(blocking=False):
-            return outcome
-        try:
-            until = min(self._clock() + SETTLED_WITHIN, deadline - SETTLED_WITHIN / 2)
-            while self._is_denied_by_spares(namespace, outcome) and self._clock() < until:
-                sleep(SETTLE_SECONDS / 2)
-                outcome = decide_once()
-        finally:
-            self._patient.release()
-        return outcome
-
-    def _is_denied_by_spares(self, namespace: str, outcome: ReservationOutcome) -> bool:
-        verdict, spares = outcome.verdict, self._spares.get(namespace)
-        if verdict is None or verdict.reason is not Reason.EXCEEDED or spares is None:
-            return False
-        may_fit = all(each.used + each.requested <= each.hard for each in verdict.shortfalls)
-        return may_fit and self._clock() < spares.seen + SETTLED_WITHIN
-
-    def _reserve(self, namespace: str, request_of: RequestOf, deadline: float) -> ReservationOutcome:
         if self.has_no_quota(namespace):
             return NO_QUOTA
         waiting = _Waiting(request_of, deadline)
@@ -178,7 +148,8 @@ class ReservationBatcher:
             raise waiting.outcome
         return waiting.outcome
 
-    def _try_out(self, namespace: str, request_of: RequestOf, deadline: float) -> ReservationOutcome:
+    def try_out(self, namespace: str, request_of: RequestOf, deadline: float) -> ReservationOutcome:
+        """Decide as `reserve` does, and reserve nothing: for dry runs."""
         ledger = self.ledger(namespace, deadline)
         if ledger is None:
             return NO_QUOTA
@@ -192,6 +163,14 @@ class ReservationBatcher:
         """Return the ledger, read by `deadline`; None where there is no quota. Raises LedgerError."""
         found = self._store.read(namespace, self._seconds_until(deadline))
         return None if found is None else found.ledger
+
+    def is_denied_by_spares(self, namespace: str, outcome: ReservationOutcome) -> bool:
+        """Whether a request that does not fit may do so in a moment, once spares are settled and counted."""
+        verdict, spares = outcome.verdict, self._spares.get(namespace)
+        if verdict is None or verdict.reason is not Reason.EXCEEDED or spares is None:
+            return False
+        may_fit = all(each.used + each.requested <= each.hard for each in verdict.shortfalls)
+        return may_fit and self._clock() < spares.seen + SETTLED_WITHIN
 
     def has_no_quota(self, namespace: str) -> bool:
         """Whether a read that began at most D ago found none; cheap, and most namespaces have none."""
@@ -291,7 +270,9 @@ class ReservationBatcher:
                 waiting.finish(NO_QUOTA)
             return
         self._without_quota.pop(namespace, None)
-        if known is not None and not set(before.ledger.reservations.ids).issubset(known.ledger.reservations.ids):
+        if known is not None and not set(before.ledger.reservations.ids).issubset(
+            known.ledger.reservations.ids
+        ):
             self._rivals[namespace] = self._clock() + RIVAL_SECONDS
         self._remember(namespace, before)
         if has_spares(before.ledger):
@@ -338,13 +319,14 @@ class ReservationBatcher:
                 written = self._store.compare_and_swap(namespace, before, after, left)
             self._remember(namespace, written)
             with self._lock:
-                self._spares_of(namespace).written(
-                    written.ledger, reserved, wanted, settling, begun, self._clock()
-                )
+                spares = self._spares_of(namespace)
+                spares.settled(settling)
+                spares.written(written.ledger, reserved, wanted, begun, self._clock())
         elif asked is not None:
             with self._lock:
                 self._spares_of(namespace).settled(settling)
-        self._metrics.batch_size.observe(len(batch))
+        if batch:
+            self._metrics.batch_size.observe(len(batch))
         for (waiting, charge, _), verdict in zip(asking, decided.verdicts, strict=True):
             if verdict.reason is Reason.RESERVED or waiting in (asked or ()):
                 waiting.finish(ReservationOutcome(before.ledger, charge, verdict))
@@ -355,29 +337,32 @@ class ReservationBatcher:
 
     def _with_spares(
         self, namespace: str, ledger: QuotaLedger, reserved: Iterable[ReservationRequest]
-    ) -> tuple[QuotaLedger, Wanted]:
+    ) -> tuple[QuotaLedger, list[WantedSpares]]:
         """Return the ledger with what is reserved ahead beside these requests."""
-        if not self._reserves_ahead or self._stopped.is_set():
+        if not self._reserves_ahead:
             return ledger, []
         with self._lock:
-            wanted = self._spares_of(namespace).wanted(reserved, self._clock())
-        for request, ids in wanted:
-            ledger = with_spares(ledger, request.reservation, ids, limit=self._store.reservations_limit)
+            wanted = self._spares_of(namespace).wanted(reserved, ledger.bases, self._clock())
+        for each in wanted:
+            like, limit = each.beside.reservation, self._store.reservations_limit
+            ledger = with_spares(ledger, like, each.ids, limit=limit)
         return ledger, wanted
 
     def _assigned(self, namespace: str, waiting: _Waiting) -> bool:
-        """Finish a request by a spare, and return whether there was one."""
+        """Finish a request by a spare, and return whether it is finished."""
         spares = self._spares.get(namespace)
         ledger = spares.ledger if spares else None
         if spares is None or ledger is None or not spares.has_any(self._clock()):
             return False
-        charged = _charged(
-            waiting, ledger, self._catalogues_of(ledger, self._seconds_until(waiting.deadline))
-        )
-        if charged is None or charged.request is None:
+        try:
+            published = self._catalogues_of(ledger, self._seconds_until(waiting.deadline))
+        except LedgerError:
             return False
+        charged = _charged(waiting, ledger, published)
+        if charged is None or charged.request is None:
+            return charged is None
         with self._lock:
-            if waiting.given_up or not spares.assign(charged.request, self._clock()):
+            if not spares.assign(charged.request, self._clock()):
                 return False
         self._metrics.assigned.inc()
         verdict = ReservationVerdict(Reason.RESERVED, reserved=spares.reserved)
@@ -385,7 +370,7 @@ class ReservationBatcher:
         return True
 
     def _spares_of(self, namespace: str) -> NamespaceSpares:
-        return self._spares.setdefault(namespace, NamespaceSpares())
+        return self._spares.setdefault(namespace, NamespaceSpares(self._spare_ids))
 
     def _settle_what_is_due(self) -> None:
         while not self._stopped.wait(SETTLE_SECONDS):
@@ -412,6 +397,8 @@ class ReservationBatcher:
             self._decide(namespace, batch, self._clock() + SETTLE_AT_MOST, settles=True)
         except LedgerError:
             self._metrics.errors.inc()  # tried again in a moment; a controller drops what stays
+        except Exception:
+            log.exception("spares of namespace %s could not be settled", namespace)
         finally:
             self._hand_over(namespace, batch)
 
@@ -419,8 +406,8 @@ class ReservationBatcher:
         now = self._clock()
         if len(self._quota_seen) >= NAMESPACES_REMEMBERED and namespace not in self._quota_seen:
             # All of it only saves reads and conflicts, and most may be of namespaces that are gone.
-            self._known.clear()
-            self._quota_seen.clear()
+            for remembered in (self._known, self._quota_seen, self._rivals):
+                remembered.clear()
             with self._lock:
                 self._spares = {
                     name: spares for name, spares in self._spares.items() if spares.is_due(math.inf)
@@ -430,6 +417,7 @@ class ReservationBatcher:
 
     def _forget(self, namespace: str, begun: float) -> None:
         self._known.pop(namespace, None)
+        self._rivals.pop(namespace, None)
         with self._lock:
             self._spares.pop(namespace, None)
         seen = self._quota_seen.get(namespace)

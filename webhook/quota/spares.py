@@ -1,15 +1,16 @@
 """The spare reservations of this replica in one namespace: which demands deserve some, and what became of each.
 
-A spare is assigned only after the swap that reserved it has succeeded, and only for SPARE_SECONDS after that began. What a swap is to
-remove is assigned no more from before that begins, whatever becomes of it. `policies.quota.ledger.spares` has the ledger's side.
+A spare is assigned only after the swap that reserved it has succeeded, and only for SPARE_SECONDS after that began. What a swap
+is to remove is assigned no more from before it begins, whatever becomes of it. The ledger's side: `policies.quota.ledger.spares`.
 """
 
-import itertools
 import math
 import secrets
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from itertools import count
 
+import msgspec
 from msgspec.structs import replace
 
 from policies.quota.amounts import Vector
@@ -22,23 +23,29 @@ AHEAD_SECONDS = 0.5
 """For how long the spares of one swap should last: half of how long they may be assigned."""
 
 FEWEST, MOST = 4, 128
-"""Spares of one demand: fewer save too little; 128 are 2 KB of the row."""
+"""Spares of one demand: fewer save too little; 128 are 3 KB of the row."""
 
 PACE_SECONDS = 0.25
-"""Creations are counted by intervals of so long; the pace is that of the last one and what has begun of the next."""
+"""The least time over which creations are counted: two that come together are no pace."""
 
 SHORTEST_SECONDS = 0.02
-"""In which spares count as assigned at least."""
+"""The least time in which spares count as assigned."""
 
 DEMANDS = 8
 """Of a namespace, remembered at one time."""
 
-_PROCESS = secrets.token_hex(4)
-_numbers = itertools.count(1)
+
+def spare_ids() -> Iterator[str]:
+    """Yield ids that nobody else has: call it in the process that uses them, since workers are forked."""
+    name = secrets.token_hex(6)
+    return (f"{PREFIX}{name}-{number}" for number in count(1))
 
 
-Wanted = list[tuple[ReservationRequest, tuple[str, ...]]]
-"""Requests, and the ids of the spares that should be reserved beside each."""
+class WantedSpares(msgspec.Struct, frozen=True):
+    """The ids of the spares that should be reserved beside a request, of its demand."""
+
+    beside: ReservationRequest
+    ids: tuple[str, ...]
 
 
 class _Demand:
@@ -49,26 +56,24 @@ class _Demand:
         self.bases = bases
         self.spares: deque[str] = deque()
         self.until = -math.inf
-        self._began = self._opened = -math.inf
-        self._before = self._now = self._taken = 0
+        self._since = self._opened = -math.inf
+        self._counted = self._taken = 0
 
     def count(self, now: float) -> None:
-        passed = now - self._began
-        if passed >= PACE_SECONDS:
-            self._before = self._now if passed < 2 * PACE_SECONDS else 0
-            self._now, self._began = 0, now
-        self._now += 1
+        if now - self._since > AHEAD_SECONDS:
+            self._counted, self._since = 0, now
+        self._counted += 1
 
     def wanted(self, now: float, together: int) -> int:
         """Return how many spares are worth reserving if creations go on like this; so many have just come together."""
-        counted = (self._before + self._now) / (PACE_SECONDS + now - self._began)
-        # Where each write takes long, creations wait for it: how fast they would come, spares show.
+        counted = self._counted / max(now - self._since, PACE_SECONDS)
+        # Where writes take long, creations wait for them: how fast they would come, the last spares show.
         assigned = self._taken / max(now - self._opened, SHORTEST_SECONDS)
         worthwhile = min(max(int(max(counted, assigned) * AHEAD_SECONDS), 2 * together), MOST)
         return worthwhile if worthwhile >= FEWEST and not self.spares else 0
 
     def open(self, spares: Collection[str], begun: float, now: float) -> None:
-        """Note that so many were reserved, by a swap that began then and has ended now."""
+        """Note that these were reserved, by a swap that began then and has ended now."""
         self.spares.extend(spares)
         self.until = begun + SPARE_SECONDS
         self._taken, self._opened = len(spares), now
@@ -81,14 +86,15 @@ class NamespaceSpares:
     `seen`: when the row last had spares, of whichever replica.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ids: Iterator[str]) -> None:
         self.ledger: QuotaLedger | None = None
         self.reserved: Vector = {}
+        self.seen = -math.inf
+        self._ids = ids
         self._demands: deque[_Demand] = deque()
         self._assigned: dict[str, Reservation] = {}  # the object's, by the id of the spare
         self._assigned_since = math.inf
         self._unassigned: set[str] = set()
-        self.seen = -math.inf
 
     def has_any(self, now: float) -> bool:
         """Whether a spare may be assigned."""
@@ -97,14 +103,19 @@ class NamespaceSpares:
     def is_due(self, now: float) -> bool:
         """Whether a swap should settle some, though nobody asks for one."""
         expired = any(each.spares and now >= each.until for each in self._demands)
-        return expired or bool(self._unassigned) or now >= self._assigned_since + SPARE_SECONDS
+        waits = bool(self._assigned) and now >= self._assigned_since + SPARE_SECONDS
+        return expired or waits or bool(self._unassigned)
 
     def assign(self, request: ReservationRequest, now: float) -> bool:
-        """Assign a spare to a creation, and return whether there was one."""
-        asked, found = request.reservation, self._demand_of(request)
+        """Assign a spare to a creation that was charged by `ledger`, and return whether it has one."""
+        asked = request.reservation
         if any(each.id == asked.id for each in self._assigned.values()):
             return True  # a repeated call
-        if asked.is_change or found is None or not found.spares or now >= found.until:
+        bases = self.ledger.bases if self.ledger else frozenset()
+        found = self._demand_of(asked, bases)
+        if found is None or not found.spares or now >= found.until or not bases <= request.catalogues:
+            return False
+        if asked.is_change:
             return False
         spare = found.spares.popleft()
         self._assigned_since = min(self._assigned_since, now)
@@ -119,42 +130,45 @@ class NamespaceSpares:
                 self._drop(each)
         return SettledSpares(dict(self._assigned), frozenset(self._unassigned))
 
-    def wanted(self, requests: Iterable[ReservationRequest], now: float) -> Wanted:
-        """Return with which of the requests spares of their demand should be reserved, and their ids."""
+    def wanted(
+        self, requests: Iterable[ReservationRequest], bases: frozenset[str], now: float
+    ) -> list[WantedSpares]:
+        """Return which spares should be reserved beside the requests, which were charged by these bases.
+
+        Until `written` they are to be removed: of a swap that fails it is not known whether it happened.
+        """
         alike: dict[int, list[ReservationRequest]] = {}
         for request in requests:
             if not request.reservation.is_change:
-                alike.setdefault(self._demands.index(self._remembered(request)), []).append(request)
-        return [
-            (first, tuple(f"{PREFIX}{_PROCESS}-{next(_numbers)}" for _ in range(number)))
-            for each, (first, *others) in alike.items()
-            if (number := self._demands[each].wanted(now, 1 + len(others)))
-        ]
+                demand = self._remembered(request.reservation, bases)
+                alike.setdefault(self._demands.index(demand), []).append(request)
+        wanted = []
+        for index, together in alike.items():
+            number = self._demands[index].wanted(now, len(together))
+            wanted.append(WantedSpares(together[0], tuple(next(self._ids) for _ in range(number))))
+        self._unassigned.update(each for spares in wanted for each in spares.ids)
+        return wanted
 
     def written(
         self,
         ledger: QuotaLedger,
         requests: Iterable[ReservationRequest],
-        wanted: Wanted,
-        settling: SettledSpares,
+        wanted: Iterable[WantedSpares],
         begun: float,
         now: float,
     ) -> None:
-        """Note that the swap to `ledger` succeeded.
+        """Note that the swap to `ledger` succeeded, that it began at `begun`, and reserved for these requests.
 
-        It began at `begun`, reserved for the requests and as many of the wanted spares as there was room for, and settled others.
+        It has as many of the wanted spares as there was room for.
         """
-        self.settled(settling)
         for request in requests:
-            self._remembered(request).count(begun)
-        for request, ids in wanted:
-            taken = [each for each in ids if each in ledger.reservations]
-            if taken and (found := self._demand_of(request)):
-                mark = ledger.next_catalogue or ""
-                found.like = replace(request.reservation, name="", catalogue=mark)
-                found.bases = ledger.bases
-                found.open(taken, begun, now)
-                self.ledger, self.reserved, self.seen = ledger, ledger.reserved, begun
+            if not request.reservation.is_change:
+                self._remembered(request.reservation, ledger.bases).count(begun)
+        for each in wanted:
+            self._unassigned.difference_update(each.ids)
+            if taken := [spare for spare in each.ids if spare in ledger.reservations]:
+                self._remembered(each.beside.reservation, ledger.bases).open(taken, begun, now)
+                self.ledger, self.reserved, self.seen = ledger, ledger.reserved, now
 
     def settled(self, settling: SettledSpares) -> None:
         """Note that none of those is in the row any more."""
@@ -163,18 +177,16 @@ class NamespaceSpares:
         self._assigned_since = self._assigned_since if self._assigned else math.inf
         self._unassigned.difference_update(settling.unassigned)
 
-    def _demand_of(self, request: ReservationRequest) -> _Demand | None:
-        demand, catalogues = request.reservation.demand, request.catalogues
-        return next(
-            (each for each in self._demands if each.like.demand == demand and each.bases <= catalogues), None
-        )
+    def _demand_of(self, reservation: Reservation, bases: frozenset[str]) -> _Demand | None:
+        alike = (each for each in self._demands if each.like.demand == reservation.demand)
+        return next((each for each in alike if each.bases == bases), None)
 
-    def _remembered(self, request: ReservationRequest) -> _Demand:
-        found = self._demand_of(request)
+    def _remembered(self, reservation: Reservation, bases: frozenset[str]) -> _Demand:
+        found = self._demand_of(reservation, bases)
         if found is None:
             if len(self._demands) == DEMANDS:
                 self._drop(self._demands.popleft())
-            found = _Demand(request.reservation, request.catalogues)
+            found = _Demand(reservation, bases)
             self._demands.append(found)
         return found
 
