@@ -312,7 +312,7 @@ class ReservationBatcher:
         if asked is None and len(reserved) < len(batch):
             return False
         if decided.ledger is not before.ledger:
-            self._known.pop(namespace, None)
+            self._known[namespace] = before, 0.0
             after, wanted = self._with_spares(namespace, decided.ledger, reserved)
             with self._metrics.write_seconds.time():
                 begun, left = self._clock(), self._seconds_until(deadline)
