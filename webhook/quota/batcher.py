@@ -124,7 +124,7 @@ class ReservationBatcher:
         self._reserves_ahead = False
         self._stopped.set()
         self._settling.join()
-        self._settle_all(last=True)
+        self.settle_due(last=True)
 
     def reserve(self, namespace: str, request_of: RequestOf, deadline: float) -> ReservationOutcome:
         """Decide and reserve by `deadline`, a moment of the clock. Raises LedgerError if that cannot be done."""
@@ -374,9 +374,10 @@ class ReservationBatcher:
 
     def _settle_what_is_due(self) -> None:
         while not self._stopped.wait(SETTLE_SECONDS):
-            self._settle_all()
+            self.settle_due()
 
-    def _settle_all(self, *, last: bool = False) -> None:
+    def settle_due(self, *, last: bool = False) -> None:
+        """Settle the spares that are due; at the `last` time all."""
         with self._lock:
             now = math.inf if last else self._clock()
             due = [namespace for namespace, spares in self._spares.items() if spares.is_due(now)]

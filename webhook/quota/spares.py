@@ -17,13 +17,13 @@ from policies.quota.amounts import Vector
 from policies.quota.ledger.decide import ReservationRequest
 from policies.quota.ledger.quota_ledger import SPARE_SECONDS, QuotaLedger
 from policies.quota.ledger.reservations import Reservation
-from policies.quota.ledger.spares import PREFIX, SettledSpares
+from policies.quota.ledger.spares import FEWEST, PREFIX, SettledSpares
 
 AHEAD_SECONDS = 0.5
 """For how long the spares of one swap should last: half of how long they may be assigned."""
 
-FEWEST, MOST = 4, 128
-"""Spares of one demand: fewer save too little; 128 are 3 KB of the row."""
+MOST = 128
+"""Spares of one demand: 3 KB of the row."""
 
 PACE_SECONDS = 0.25
 """The least time over which creations are counted: two that come together are no pace."""

@@ -21,6 +21,9 @@ PREFIX = "+"
 ROOM_PARTS = 16
 """The spares of one swap take at most this part of what is free: near its limit, a quota is decided creation by creation."""
 
+FEWEST = 4
+"""In one swap: fewer save too little."""
+
 
 def is_spare(reservation_id: str) -> bool:
     return reservation_id.startswith(PREFIX)
@@ -36,8 +39,13 @@ def with_spares(ledger: QuotaLedger, like: Reservation, ids: Sequence[str], *, l
     `limit` is how many characters the reservations may take.
     """
     mark = ledger.next_catalogue or ""
-    spares = [replace(like, id=each, name="", catalogue=mark) for each in ids[: _room(ledger, like)]]
-    if not spares or ledger.reservations.size + len(spares) * ledger.reservations.cost(spares[-1]) > limit:
+    spares = [
+        replace(like, id=each, name="", catalogue=mark) for each in ids[: _room(ledger, like, len(ids))]
+    ]
+    if (
+        len(spares) < FEWEST
+        or ledger.reservations.size + len(spares) * ledger.reservations.cost(spares[-1]) > limit
+    ):
         return ledger
     return replace(ledger, reservations=ledger.reservations.plus(spares))
 
@@ -61,18 +69,14 @@ def settled(ledger: QuotaLedger, settling: SettledSpares) -> QuotaLedger:
     return replace(ledger, reservations=ledger.reservations.without(there).plus(objects))
 
 
-def _room(ledger: QuotaLedger, like: Reservation) -> int:
-    """Return how many times the demand fits into that part of what is free."""
+def _room(ledger: QuotaLedger, like: Reservation, most: int) -> int:
+    """Return how many times the demand fits into that part of what is free, `most` at most."""
     used, reserved = ledger.used, ledger.reserved
     if used is None:
         return 0
-    free = {
-        key: limit - used.get(key, NOTHING) - reserved.get(key, NOTHING) for key, limit in ledger.hard.items()
-    }
-    return max(
-        0,
-        min(
-            (floor(free[key] / (ROOM_PARTS * each)) for key, each in like.demand.items() if key in free),
-            default=0,
-        ),
+    fit = (
+        floor((ledger.hard[key] - used.get(key, NOTHING) - reserved.get(key, NOTHING)) / (ROOM_PARTS * each))
+        for key, each in like.demand.items()
+        if key in ledger.hard
     )
+    return max(0, min(fit, default=most))
