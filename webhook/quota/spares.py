@@ -167,7 +167,9 @@ class NamespaceSpares:
         for each in wanted:
             self._unassigned.difference_update(each.ids)
             if taken := [spare for spare in each.ids if spare in ledger.reservations]:
-                self._remembered(each.beside.reservation, ledger.bases).open(taken, begun, now)
+                demand = self._remembered(each.beside.reservation, ledger.bases)
+                demand.like = replace(demand.like, catalogue=ledger.next_catalogue or "")
+                demand.open(taken, begun, now)
                 self.ledger, self.reserved, self.seen = ledger, ledger.reserved, now
 
     def settled(self, settling: SettledSpares) -> None:

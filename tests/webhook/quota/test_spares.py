@@ -36,7 +36,8 @@ class Fast(Bench):
         for uid in uids:
             self.now += step
             verdict = self.reserve(uid).verdict
-            assert verdict and verdict.allowed
+            assert verdict is not None
+            assert verdict.allowed
 
     def spares(self) -> list[str]:
         return [each for each in self.held() if is_spare(each)]
