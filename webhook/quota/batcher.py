@@ -276,7 +276,8 @@ class ReservationBatcher:
             self._rivals[namespace] = self._clock() + RIVAL_SECONDS
         self._remember(namespace, before)
         if has_spares(before.ledger):
-            self._spares_of(namespace).seen = self._clock()
+            with self._lock:
+                self._spares_of(namespace).seen = self._clock()
         asked = frozenset(batch)
         self._gather(namespace, batch)
         self._decide_on(namespace, before, batch, deadline, asked=asked)
@@ -350,9 +351,10 @@ class ReservationBatcher:
 
     def _assigned(self, namespace: str, waiting: _Waiting) -> bool:
         """Finish a request by a spare, and return whether it is finished."""
-        spares = self._spares.get(namespace)
-        ledger = spares.ledger if spares else None
-        if spares is None or ledger is None or not spares.has_any(self._clock()):
+        with self._lock:
+            spares = self._spares.get(namespace)
+            ledger = spares.ledger if spares is not None and spares.has_any(self._clock()) else None
+        if spares is None or ledger is None:
             return False
         try:
             published = self._catalogues_of(ledger, self._seconds_until(waiting.deadline))
