@@ -19,14 +19,14 @@ from policies.quota.ledger.quota_ledger import SPARE_SECONDS, QuotaLedger
 from policies.quota.ledger.reservations import Reservation
 from policies.quota.ledger.spares import FEWEST, PREFIX, SettledSpares
 
-AHEAD_SECONDS = 0.5
-"""For how long the spares of one swap should last: half of how long they may be assigned."""
+AHEAD_SECONDS = 0.75
+"""For how long the spares of one swap should last: somewhat shorter than they may be assigned."""
 
 MOST = 128
 """Spares of one demand: 3 KB of the row."""
 
 PACE_SECONDS = 0.25
-"""The least time over which creations are counted: two that come together are no pace."""
+"""The least time over which creations are counted: two that come together say little about a pace."""
 
 SHORTEST_SECONDS = 0.02
 """The least time in which spares count as assigned."""
