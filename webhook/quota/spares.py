@@ -74,9 +74,9 @@ class _Demand:
 
     def wanted(self, now: float, together: int) -> int:
         """Return how many spares are worth reserving if creations go on like this; so many have just come together."""
-        counted = self._counted / max(now - self._since, PACE_SECONDS)
+        counted = _pace(self._counted, now - self._since, PACE_SECONDS)
         # Where writes take long, creations wait for them: how fast they would come, the last spares show.
-        assigned = self._taken / max(now - self._opened, SHORTEST_SECONDS)
+        assigned = _pace(self._taken, now - self._opened, SHORTEST_SECONDS)
         worthwhile = min(max(int(max(counted, assigned) * AHEAD_SECONDS), 2 * together), MOST)
         return worthwhile if worthwhile >= FEWEST and not self.spares else 0
 
@@ -85,6 +85,11 @@ class _Demand:
         self.spares.extend(spares)
         self.until = begun + SPARE_SECONDS
         self._taken, self._opened = len(spares), now
+
+
+def _pace(number: int, seconds: float, least: float) -> float:
+    """Return how many come in a second; 0 once so much time has passed that a crowd is over."""
+    return number / max(seconds, least) if seconds <= SPARE_SECONDS else 0
 
 
 class NamespaceSpares:
@@ -144,16 +149,15 @@ class NamespaceSpares:
 
         Until `written` they are to be removed: of a swap that fails it is not known whether it happened.
         """
-        alike: dict[int, list[ReservationRequest]] = {}
+        alike: dict[_Demand, list[ReservationRequest]] = {}
         for request in requests:
             if not request.reservation.is_change:
-                demand = self._remembered(request.reservation, bases)
-                alike.setdefault(self._demands.index(demand), []).append(request)
+                alike.setdefault(self._remembered(request.reservation, bases), []).append(request)
         if len(self._unassigned) > MOST:
             return []  # swaps fail, and what they reserved has to go first
         wanted = []
-        for index, together in alike.items():
-            number = self._demands[index].wanted(now, len(together))
+        for demand, together in alike.items():
+            number = demand.wanted(now, len(together))
             wanted.append(WantedSpares(together[0], tuple(next(self._ids) for _ in range(number))))
         self._unassigned.update(each for spares in wanted for each in spares.ids)
         return wanted

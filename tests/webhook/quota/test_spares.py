@@ -17,7 +17,7 @@ from tests.webhook.quota.slow_store import Bench, reason
 from tests.webhook.quota.world import NAMESPACE, vector
 from webhook.quota.batcher import SETTLED_WITHIN, RequestOf, ReservationBatcher
 from webhook.quota.metrics import QuotaMetrics
-from webhook.quota.spares import MOST, spare_ids
+from webhook.quota.spares import DEMANDS, MOST, NamespaceSpares, spare_ids
 from webhook.quota.store import LedgerConflict
 
 STEP = 0.01
@@ -99,6 +99,30 @@ def test_no_spares_for(gpus: int, step: float) -> None:
     replica = Fast(gpus)
     replica.create(pods(30), step)
     assert (replica.store.writes, replica.spares()) == (30, [])
+
+
+@pytest.mark.parametrize("seconds", [1.5, 5, 20])
+def test_a_lone_creation_after_a_crowd_takes_no_spares(seconds: float) -> None:
+    replica = Fast()
+    replica.create(pods(300), 0.001)
+    replica.now += SPARE_SECONDS
+    replica.settle()
+    replica.now += seconds
+    writes = replica.store.writes
+    replica.create(["lone"])
+    assert (replica.spares(), replica.store.writes) == ([], writes + 1)
+
+
+def test_each_of_many_demands_has_a_pace_of_its_own() -> None:
+    asked = [
+        ReservationRequest.creation(f"{gpus}-{number}", vector(gpus=gpus))
+        for gpus in range(1, DEMANDS + 4)
+        for number in range(gpus)
+    ]
+    wanted = NamespaceSpares(spare_ids()).wanted(asked, frozenset(), 0.0)
+    found = {int(each.beside.reservation.demand["gpus"]): len(each.ids) for each in wanted}
+    assert found == {1: 0} | {gpus: 2 * gpus for gpus in range(2, DEMANDS + 4)}
+    assert len(wanted) == len(found)
 
 
 def test_a_swap_takes_no_more_than_the_most() -> None:
