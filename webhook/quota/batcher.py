@@ -153,6 +153,7 @@ class ReservationBatcher:
         ledger = self.ledger(namespace, deadline)
         if ledger is None:
             return NO_QUOTA
+        self._note_spares(namespace, ledger)
         charged = request_of(ledger, self._catalogues_of(ledger, self._seconds_until(deadline)))
         if charged.request is None:
             return ReservationOutcome(ledger, charged.charge)
@@ -275,9 +276,7 @@ class ReservationBatcher:
         ):
             self._rivals[namespace] = self._clock() + RIVAL_SECONDS
         self._remember(namespace, before)
-        if has_spares(before.ledger):
-            with self._lock:
-                self._spares_of(namespace).seen = self._clock()
+        self._note_spares(namespace, before.ledger)
         asked = frozenset(batch)
         self._gather(namespace, batch)
         self._decide_on(namespace, before, batch, deadline, asked=asked)
@@ -371,6 +370,12 @@ class ReservationBatcher:
         waiting.finish(ReservationOutcome(ledger, charged.charge, verdict))
         return True
 
+    def _note_spares(self, namespace: str, ledger: QuotaLedger) -> None:
+        """Note that the row was just read."""
+        if has_spares(ledger):
+            with self._lock:
+                self._spares_of(namespace).seen = self._clock()
+
     def _spares_of(self, namespace: str) -> NamespaceSpares:
         return self._spares.setdefault(namespace, NamespaceSpares(self._spare_ids))
 
@@ -400,7 +405,9 @@ class ReservationBatcher:
         try:
             self._decide(namespace, batch, deadline, settles=True)
         except LedgerError:
-            self._metrics.errors.inc()  # tried again in a moment; a controller drops what stays
+            log.debug(
+                "spares of namespace %s are settled later", namespace, exc_info=True
+            )  # nobody was denied
         except Exception:
             log.exception("spares of namespace %s could not be settled", namespace)
         finally:

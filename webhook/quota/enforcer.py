@@ -83,6 +83,8 @@ class _ReviewQuota(msgspec.Struct, frozen=True, dict=True):
             while self.batcher.is_denied_by_spares(self.namespace, outcome) and monotonic() < until:
                 sleep(PAUSE_SECONDS)
                 outcome = ask(self.namespace, charge_request.charged, self.deadline)
+        except LedgerError:
+            return outcome  # it was decided: `onLedgerError` must not admit what did not fit
         finally:
             PATIENT.release()
         return outcome

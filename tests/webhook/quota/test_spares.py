@@ -9,13 +9,15 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from policies.quota.charge import Charge
-from policies.quota.charge_request import ChargedRequest, LedgerError
+from policies.quota.charge_request import ChargedRequest, ChargeRequest, LedgerError
 from policies.quota.ledger.decide import Reason, ReservationRequest
 from policies.quota.ledger.quota_ledger import SPARE_SECONDS
 from policies.quota.ledger.spares import is_spare
+from tests.webhook.quota.ledgers import configuration
 from tests.webhook.quota.slow_store import Bench, reason
 from tests.webhook.quota.world import NAMESPACE, vector
 from webhook.quota.batcher import SETTLED_WITHIN, RequestOf, ReservationBatcher
+from webhook.quota.enforcer import QuotaEnforcer
 from webhook.quota.metrics import QuotaMetrics
 from webhook.quota.spares import DEMANDS, MOST, NamespaceSpares, spare_ids
 from webhook.quota.store import LedgerConflict
@@ -303,6 +305,56 @@ def test_a_denial_is_for_spares_when_the_request(gpus: int, seconds: float, want
     answer = replica.reserve("large", gpus)
     assert reason(answer) is Reason.EXCEEDED
     assert replica.batches.is_denied_by_spares(NAMESPACE, answer) is want
+
+
+def test_a_replica_that_only_tries_out_knows_of_spares_of_others() -> None:
+    bench = Fast()
+    bench.create(pods(20))
+    assert bench.spares()
+    other = ReservationBatcher(bench.store, QuotaMetrics(CollectorRegistry()), lambda: bench.now)
+    answer = other.try_out(NAMESPACE, bench.ask("large", 15_980), bench.now + 5)
+    assert reason(answer) is Reason.EXCEEDED
+    assert other.is_denied_by_spares(NAMESPACE, answer)
+
+
+def test_what_was_denied_stays_denied_though_the_ledger_cannot_be_read_any_more() -> None:
+    bench = Bench(gpus=16_000)
+    bench.batches._reserves_ahead = True
+    for uid in pods(20):
+        bench.reserve(uid)
+    asks = 0
+
+    def fails(what: str) -> None:
+        nonlocal asks
+        asks += what == "read"
+        if asks > 1:
+            raise LedgerError("connection refused", transient=False)
+
+    bench.store.fails = fails
+    large = ChargeRequest(
+        "request", "large", configuration(), lambda _by, _unpinned: Charge(vector(gpus=15_990)), is_free=False
+    )
+    quota = QuotaEnforcer(bench.batches, bench.batches._metrics).of(
+        NAMESPACE, monotonic() + 10, dry_run=False
+    )
+    assert reason(quota.reserve(large)) is Reason.EXCEEDED
+    assert asks == 2
+
+
+def test_a_settling_that_fails_is_no_error_of_a_review() -> None:
+    replica = Fast()
+    replica.create(pods(20))
+    replica.now += SPARE_SECONDS
+
+    def fails(_what: str) -> None:
+        raise LedgerError("connection refused", transient=False)
+
+    replica.store.fails = fails
+    replica.settle()
+    assert replica.metric("ledger_errors_total") == 0
+    replica.store.fails = lambda _what: None
+    replica.settle()
+    assert sorted(replica.held()) == sorted(pods(20))
 
 
 def test_ids_are_of_one_process_and_never_used_twice() -> None:
