@@ -6,6 +6,8 @@ its amount, and a controller drops it once it has expired.
 """
 
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from itertools import filterfalse
 from math import floor
 
 import msgspec
@@ -20,6 +22,10 @@ PREFIX = "+"
 
 ROOM_PARTS = 32
 """The spares of one swap take at most this part of what is free: near its limit, a quota is decided creation by creation."""
+
+ALL_PARTS = 8
+"""All spares in a ledger, of all replicas and demands, hold at most this part of what is free without them: replicas that are
+killed again and again leave theirs there until they expire."""
 
 FEWEST = 4
 """In one swap: fewer save too little."""
@@ -70,13 +76,16 @@ def settled(ledger: QuotaLedger, settling: SettledSpares) -> QuotaLedger:
 
 
 def _room(ledger: QuotaLedger, like: Reservation, most: int) -> int:
-    """Return how many times the demand fits into that part of what is free, `most` at most."""
+    """Return how many times the demand fits into those parts of what is free, `most` at most."""
     used, reserved = ledger.used, ledger.reserved
     if used is None:
         return 0
-    fit = (
-        floor((ledger.hard[key] - used.get(key, NOTHING) - reserved.get(key, NOTHING)) / (ROOM_PARTS * each))
-        for key, each in like.demand.items()
-        if key in ledger.hard
-    )
+    spares = ledger.reservations.without(filterfalse(is_spare, ledger.reservations.ids)).held({})
+
+    def fitting(key: str, each: Fraction) -> int:
+        free = ledger.hard[key] - used.get(key, NOTHING) - reserved.get(key, NOTHING)
+        held = spares.get(key, NOTHING)
+        return floor(min(free / ROOM_PARTS, (free + held) / ALL_PARTS - held) / each)
+
+    fit = (fitting(key, each) for key, each in like.demand.items() if key in ledger.hard)
     return max(0, min(fit, default=most))
