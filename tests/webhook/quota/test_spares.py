@@ -16,11 +16,12 @@ from policies.quota.ledger.spares import is_spare
 from tests.webhook.quota.ledgers import configuration
 from tests.webhook.quota.slow_store import Bench, reason
 from tests.webhook.quota.world import NAMESPACE, vector
-from webhook.quota.batcher import SETTLED_WITHIN, RequestOf, ReservationBatcher
+from webhook.quota.batcher import SETTLED_WITHIN, ReservationBatcher
 from webhook.quota.enforcer import QuotaEnforcer
 from webhook.quota.metrics import QuotaMetrics
 from webhook.quota.spares import DEMANDS, MOST, NamespaceSpares, spare_ids
 from webhook.quota.store import LedgerConflict
+from webhook.quota.waiting import RequestOf
 
 STEP = 0.01
 """Seconds between two creations that come fast."""
