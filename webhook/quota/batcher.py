@@ -12,10 +12,9 @@ import math
 import random
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from time import monotonic, sleep
 
-from policies.quota.charge import Catalogues
 from policies.quota.charge_request import LedgerError, ReservationOutcome
 from policies.quota.ledger.decide import Reason, ReservationRequest, ReservationVerdict, decide
 from policies.quota.ledger.quota_ledger import (
