@@ -119,12 +119,13 @@ def replay_count(line: str) -> None:
     told, after = line.split(" then ")
     facts, expected = facts_of(told), row(facts_of(after))
     before, listing = row(facts), listing_of(facts, expected.class_catalogue or "")
-    matured = frozenset(
+    ids = [
         UNREADABLE + unreadable(number) if number == int(facts["unreadable"]) else asked.reservation.id
-        for number, (asked, is_matured) in enumerate(
-            zip(requests(facts), numbers(facts["matured"]), strict=True)
-        )
-        if is_matured
+        for number, asked in enumerate(requests(facts))
+    ]
+    ids += [spare(number) for number, _ in enumerate(spares(facts))]
+    matured = frozenset(
+        each for each, is_matured in zip(ids, numbers(facts["matured"]), strict=True) if is_matured
     )
 
     if before.used is None or before.uncounted:
@@ -188,6 +189,16 @@ def name_of(number: int, facts: dict[str, str]) -> str:
     return "pods/one-name" if number < int(facts["of_one_name"]) else f"pods/name-{number}"
 
 
+def spares(facts: dict[str, str]) -> list[tuple[int, int]]:
+    """Return of each spare how it was charged, and of which request it has the demand."""
+    parts = (each.split("/") for each in facts["spares"].split(",") if each)
+    return [(int(charged), int(like)) for charged, like in parts]
+
+
+def spare(number: int) -> str:
+    return f"+spare-{number}"
+
+
 def unreadable(number: int) -> str:
     return f"what was written about object {number}"
 
@@ -200,6 +211,11 @@ def entries_of(facts: dict[str, str]) -> Reservations:
         BY_NEXT: requests(facts, knows_next=True, bases=frozenset({NEXT})),
     }
     entries, lines = [], []
+    for number, (kind, like) in enumerate(spares(facts)):
+        if kind:
+            held = by[kind][like].reservation
+            mark = NEXT if kind == BY_BOTH else ""
+            entries.append(msgspec.structs.replace(held, id=spare(number), name="", catalogue=mark))
     for number, kind in enumerate(kinds):
         if kind and number == int(facts["unreadable"]):
             lines.append(unreadable(number))
