@@ -224,6 +224,8 @@ def _quota(source: ConfigurationSource, api: ApiClient | None) -> QuotaEnforcer:
     catalogues = PublishedCatalogues(api, installation, lambda: source.configuration)
     store = ClusterStore(api, installation)
     batcher = ReservationBatcher(store, metrics, catalogues_of=catalogues.named_by)
+    batcher.start()
+    atexit.register(batcher.stop)
     return QuotaEnforcer(batcher, metrics)
 
 

@@ -3,23 +3,33 @@
 A request that finds nobody at work on its namespace leads: it takes all that wait, reads the ledger, decides, swaps, wakes
 them, and hands the lead to the next that came meanwhile. So a namespace has one writer per process at a time, and a burst of n
 creations costs far fewer than n writes. The lock guards queues in memory and is held over no I/O. Nothing waits beyond its own
-deadline: what a write in flight then still reserves for it, the controller gives back. Replicas that meet write in `turns`.
+deadline: what a write in flight then still reserves for it, the controller gives back. Where creations of one demand come fast,
+some are reserved ahead with a write, and cost none when they come: `spares`.
 """
 
+import logging
+import math
 import random
-import secrets
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from time import monotonic, sleep
 
 from policies.quota.charge import Catalogues
 from policies.quota.charge_request import ChargedRequest, LedgerError, ReservationOutcome
-from policies.quota.ledger.decide import Reason, decide
-from policies.quota.ledger.quota_ledger import NO_QUOTA_SECONDS, QuotaLedger
+from policies.quota.ledger.decide import Reason, ReservationRequest, ReservationVerdict, decide
+from policies.quota.ledger.quota_ledger import (
+    COUNTED_SECONDS,
+    NO_QUOTA_SECONDS,
+    SPARE_SECONDS,
+    QuotaLedger,
+)
+from policies.quota.ledger.spares import has_spares, settled, with_spares
 from webhook.quota.metrics import QuotaMetrics
+from webhook.quota.spares import NamespaceSpares, WantedSpares, spare_ids
 from webhook.quota.store import LedgerConflict, QuotaGone, Store, VersionedLedger
-from webhook.quota.turns import Turns
+
+log = logging.getLogger("gpu_admission.quota")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.004, 0.25
 """Seconds before a second attempt, at most; doubled with each further one, and drawn at random below that."""
@@ -27,8 +37,20 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.004, 0.25
 CONFLICT_PAUSE = 0.016
 """The longest pause after a conflict: somebody else got on, so nothing is overloaded."""
 
-PATIENCE = 0.25
-"""The part of the time left that is waited for a turn at most: where writes take seconds, nothing is gained by turns."""
+REMEMBERED_SECONDS = 0.1
+"""How long the ledger that we wrote is taken for that of the row. Where writes come more seldom, others have mostly written."""
+
+RIVAL_SECONDS = 1.0
+"""How long the ledger is read before each write, after another replica was seen to write it."""
+
+SETTLE_SECONDS = 0.25
+"""How often spares are looked for that a swap should settle, though nobody asks for one."""
+
+SETTLED_WITHIN = SPARE_SECONDS + SETTLE_SECONDS + COUNTED_SECONDS
+"""Seconds until what was admitted by spares is counted once. Until then it may be counted twice, which must deny nobody."""
+
+SETTLE_AT_MOST = 2.0
+"""Seconds for the swap that settles where nobody waits."""
 
 VANISHED_SECONDS = 60.0
 """How long after a quota was there "no quota" is read anew every time: who deletes one mostly makes another at once, as
@@ -82,23 +104,40 @@ class ReservationBatcher:
         self._clock = clock
         self._lock = threading.Lock()
         self._queues: dict[str, deque[_Waiting]] = {}  # a namespace is in it while somebody leads
-        self._known: dict[str, VersionedLedger] = {}
-        self._name = secrets.token_hex(3)
-        self._turns: dict[str, Turns] = {}
+        self._known: dict[str, tuple[VersionedLedger, float]] = {}  # and until when it may be used
+        self._rivals: dict[str, float] = {}
+        self._spares: dict[str, NamespaceSpares] = {}
+        self._spare_ids = spare_ids()
+        self._reserves_ahead = False
+        self._stopped = threading.Event()
+        self._settling = threading.Thread(target=self._settle_what_is_due, name="spares", daemon=True)
         self._without_quota: dict[str, float] = {}
         self._quota_seen: dict[str, float] = {}
+
+    def start(self) -> None:
+        """Reserve ahead where creations come fast, and settle what was."""
+        self._reserves_ahead = True
+        self._settling.start()
+
+    def stop(self) -> None:
+        """Reserve nothing ahead any more, and give back what was not assigned."""
+        self._reserves_ahead = False
+        self._stopped.set()
+        self._settling.join()
+        self.settle_due(last=True)
 
     def reserve(self, namespace: str, request_of: RequestOf, deadline: float) -> ReservationOutcome:
         """Decide and reserve by `deadline`, a moment of the clock. Raises LedgerError if that cannot be done."""
         if self.has_no_quota(namespace):
             return NO_QUOTA
         waiting = _Waiting(request_of, deadline)
-        with self._lock:
-            if namespace in self._queues:
-                self._queues[namespace].append(waiting)
-            else:
-                self._queues[namespace] = deque()
-                waiting.lead()
+        if not self._assigned(namespace, waiting):
+            with self._lock:
+                if namespace in self._queues:
+                    self._queues[namespace].append(waiting)
+                else:
+                    self._queues[namespace] = deque()
+                    waiting.lead()
         while waiting.outcome is None:
             if not waiting.turn.wait(max(0.0, deadline - self._clock())) and self._give_up(waiting):
                 problem = "other requests for the same quota were not decided in time"
@@ -124,6 +163,14 @@ class ReservationBatcher:
         """Return the ledger, read by `deadline`; None where there is no quota. Raises LedgerError."""
         found = self._store.read(namespace, self._seconds_until(deadline))
         return None if found is None else found.ledger
+
+    def is_denied_by_spares(self, namespace: str, outcome: ReservationOutcome) -> bool:
+        """Whether a request that does not fit may do so in a moment, once spares are settled and counted."""
+        verdict, spares = outcome.verdict, self._spares.get(namespace)
+        if verdict is None or verdict.reason is not Reason.EXCEEDED or spares is None:
+            return False
+        may_fit = all(each.used + each.requested <= each.hard for each in verdict.shortfalls)
+        return may_fit and self._clock() < spares.seen + SETTLED_WITHIN
 
     def has_no_quota(self, namespace: str) -> bool:
         """Whether a read that began at most D ago found none; cheap, and most namespaces have none."""
@@ -170,22 +217,26 @@ class ReservationBatcher:
                     return
             del self._queues[namespace]
 
-    def _decide(self, namespace: str, batch: list[_Waiting], deadline: float) -> None:
-        """Decide on the batch and on what joins it meanwhile. Raises LedgerError once the deadline has passed."""
+    def _decide(
+        self, namespace: str, batch: list[_Waiting], deadline: float, *, settles: bool = False
+    ) -> None:
+        """Decide on the batch and on what joins it meanwhile. Raises LedgerError once the deadline has passed.
+
+        `settles`: write even if nobody waits.
+        """
         pause, fresh = FIRST_PAUSE, False
         last: LedgerError | None = None
-        turns = self._turns.setdefault(namespace, Turns(self._name, self._clock))
         while True:
-            self._sleep(min(turns.seconds_ahead(), PATIENCE * (deadline - self._clock())), deadline)
             self._gather(namespace, batch)
+            batch[:] = [waiting for waiting in batch if not self._assigned(namespace, waiting)]
+            if not batch and not settles:
+                return
             if deadline <= self._clock():
                 raise last or LedgerError("too many others write to the ledger of the quota", transient=True)
-            fresh = turns.begin() or fresh
             try:
-                self._attempt(namespace, batch, deadline, turns, fresh=fresh)
+                self._attempt(namespace, batch, deadline, fresh=fresh)
             except (LedgerConflict, QuotaGone):
                 self._metrics.conflicts.inc()
-                turns.conflicted()
                 pause = min(pause, CONFLICT_PAUSE) if fresh else 0.0
             except LedgerError as error:
                 if not error.transient:
@@ -201,15 +252,15 @@ class ReservationBatcher:
         if seconds > 0:
             sleep(min(seconds, max(0.0, deadline - self._clock())))
 
-    def _attempt(
-        self, namespace: str, batch: list[_Waiting], deadline: float, turns: Turns, *, fresh: bool
-    ) -> None:
+    def _attempt(self, namespace: str, batch: list[_Waiting], deadline: float, *, fresh: bool) -> None:
         """Decide on the batch by the ledger as we left it, or else as it is; and write what is reserved.
 
         A ledger that is only remembered may justify nothing but a write, which fails if it is not the ledger any more.
         """
-        known = None if fresh else self._known.get(namespace)
-        if known is not None and self._decide_on(namespace, known, batch, deadline, turns):
+        known, until = self._known.get(namespace, (None, 0.0))
+        now = self._clock()
+        is_usable = not fresh and self._rivals.get(namespace, 0.0) <= now < until
+        if known is not None and is_usable and self._decide_on(namespace, known, batch, deadline):
             return
         begun = self._clock()
         before = self._store.read(namespace, self._seconds_until(deadline))
@@ -219,11 +270,16 @@ class ReservationBatcher:
                 waiting.finish(NO_QUOTA)
             return
         self._without_quota.pop(namespace, None)
+        if known is not None and not set(before.ledger.reservations.ids).issubset(
+            known.ledger.reservations.ids
+        ):
+            self._rivals[namespace] = self._clock() + RIVAL_SECONDS
         self._remember(namespace, before)
-        turns.read(before.ledger, begun)
+        if has_spares(before.ledger):
+            self._spares_of(namespace).seen = self._clock()
         asked = frozenset(batch)
         self._gather(namespace, batch)
-        self._decide_on(namespace, before, batch, deadline, turns, asked=asked)
+        self._decide_on(namespace, before, batch, deadline, asked=asked)
 
     def _decide_on(
         self,
@@ -231,7 +287,6 @@ class ReservationBatcher:
         before: VersionedLedger,
         batch: list[_Waiting],
         deadline: float,
-        turns: Turns,
         *,
         asked: frozenset[_Waiting] | None = None,
     ) -> bool:
@@ -245,18 +300,33 @@ class ReservationBatcher:
         charged = [(waiting, each) for waiting, each in found if each is not None]
         asking = [(waiting, each.charge, each.request) for waiting, each in charged if each.request]
         requests, limit = [request for _, _, request in asking], self._store.reservations_limit
-        decided = decide(before.ledger, requests, limit=limit)
-        reserved = [verdict for verdict in decided.verdicts if verdict.reason is Reason.RESERVED]
+        with self._lock:
+            settling = self._spares_of(namespace).retire(self._clock())
+        ledger = settled(before.ledger, settling)
+        decided = decide(ledger, requests, limit=limit)
+        reserved = [
+            request
+            for request, verdict in zip(requests, decided.verdicts, strict=True)
+            if verdict.reason is Reason.RESERVED
+        ]
         if asked is None and len(reserved) < len(batch):
             return False
         if decided.ledger is not before.ledger:
-            self._known.pop(namespace, None)
+            self._known[namespace] = before, 0.0
+            after, wanted = self._with_spares(namespace, decided.ledger, reserved)
             with self._metrics.write_seconds.time():
-                left = self._seconds_until(deadline)
-                after = self._store.compare_and_swap(namespace, before, turns.signed(decided.ledger), left)
-            self._remember(namespace, after)
-            turns.written(after.ledger, len(batch))
-        self._metrics.batch_size.observe(len(batch))
+                begun, left = self._clock(), self._seconds_until(deadline)
+                written = self._store.compare_and_swap(namespace, before, after, left)
+            self._remember(namespace, written)
+            with self._lock:
+                spares = self._spares_of(namespace)
+                spares.settled(settling)
+                spares.written(written.ledger, reserved, wanted, begun, self._clock())
+        elif asked is not None:
+            with self._lock:
+                self._spares_of(namespace).settled(settling)
+        if batch:
+            self._metrics.batch_size.observe(len(batch))
         for (waiting, charge, _), verdict in zip(asking, decided.verdicts, strict=True):
             if verdict.reason is Reason.RESERVED or waiting in (asked or ()):
                 waiting.finish(ReservationOutcome(before.ledger, charge, verdict))
@@ -265,17 +335,92 @@ class ReservationBatcher:
                 waiting.finish(ReservationOutcome(before.ledger, each.charge))
         return True
 
+    def _with_spares(
+        self, namespace: str, ledger: QuotaLedger, reserved: Iterable[ReservationRequest]
+    ) -> tuple[QuotaLedger, list[WantedSpares]]:
+        """Return the ledger with what is reserved ahead beside these requests."""
+        if not self._reserves_ahead:
+            return ledger, []
+        with self._lock:
+            wanted = self._spares_of(namespace).wanted(reserved, ledger.bases, self._clock())
+        for each in wanted:
+            like, limit = each.beside.reservation, self._store.reservations_limit
+            ledger = with_spares(ledger, like, each.ids, limit=limit)
+        return ledger, wanted
+
+    def _assigned(self, namespace: str, waiting: _Waiting) -> bool:
+        """Finish a request by a spare, and return whether it is finished."""
+        spares = self._spares.get(namespace)
+        ledger = spares.ledger if spares else None
+        if spares is None or ledger is None or not spares.has_any(self._clock()):
+            return False
+        try:
+            published = self._catalogues_of(ledger, self._seconds_until(waiting.deadline))
+        except LedgerError:
+            return False
+        charged = _charged(waiting, ledger, published)
+        if charged is None or charged.request is None:
+            return charged is None
+        with self._lock:
+            if not spares.assign(charged.request, self._clock()):
+                return False
+        self._metrics.assigned.inc()
+        verdict = ReservationVerdict(Reason.RESERVED, reserved=spares.reserved)
+        waiting.finish(ReservationOutcome(ledger, charged.charge, verdict))
+        return True
+
+    def _spares_of(self, namespace: str) -> NamespaceSpares:
+        return self._spares.setdefault(namespace, NamespaceSpares(self._spare_ids))
+
+    def _settle_what_is_due(self) -> None:
+        while not self._stopped.wait(SETTLE_SECONDS):
+            self.settle_due()
+
+    def settle_due(self, *, last: bool = False) -> None:
+        """Settle the spares that are due; at the `last` time all."""
+        with self._lock:
+            now = math.inf if last else self._clock()
+            due = [namespace for namespace, spares in self._spares.items() if spares.is_due(now)]
+            if last:
+                for namespace in due:
+                    self._spares[namespace].retire(now)
+        for namespace in due:
+            self._settle(namespace)
+
+    def _settle(self, namespace: str) -> None:
+        """Settle what is due, unless somebody leads, who will do that with the next write."""
+        with self._lock:
+            if namespace in self._queues:
+                return
+            self._queues[namespace] = deque()
+        batch: list[_Waiting] = []
+        try:
+            self._decide(namespace, batch, self._clock() + SETTLE_AT_MOST, settles=True)
+        except LedgerError:
+            self._metrics.errors.inc()  # tried again in a moment; a controller drops what stays
+        except Exception:
+            log.exception("spares of namespace %s could not be settled", namespace)
+        finally:
+            self._hand_over(namespace, batch)
+
     def _remember(self, namespace: str, ledger: VersionedLedger) -> None:
+        now = self._clock()
         if len(self._quota_seen) >= NAMESPACES_REMEMBERED and namespace not in self._quota_seen:
             # All of it only saves reads and conflicts, and most may be of namespaces that are gone.
-            for remembered in (self._known, self._turns, self._quota_seen):
+            for remembered in (self._known, self._quota_seen, self._rivals):
                 remembered.clear()
-        self._known[namespace] = ledger
-        self._quota_seen[namespace] = self._clock()
+            with self._lock:
+                self._spares = {
+                    name: spares for name, spares in self._spares.items() if spares.is_due(math.inf)
+                }
+        self._known[namespace] = ledger, now + REMEMBERED_SECONDS
+        self._quota_seen[namespace] = now
 
     def _forget(self, namespace: str, begun: float) -> None:
         self._known.pop(namespace, None)
-        self._turns.pop(namespace, None)
+        self._rivals.pop(namespace, None)
+        with self._lock:
+            self._spares.pop(namespace, None)
         seen = self._quota_seen.get(namespace)
         if seen is not None and begun - seen <= VANISHED_SECONDS:
             return

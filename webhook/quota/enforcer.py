@@ -3,8 +3,10 @@
 Nothing is ever given back here: whether an object was stored, only a list can show.
 """
 
+import threading
 from collections.abc import Callable
 from functools import cached_property
+from time import monotonic, sleep
 
 import msgspec
 
@@ -16,8 +18,17 @@ from policies.quota.charge_request import (
     QuotaGrant,
     ReservationOutcome,
 )
-from webhook.quota.batcher import ReservationBatcher
+from webhook.quota.batcher import SETTLED_WITHIN, ReservationBatcher
 from webhook.quota.metrics import QuotaMetrics
+
+PATIENT = threading.BoundedSemaphore(8)
+"""Requests that wait at one time until spares are counted: each holds a thread."""
+
+PAUSE_SECONDS = 0.15
+"""Between their decisions."""
+
+LEFT_TO_ANSWER = 1.0
+"""Seconds before the deadline at which they have their last decision."""
 
 Release = Callable[[str, str], None]
 """Gives back what the object of (namespace, uid) holds."""
@@ -50,14 +61,30 @@ class _ReviewQuota(msgspec.Struct, frozen=True, dict=True):
             return ReservationOutcome()
         if charge_request.is_free:
             return ReservationOutcome()
-        ask = self.batcher.try_out if self.dry_run else self.batcher.reserve
         try:
-            outcome = ask(self.namespace, charge_request.charged, self.deadline)
+            outcome = self._decided(charge_request)
         except LedgerError:
             self.metrics.decided("ledger error", dry_run=self.dry_run)
             raise
         decided = outcome.verdict.reason.value if outcome.verdict else "refused"
         self.metrics.decided("no quota" if outcome.ledger is None else decided, dry_run=self.dry_run)
+        return outcome
+
+    def _decided(self, charge_request: ChargeRequest) -> ReservationOutcome:
+        """Decide; and again while the request does not fit because of what is reserved ahead, or counted twice after that."""
+        ask = self.batcher.try_out if self.dry_run else self.batcher.reserve
+        outcome = ask(self.namespace, charge_request.charged, self.deadline)
+        if not self.batcher.is_denied_by_spares(self.namespace, outcome) or not PATIENT.acquire(
+            blocking=False
+        ):
+            return outcome
+        try:
+            until = min(monotonic() + SETTLED_WITHIN, self.deadline - LEFT_TO_ANSWER)
+            while self.batcher.is_denied_by_spares(self.namespace, outcome) and monotonic() < until:
+                sleep(PAUSE_SECONDS)
+                outcome = ask(self.namespace, charge_request.charged, self.deadline)
+        finally:
+            PATIENT.release()
         return outcome
 
     def grant(self) -> QuotaGrant | None:

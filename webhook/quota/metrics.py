@@ -32,6 +32,10 @@ class QuotaMetrics:
         self.batch_size = histogram(
             "gpu_admission_quota_batch_size", "Requests decided on one version of a ledger.", buckets=BATCHES
         )
+        self.assigned = counter(
+            "gpu_admission_quota_spares_assigned",
+            "Requests admitted by what was reserved ahead, without a write.",
+        )
         self.conflicts = counter(
             "gpu_admission_quota_conflicts",
             "Writes of serve that found the ledger changed, and were decided again.",

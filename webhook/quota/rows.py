@@ -11,7 +11,7 @@ import msgspec
 
 from policies.quota.amounts import parse_vector, texts
 from policies.quota.charge import Unpinned
-from policies.quota.ledger.quota_ledger import SHORTEST_TURN, DenialNote, Holder, QuotaLedger, Revisions
+from policies.quota.ledger.quota_ledger import DenialNote, Holder, QuotaLedger, Revisions
 from policies.quota.ledger.reservations import Reservations
 from policies.quota.spec import QuotaSpec
 from webhook.cluster.api import api_path
@@ -70,8 +70,6 @@ class _Ledger(_Counted, frozen=True, kw_only=True):
     generation: int
     hard: dict[str, str]
     unpinned: Unpinned
-    writers: Mapping[str, int] = {}
-    turn_milliseconds: int = SHORTEST_TURN
     denials: tuple[DenialNote, ...] = ()
 
 
@@ -118,8 +116,6 @@ def decode_row(document: bytes | msgspec.Raw) -> Row:
             generation=written.generation,
             hard=parse_vector(written.hard),
             unpinned=written.unpinned,
-            writers=written.writers,
-            turn_milliseconds=written.turn_milliseconds,
             denials=written.denials,
             **written.fields(),
         )
@@ -179,8 +175,6 @@ def encode_row(namespace: str, version: str, ledger: QuotaLedger) -> bytes:
         class_catalogue=ledger.class_catalogue,
         next_catalogue=ledger.next_catalogue,
         holders=ledger.holders,
-        writers=ledger.writers,
-        turn_milliseconds=ledger.turn_milliseconds,
         denials=ledger.denials,
     )
     # An empty entry removes the managed fields, and of an object without any the API server tracks none until it is applied

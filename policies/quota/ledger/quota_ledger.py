@@ -18,8 +18,11 @@ from policies.quota.ledger.reservations import Reservations
 CREATION_SECONDS = 34.0
 """The API server stores nothing later than this after the request began (its cap on a request of 60 s is 34 s for writes)."""
 
-EXPIRY_SECONDS = CREATION_SECONDS + 6.0
-"""How long a controller must have seen a reservation before a list that shows no trace of it may drop it; 6 s are margin."""
+SPARE_SECONDS = 1.0
+"""How long a spare may be assigned, from when the swap that reserved it began."""
+
+EXPIRY_SECONDS = CREATION_SECONDS + SPARE_SECONDS + 5.0
+"""How long a controller must have seen a reservation before a list that shows no trace of it may drop it; 5 s are margin."""
 
 NO_QUOTA_SECONDS = 5.0
 """D: how old "this namespace has no quota" may be where it is believed, and how long a controller waits, from when it first
@@ -28,9 +31,6 @@ saw a quota, before it initialises it. So nobody is admitted uncharged by an ans
 COUNTED_SECONDS = 1.0
 """How long after a reservation a controller counts: most of its objects are stored by then. Each count is a write with which
 creations conflict: one in three counts where pods come one by one; a second's reservations add little. Not a bound."""
-
-SHORTEST_TURN = 16
-"""Milliseconds of a turn among replicas, as long as none of them needs more."""
 
 HOLDERS_SHOWN = 5
 """Largest holders named per dimension."""
@@ -85,8 +85,7 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     charged by another one, and nothing is admitted. `next_catalogue` is the basis to which the controller is moving it: every
     request is then charged under both.
 
-    `writers` numbers the writes of serve: the last one of each replica that wrote lately. It and `turn_milliseconds` are hints
-    among replicas, and nothing safe depends on them. `denials` are left by replicas for the controller, which takes them out.
+    `denials` are left by replicas for the controller, which takes them out.
     """
 
     row_uid: str = ""
@@ -102,8 +101,6 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     next_catalogue: str | None = None
     holders: Mapping[str, tuple[Holder, ...]] = {}
     """Largest holders by dimension of `hard`, at most HOLDERS_SHOWN each; for people."""
-    writers: Mapping[str, int] = {}
-    turn_milliseconds: int = SHORTEST_TURN
     denials: tuple[DenialNote, ...] = ()
 
     @property

@@ -12,7 +12,7 @@ from policies.quota.charge import Charge, Unpinned
 from policies.quota.charge_request import ChargedRequest, LedgerError
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from tests.builders import CLASSES, RESOURCE_MAPPING
-from tests.webhook.quota.test_batcher import Bench
+from tests.webhook.quota.slow_store import Bench
 from tests.webhook.quota.world import NAMESPACE
 from webhook.cluster import errors
 from webhook.cluster.objects import CATALOGUES

@@ -24,8 +24,6 @@ LEDGER = QuotaLedger(
     class_catalogue="catalogue/Deny",
     next_catalogue="next/Deny",
     holders={"gpus": (Holder("Job/train", "8"),)},
-    writers={"a1b2c3": 7, "d4e5f6": 8},
-    turn_milliseconds=32,
     denials=(
         DenialNote("Job/train", "Refused", "8 GPUs", "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z", 2),
     ),

@@ -1,0 +1,287 @@
+"""Creations that come fast are admitted by what was reserved ahead: few writes, nothing admitted twice, nothing kept."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from policies.quota.charge import Charge
+from policies.quota.charge_request import ChargedRequest, LedgerError
+from policies.quota.ledger.decide import Reason, ReservationRequest
+from policies.quota.ledger.quota_ledger import SPARE_SECONDS
+from policies.quota.ledger.spares import is_spare
+from tests.webhook.quota.slow_store import Bench, reason
+from tests.webhook.quota.world import NAMESPACE, vector
+from webhook.quota.batcher import SETTLED_WITHIN, RequestOf, ReservationBatcher
+from webhook.quota.metrics import QuotaMetrics
+from webhook.quota.spares import MOST, spare_ids
+from webhook.quota.store import LedgerConflict
+
+STEP = 0.01
+"""Seconds between two creations that come fast."""
+
+
+class Fast(Bench):
+    """A replica that reserves ahead, by a clock of its own; nothing settles by itself."""
+
+    def __init__(self, gpus: int = 16_000) -> None:
+        self.now = 100.0
+        super().__init__(gpus, clock=lambda: self.now)
+        self.batches._reserves_ahead = True
+
+    def create(self, uids: Iterator[str] | list[str], step: float = STEP) -> None:
+        for uid in uids:
+            self.now += step
+            verdict = self.reserve(uid).verdict
+            assert verdict is not None
+            assert verdict.allowed
+
+    def spares(self) -> list[str]:
+        return [each for each in self.held() if is_spare(each)]
+
+    def objects(self) -> list[str]:
+        return [each for each in self.held() if not is_spare(each)]
+
+    def settle(self) -> None:
+        self.batches.settle_due()
+
+
+def pods(number: int, name: str = "pod") -> list[str]:
+    return [f"{name}{each}" for each in range(number)]
+
+
+def change(uid: str) -> RequestOf:
+    demand = vector(gpus=1)
+    asked = ReservationRequest.change(uid, "request", {}, demand, Bench(1).ledger.catalogue, version=7)
+    return lambda _row, _published: ChargedRequest(Charge(demand), asked)
+
+
+def test_a_hundred_creations_one_by_one_take_few_writes_and_all_are_in_the_row_at_last() -> None:
+    replica = Fast()
+    replica.create(pods(100))
+    assert replica.store.writes <= 12
+    assert replica.metric("spares_assigned_total") == 100 - replica.metric("batch_size_sum")
+    replica.now += SPARE_SECONDS
+    replica.settle()
+    assert sorted(replica.held()) == sorted(pods(100)), "and no spare"
+
+
+def test_what_is_reserved_is_never_less_than_what_was_admitted() -> None:
+    replica = Fast()
+    for number, uid in enumerate(pods(300), start=1):
+        replica.create([uid])
+        assert len(replica.held()) >= number
+        if number % 50 == 0:
+            replica.settle()
+
+
+def test_a_crowd_takes_two_spares_for_each_that_came_together() -> None:
+    replica = Fast()
+    replica.store.seconds = 0.05
+    with ThreadPoolExecutor(12) as pool:
+        answers = list(pool.map(replica.reserve, pods(40)))
+    assert {reason(answer) for answer in answers} == {Reason.RESERVED}
+    assert replica.store.writes <= 3
+    assert len(replica.held()) >= 40
+
+
+@pytest.mark.parametrize(
+    ("gpus", "step"),
+    [
+        pytest.param(16_000, 0.3, id="creations-that-come-slowly"),
+        pytest.param(60, STEP, id="a-quota-without-ample-room"),
+    ],
+)
+def test_no_spares_for(gpus: int, step: float) -> None:
+    replica = Fast(gpus)
+    replica.create(pods(30), step)
+    assert (replica.store.writes, replica.spares()) == (30, [])
+
+
+def test_a_swap_takes_no_more_than_the_most() -> None:
+    replica = Fast(10**6)
+    replica.create(pods(2000), 0.0005)
+    assert len(replica.spares()) <= MOST
+
+
+def test_a_spare_is_assigned_for_a_second_after_its_swap_began() -> None:
+    replica = Fast()
+    replica.create(pods(20))
+    assert replica.spares()
+    replica.now += SPARE_SECONDS
+    writes = replica.store.writes
+    replica.create(["late"])
+    assert replica.store.writes == writes + 1
+    assert "late" in replica.held(), "with a reservation of its own"
+
+
+@pytest.mark.parametrize(
+    "request_of",
+    [
+        pytest.param(Bench(1).ask("other", gpus=2), id="another-demand"),
+        pytest.param(change("other"), id="a-change-of-a-stored-object"),
+    ],
+)
+def test_a_spare_is_not_for(request_of: RequestOf) -> None:
+    replica = Fast()
+    replica.create(pods(20))
+    before = len(replica.spares())
+    assert before
+    replica.batches.reserve(NAMESPACE, request_of, replica.now + 5)
+    assert any(each.startswith("other") for each in replica.held())
+
+
+def test_a_spare_is_not_for_what_was_charged_by_other_bases() -> None:
+    replica = Fast()
+    replica.create(pods(20))
+    asked = ReservationRequest.creation("other", vector(gpus=1), "another/catalogue")
+    answer = replica.batches.reserve(
+        NAMESPACE, lambda _row, _published: ChargedRequest(Charge(vector(gpus=1)), asked), replica.now + 5
+    )
+    assert reason(answer) is Reason.OTHER_CATALOGUE
+
+
+def test_a_repeated_call_takes_no_second_spare() -> None:
+    replica = Fast()
+    replica.create(pods(20))
+    assigned, spares = replica.metric("spares_assigned_total"), replica.spares()
+    assert "pod19" not in replica.held(), "it has a spare"
+    for _ in range(3):
+        assert reason(replica.reserve("pod19")) is Reason.RESERVED
+    replica.now += SPARE_SECONDS
+    replica.settle()
+    assert sorted(replica.held()) == sorted(pods(20))
+    assert (assigned, len(spares)) != (0, 0)
+
+
+def failing_once(error: Exception, *, after: bool) -> Callable[[Bench], None]:
+    """Make the next swap fail: as if it had not happened, or `after` it has."""
+
+    def set_up(bench: Bench) -> None:
+        swap, left = bench.store._store.compare_and_swap, [error]
+
+        def failing(*arguments: object) -> object:
+            if not left:
+                return swap(*arguments)  # type: ignore[arg-type]
+            if after:
+                swap(*arguments)  # type: ignore[arg-type]
+            raise left.pop()
+
+        bench.store._store.compare_and_swap = failing  # type: ignore[method-assign,assignment]
+
+    return set_up
+
+
+FAILURES = [
+    pytest.param(failing_once(LedgerConflict("changed"), after=False), id="a-conflict"),
+    pytest.param(
+        failing_once(LedgerError("timed out", transient=True), after=False), id="a-timeout-before-the-write"
+    ),
+    pytest.param(
+        failing_once(LedgerError("timed out", transient=True), after=True), id="a-timeout-after-the-write"
+    ),
+]
+
+
+@pytest.mark.parametrize("fail", FAILURES)
+def test_a_swap_that_settles_and_fails_is_made_again(fail: Callable[[Bench], None]) -> None:
+    replica = Fast()
+    replica.create(pods(20))
+    replica.now += SPARE_SECONDS
+    fail(replica)
+    replica.settle()
+    replica.settle()
+    assert sorted(replica.held()) == sorted(pods(20))
+
+
+@pytest.mark.parametrize("fail", FAILURES)
+def test_spares_of_a_swap_that_failed_are_assigned_to_nobody_and_removed(
+    fail: Callable[[Bench], None],
+) -> None:
+    replica = Fast()
+    replica.create(pods(20))
+    replica.now += SPARE_SECONDS
+    fail(replica)
+    replica.create(pods(20, "more"))
+    replica.now += SPARE_SECONDS
+    replica.settle()
+    assert sorted(replica.held()) == sorted(pods(20) + pods(20, "more"))
+
+
+def test_what_a_swap_is_to_remove_is_assigned_no_more_while_it_is_made() -> None:
+    replica = Fast()
+    replica.create(pods(20))
+    replica.now += SPARE_SECONDS
+    late: list[str] = []
+
+    def meanwhile(what: str) -> None:
+        if what == "swap" and not late:
+            late.append("late")
+            replica.now -= SPARE_SECONDS / 2  # even if the clock says that there is time
+            assert not replica.batches._spares[NAMESPACE].has_any(replica.now)
+
+    replica.store.fails = meanwhile
+    replica.settle()
+    assert late
+    assert sorted(replica.held()) == sorted(pods(20))
+
+
+def test_the_last_settling_gives_everything_back() -> None:
+    replica = Fast()
+    replica.batches.start()
+    replica.create(pods(20))
+    assert replica.spares()
+    replica.batches.stop()
+    assert sorted(replica.held()) == sorted(pods(20))
+    replica.create(pods(20, "later"))
+    assert replica.spares() == [], "nothing is reserved ahead any more"
+
+
+def test_three_replicas_admit_exactly_what_there_is() -> None:
+    bench = Bench(gpus=400, seconds=0.002)
+    replicas = [ReservationBatcher(bench.store, QuotaMetrics(CollectorRegistry())) for _ in range(3)]
+    for each in replicas:
+        each.start()
+
+    def reserve(number: int, replica: ReservationBatcher) -> Reason | None:
+        until = monotonic() + 60
+        while True:
+            answer = replica.reserve(NAMESPACE, bench.ask(f"pod{number}"), until)
+            if not replica.is_denied_by_spares(NAMESPACE, answer):
+                return reason(answer)
+
+    with ThreadPoolExecutor(24) as pool:
+        reasons = list(pool.map(reserve, range(460), itertools.cycle(replicas)))
+    assert (reasons.count(Reason.RESERVED), reasons.count(Reason.EXCEEDED)) == (400, 60)
+    for each in replicas:
+        each.stop()
+    assert len(bench.held()) == 400
+    assert not any(map(is_spare, bench.held()))
+
+
+@pytest.mark.parametrize(
+    ("gpus", "seconds", "want"),
+    [
+        pytest.param(15_990, SETTLED_WITHIN / 2, True, id="fits-but-for-what-is-reserved"),
+        pytest.param(16_001, SETTLED_WITHIN / 2, False, id="can-never-fit"),
+        pytest.param(15_990, SETTLED_WITHIN, False, id="long-after-the-last-spare"),
+    ],
+)
+def test_a_denial_is_for_spares_when_the_request(gpus: int, seconds: float, want: bool) -> None:
+    replica = Fast()
+    replica.create(pods(20))
+    replica.now += SPARE_SECONDS
+    replica.settle()
+    replica.now += seconds
+    answer = replica.reserve("large", gpus)
+    assert reason(answer) is Reason.EXCEEDED
+    assert replica.batches.is_denied_by_spares(NAMESPACE, answer) is want
+
+
+def test_ids_are_of_one_process_and_never_used_twice() -> None:
+    one, other = list(itertools.islice(spare_ids(), 100)), list(itertools.islice(spare_ids(), 100))
+    assert len({*one, *other}) == 200
+    assert all(map(is_spare, one))

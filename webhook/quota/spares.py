@@ -1,0 +1,197 @@
+"""The spare reservations of this replica in one namespace: which demands deserve some, and what became of each.
+
+A spare is assigned only after the swap that reserved it has succeeded, and only for SPARE_SECONDS after that began. What a swap
+is to remove is assigned no more from before it begins, whatever becomes of it. The ledger's side: `policies.quota.ledger.spares`.
+"""
+
+import math
+import secrets
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator
+from itertools import count
+
+import msgspec
+from msgspec.structs import replace
+
+from policies.quota.amounts import Vector
+from policies.quota.ledger.decide import ReservationRequest
+from policies.quota.ledger.quota_ledger import SPARE_SECONDS, QuotaLedger
+from policies.quota.ledger.reservations import Reservation
+from policies.quota.ledger.spares import FEWEST, PREFIX, SettledSpares
+
+AHEAD_SECONDS = 0.5
+"""For how long the spares of one swap should last: half of how long they may be assigned."""
+
+MOST = 128
+"""Spares of one demand: 3 KB of the row."""
+
+PACE_SECONDS = 0.25
+"""The least time over which creations are counted: two that come together are no pace."""
+
+SHORTEST_SECONDS = 0.02
+"""The least time in which spares count as assigned."""
+
+DEMANDS = 8
+"""Of a namespace, remembered at one time."""
+
+
+def spare_ids() -> Iterator[str]:
+    """Yield ids that nobody else has: call it in the process that uses them, since workers are forked."""
+    name = secrets.token_hex(6)
+    return (f"{PREFIX}{name}-{number}" for number in count(1))
+
+
+class WantedSpares(msgspec.Struct, frozen=True):
+    """The ids of the spares that should be reserved beside a request, of its demand."""
+
+    beside: ReservationRequest
+    ids: tuple[str, ...]
+
+
+class _Demand:
+    """Creations of one demand, charged by the same bases: how fast they come, and the spares for them."""
+
+    def __init__(self, like: Reservation, bases: frozenset[str]) -> None:
+        self.like = like
+        self.bases = bases
+        self.spares: deque[str] = deque()
+        self.until = -math.inf
+        self._since = self._opened = -math.inf
+        self._counted = self._taken = 0
+
+    def count(self, now: float) -> None:
+        if now - self._since > AHEAD_SECONDS:
+            self._counted, self._since = 0, now
+        self._counted += 1
+
+    def wanted(self, now: float, together: int) -> int:
+        """Return how many spares are worth reserving if creations go on like this; so many have just come together."""
+        counted = self._counted / max(now - self._since, PACE_SECONDS)
+        # Where writes take long, creations wait for them: how fast they would come, the last spares show.
+        assigned = self._taken / max(now - self._opened, SHORTEST_SECONDS)
+        worthwhile = min(max(int(max(counted, assigned) * AHEAD_SECONDS), 2 * together), MOST)
+        return worthwhile if worthwhile >= FEWEST and not self.spares else 0
+
+    def open(self, spares: Collection[str], begun: float, now: float) -> None:
+        """Note that these were reserved, by a swap that began then and has ended now."""
+        self.spares.extend(spares)
+        self.until = begun + SPARE_SECONDS
+        self._taken, self._opened = len(spares), now
+
+
+class NamespaceSpares:
+    """Not for several threads at once. Moments are those of a monotonic clock.
+
+    `ledger` is the last one with spares that this replica wrote, None before the first; `reserved` is what was reserved in it.
+    `seen`: when the row last had spares, of whichever replica.
+    """
+
+    def __init__(self, ids: Iterator[str]) -> None:
+        self.ledger: QuotaLedger | None = None
+        self.reserved: Vector = {}
+        self.seen = -math.inf
+        self._ids = ids
+        self._demands: deque[_Demand] = deque()
+        self._assigned: dict[str, Reservation] = {}  # the object's, by the id of the spare
+        self._assigned_since = math.inf
+        self._unassigned: set[str] = set()
+
+    def has_any(self, now: float) -> bool:
+        """Whether a spare may be assigned."""
+        return any(each.spares and now < each.until for each in self._demands)
+
+    def is_due(self, now: float) -> bool:
+        """Whether a swap should settle some, though nobody asks for one."""
+        expired = any(each.spares and now >= each.until for each in self._demands)
+        waits = bool(self._assigned) and now >= self._assigned_since + SPARE_SECONDS
+        return expired or waits or bool(self._unassigned)
+
+    def assign(self, request: ReservationRequest, now: float) -> bool:
+        """Assign a spare to a creation that was charged by `ledger`, and return whether it has one."""
+        asked = request.reservation
+        if any(each.id == asked.id for each in self._assigned.values()):
+            return True  # a repeated call
+        bases = self.ledger.bases if self.ledger else frozenset()
+        found = self._demand_of(asked, bases)
+        if found is None or not found.spares or now >= found.until or not bases <= request.catalogues:
+            return False
+        if asked.is_change:
+            return False
+        spare = found.spares.popleft()
+        self._assigned_since = min(self._assigned_since, now)
+        self._assigned[spare] = replace(found.like, id=asked.id, name=asked.name)
+        found.count(now)
+        return True
+
+    def retire(self, now: float) -> SettledSpares:
+        """Return what the swap that begins now is to settle. What it removes is assigned no more, whatever becomes of it."""
+        for each in self._demands:
+            if now >= each.until:
+                self._drop(each)
+        return SettledSpares(dict(self._assigned), frozenset(self._unassigned))
+
+    def wanted(
+        self, requests: Iterable[ReservationRequest], bases: frozenset[str], now: float
+    ) -> list[WantedSpares]:
+        """Return which spares should be reserved beside the requests, which were charged by these bases.
+
+        Until `written` they are to be removed: of a swap that fails it is not known whether it happened.
+        """
+        alike: dict[int, list[ReservationRequest]] = {}
+        for request in requests:
+            if not request.reservation.is_change:
+                demand = self._remembered(request.reservation, bases)
+                alike.setdefault(self._demands.index(demand), []).append(request)
+        wanted = []
+        for index, together in alike.items():
+            number = self._demands[index].wanted(now, len(together))
+            wanted.append(WantedSpares(together[0], tuple(next(self._ids) for _ in range(number))))
+        self._unassigned.update(each for spares in wanted for each in spares.ids)
+        return wanted
+
+    def written(
+        self,
+        ledger: QuotaLedger,
+        requests: Iterable[ReservationRequest],
+        wanted: Iterable[WantedSpares],
+        begun: float,
+        now: float,
+    ) -> None:
+        """Note that the swap to `ledger` succeeded, that it began at `begun`, and reserved for these requests.
+
+        It has as many of the wanted spares as there was room for.
+        """
+        for request in requests:
+            if not request.reservation.is_change:
+                self._remembered(request.reservation, ledger.bases).count(begun)
+        for each in wanted:
+            self._unassigned.difference_update(each.ids)
+            if taken := [spare for spare in each.ids if spare in ledger.reservations]:
+                demand = self._remembered(each.beside.reservation, ledger.bases)
+                demand.like = replace(demand.like, catalogue=ledger.next_catalogue or "")
+                demand.open(taken, begun, now)
+                self.ledger, self.reserved, self.seen = ledger, ledger.reserved, now
+
+    def settled(self, settling: SettledSpares) -> None:
+        """Note that none of those is in the row any more."""
+        for each in settling.assigned:
+            self._assigned.pop(each, None)
+        self._assigned_since = self._assigned_since if self._assigned else math.inf
+        self._unassigned.difference_update(settling.unassigned)
+
+    def _demand_of(self, reservation: Reservation, bases: frozenset[str]) -> _Demand | None:
+        alike = (each for each in self._demands if each.like.demand == reservation.demand)
+        return next((each for each in alike if each.bases == bases), None)
+
+    def _remembered(self, reservation: Reservation, bases: frozenset[str]) -> _Demand:
+        found = self._demand_of(reservation, bases)
+        if found is None:
+            if len(self._demands) == DEMANDS:
+                self._drop(self._demands.popleft())
+            found = _Demand(reservation, bases)
+            self._demands.append(found)
+        return found
+
+    def _drop(self, demand: _Demand) -> None:
+        self._unassigned.update(demand.spares)
+        demand.spares.clear()
