@@ -951,9 +951,10 @@ inline answers_yes(q) {
 
 #define IS_OLD(s) (UPGRADES && s == 1)
 
-/* ---- spares: policies/quota/ledger/spares.py and webhook/quota/spares.py */
+/* ---- spares */
 
 #if SPARES
+/* policies/quota/ledger/spares.py: with_spares */
 inline takes(s, n, q) {
   row.entry[REQUESTS + n] = NEW_ENTRY(s);
   becomes_assignable(s, n, q);
@@ -962,6 +963,8 @@ inline takes(s, n, q) {
   :: true -> spare[n] = RETIRED; verdict = EXCEEDED     /* the outcome is unknown, so it answers nobody */
   fi
 }
+
+/* webhook/quota/spares.py: NamespaceSpares.wanted, NamespaceSpares.written */
 inline becomes_assignable(s, n, q) {
   spare[n] = ASSIGNABLE;
   like[n] = q;
@@ -982,6 +985,7 @@ inline becomes_assignable(s, n, q) {
 #define MAY_ASSIGN(n, q) (CALLABLE(q) && !IS_CHANGE(q) && (spare[n] == ASSIGNABLE || (!SPARE_IS_RECENT && spare[n] == AGED)) \
                           && (!SPARE_IS_EQUAL || IS_EQUAL(n, q)))
 
+/* webhook/quota/spares.py: NamespaceSpares.assign */
 inline assigns(n, q) {
   arrives(q);
   spare[n] = ASSIGNED;
@@ -995,6 +999,7 @@ inline assigns(n, q) {
 
 #define TO_SETTLE(s, n) (OWNER(n) == s && (spare[n] == ASSIGNABLE || spare[n] == AGED || spare[n] == ASSIGNED || spare[n] == RETIRED))
 
+/* webhook/quota/spares.py: NamespaceSpares.retire, NamespaceSpares.settled */
 inline retires(n) {
   if
   :: spare[n] == ASSIGNABLE || spare[n] == AGED -> spare[n] = RETIRED
@@ -1002,6 +1007,7 @@ inline retires(n) {
   fi
 }
 
+/* policies/quota/ledger/spares.py: settled */
 inline settles(n, is_removed) {
   if
   :: row.entry[REQUESTS + n] ->

@@ -4,26 +4,38 @@ Every case is one history. With the rule nothing is broken at its end; with the 
 case would prove nothing. Their docstrings are the rules.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import msgspec
 import pytest
 
 from policies.quota.amounts import NOTHING, Vector
+from policies.quota.charge_request import LedgerError
 from policies.quota.ledger import reconcile as settling
 from policies.quota.ledger.decide import ReservationRequest, decide
-from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, NO_QUOTA_SECONDS, Revisions
+from policies.quota.ledger.quota_ledger import (
+    CREATION_SECONDS,
+    EXPIRY_SECONDS,
+    NO_QUOTA_SECONDS,
+    SPARE_SECONDS,
+    QuotaLedger,
+    Revisions,
+)
 from policies.quota.ledger.reconcile import Reconciled, StoredObject, begin_transition, initialise
 from policies.quota.ledger.reservations import Reservation, Reservations
+from policies.quota.ledger.spares import SettledSpares, settled
 from tests.builders import listing, used_by
 from tests.webhook.quota.quota_and_row import QuotaAndRow
+from tests.webhook.quota.replica import Replica
 from tests.webhook.quota.world import NAMESPACE, Controller, Flight, Held, PlainLedger, World, vector
 from webhook.cluster.collection import Line, MergedCollection, Position
 from webhook.controller.counting import DELETED
 from webhook.controller.observed_rows import ObservedRows
 from webhook.quota import documents, rows
+from webhook.quota.spares import NamespaceSpares, WantedSpares, spare_ids
 from webhook.quota.store import VersionedLedger
 
 NEXT = "the next catalogue"
@@ -778,6 +790,146 @@ def a_list_ends_while_the_watch_goes_on(*, rule: bool) -> World:
     return around
 
 
+def spared(around: World) -> Replica:
+    """Return a replica that has just reserved ahead."""
+    replica = Replica(around)
+    replica.take_spares()
+    assert replica.spares
+    return replica
+
+
+def a_spare_is_assigned_before_it_is_written(*, rule: bool) -> World:
+    """Assign a spare once the swap that took it has succeeded."""
+    around = world(gpus=100)
+    replica = Replica(around)
+    swap, wanted = plain(around).store.compare_and_swap, NamespaceSpares.wanted
+    failing = count(-2)
+
+    def fails_at_the_third(*arguments: Any) -> VersionedLedger:
+        if next(failing):
+            return swap(*arguments)
+        raise LedgerError("refused", transient=False)
+
+    def at_once(self: NamespaceSpares, *arguments: Any) -> list[WantedSpares]:
+        found = wanted(self, *arguments)
+        self.ledger = row_of(around).ledger
+        for each in found:
+            self._demands[0].open(each.ids, around.now, around.now)
+        return found
+
+    with (
+        patch.object(plain(around).store, "compare_and_swap", fails_at_the_third),
+        patch.object(NamespaceSpares, "wanted", wanted if rule else at_once),
+    ):
+        for _ in range(3):
+            replica.admit(around.request(gpus=1))
+        replica.admit(around.request(gpus=1))
+    return around
+
+
+def a_spare_is_assigned_late(*, rule: bool) -> World:
+    """Assign a spare for SPARE_SECONDS after its swap began."""
+    around = world(gpus=100)
+    with patch("webhook.quota.spares.SPARE_SECONDS", SPARE_SECONDS if rule else EXPIRY_SECONDS * 2):
+        replica, controller = spared(around), Controller()
+        around.observe(controller)
+        around.now += EXPIRY_SECONDS + 1
+        around.reconcile(around.list(controller))
+        replica.admit(around.request(gpus=1))
+    return around
+
+
+def a_spare_is_assigned_while_it_is_removed(*, rule: bool) -> World:
+    """Assign nothing that a write removes from before it begins."""
+    around = world(gpus=100)
+    replica = spared(around)
+    swap, drop, late = plain(around).store.compare_and_swap, NamespaceSpares._drop, around.request(gpus=1)
+
+    def removed(*arguments: Any) -> VersionedLedger:
+        replica.admit(late, seconds=0.05)
+        return swap(*arguments)
+
+    def not_yet(self: NamespaceSpares, demand: Any) -> None:
+        self._unassigned.update(demand.spares)
+
+    with (
+        patch.object(plain(around).store, "compare_and_swap", removed),
+        patch.object(NamespaceSpares, "_drop", drop if rule else not_yet),
+    ):
+        replica.settle(last=True)
+    around.check()
+    return around
+
+
+def a_spare_goes_alone(*, rule: bool) -> World:
+    """Remove an assigned spare in the swap that adds the reservation of its pod."""
+    around = world(gpus=100)
+    replica = spared(around)
+    assert replica.admit_by_spares()
+
+    def alone(ledger: QuotaLedger, settling: SettledSpares) -> QuotaLedger:
+        return settled(ledger, SettledSpares({}, settling.unassigned.union(settling.assigned)))
+
+    with patch("webhook.quota.batcher.settled", settled if rule else alone):
+        replica.settle(last=True)
+    around.check()
+    return around
+
+
+def two_replicas_have_the_same_spares(*, rule: bool) -> World:
+    """Give every process spares of its own: one that was forked again must not go on with those of the one before."""
+    around = world(gpus=100)
+
+    def of_one_name() -> Iterator[str]:
+        return (f"+name-{number}" for number in count(1))
+
+    with patch("webhook.quota.batcher.spare_ids", spare_ids if rule else of_one_name):
+        first, second = spared(around), spared(around)
+    assert first.admit_by_spares()
+    assert second.admit_by_spares()
+    return around
+
+
+def a_spare_expires_like_a_creation(*, rule: bool) -> World:
+    """Keep a spare for as long as what it may have been assigned to may be stored."""
+    around = world(gpus=100)
+    replica, controller = spared(around), Controller()
+    around.observe(controller)
+    around.now += 0.9 * SPARE_SECONDS
+    admitted = replica.admit_by_spares()  # and it crashes
+    around.now += CREATION_SECONDS - SPARE_SECONDS / 2
+    with patch("tests.webhook.quota.world.EXPIRY_SECONDS", EXPIRY_SECONDS if rule else CREATION_SECONDS):
+        around.reconcile(around.list(controller))
+    for flight in admitted:
+        around.be_stored(flight)
+    return around
+
+
+def a_spare_of_another_demand(*, rule: bool) -> World:
+    """Assign a spare to what costs the same."""
+    around = world(gpus=100)
+    replica = spared(around)
+
+    def any_of_them(self: NamespaceSpares, *_: object) -> Any:
+        return self._demands[0]
+
+    with patch.object(NamespaceSpares, "_demand_of", NamespaceSpares._demand_of if rule else any_of_them):
+        for _ in range(replica.spares):
+            replica.admit(around.request(gpus=2))
+    return around
+
+
+def a_spare_of_the_quota_before(*, rule: bool) -> World:
+    """Assign a spare for D at most: then a quota that has replaced its own is in force."""
+    around = world(gpus=100)
+    with patch("webhook.quota.spares.SPARE_SECONDS", SPARE_SECONDS if rule else NO_QUOTA_SECONDS + 1):
+        replica = spared(around)
+        around.replace(vector(gpus=100))
+        around.initialised()
+        replica.admit(around.request(gpus=1))
+    return around
+
+
 HISTORIES = (
     two_replicas_decide_on_one_row,
     serve_reserves_while_a_controller_counts,
@@ -824,6 +976,14 @@ HISTORIES = (
     an_earlier_version_writes_its_ledger_still,
     sums_that_lag_behind_their_revision,
     a_list_ends_while_the_watch_goes_on,
+    a_spare_is_assigned_before_it_is_written,
+    a_spare_is_assigned_late,
+    a_spare_is_assigned_while_it_is_removed,
+    a_spare_goes_alone,
+    two_replicas_have_the_same_spares,
+    a_spare_expires_like_a_creation,
+    a_spare_of_another_demand,
+    a_spare_of_the_quota_before,
 )
 
 

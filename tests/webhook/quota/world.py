@@ -80,13 +80,15 @@ class PlainStore:
         self.versioned = VersionedLedger(fresh_row("quota-1", hard), "1")
 
     def read(self, namespace: str, seconds: float) -> VersionedLedger | None:
-        assert (namespace, seconds) == (NAMESPACE, SECONDS)
+        assert namespace == NAMESPACE
+        assert 0 < seconds <= SECONDS
         return self.versioned
 
     def compare_and_swap(
         self, namespace: str, before: VersionedLedger, ledger: QuotaLedger, seconds: float
     ) -> VersionedLedger:
-        assert (namespace, seconds) == (NAMESPACE, SECONDS)
+        assert namespace == NAMESPACE
+        assert 0 < seconds <= SECONDS
         if before.ledger.quota_uid != self.versioned.ledger.quota_uid:
             raise QuotaGone
         if before.version != self.versioned.version and not self.blind:
@@ -273,23 +275,22 @@ class World:
             except (LedgerConflict, QuotaGone):
                 before = None
 
-    def try_admit(self, flight: Flight, before: VersionedLedger, *, cost: int | None = None) -> bool:
-        bases = before.ledger.bases & self.costs.keys() or {self.ledger.catalogue}
+    def reservation_request(
+        self, flight: Flight, ledger: QuotaLedger, *, cost: int | None = None
+    ) -> ReservationRequest:
+        """Return what it asks, charged by the bases of the ledger that are known, or else at that cost."""
+        bases = ledger.bases & self.costs.keys() or {self.ledger.catalogue}
         cost = cost or max(self.costs[basis] for basis in bases)
+        after = times(cost, flight.after)
         if flight.before is None:
-            demand = times(cost, flight.after)
-            reservation = ReservationRequest.creation(flight.id, demand, *bases, name=flight.name)
-        else:
-            uid, _, request = flight.id.partition("/")
-            reservation = ReservationRequest.change(
-                uid,
-                request,
-                times(cost, flight.before),
-                times(cost, flight.after),
-                *bases,
-                version=flight.version,
-            )
-        decided = decide(before.ledger, [reservation], limit=self.store.reservations_limit)
+            return ReservationRequest.creation(flight.id, after, *bases, name=flight.name)
+        uid, _, request = flight.id.partition("/")
+        before = times(cost, flight.before)
+        return ReservationRequest.change(uid, request, before, after, *bases, version=flight.version)
+
+    def try_admit(self, flight: Flight, before: VersionedLedger, *, cost: int | None = None) -> bool:
+        request = self.reservation_request(flight, before.ledger, cost=cost)
+        decided = decide(before.ledger, [request], limit=self.store.reservations_limit)
         if decided.ledger is not before.ledger:
             self.store.compare_and_swap(NAMESPACE, before, decided.ledger, SECONDS)
         (verdict,) = decided.verdicts
