@@ -1130,10 +1130,9 @@ end:
      :: atomic { row_uid -> fresh[s] = true };
         if
         :: atomic { row_uid && fresh[s] ->
-             settles(0, reserved);
              if
-             :: spare[0] = FORGOTTEN; assigned_to[0] = NOBODY
-             :: true                                       /* the outcome is unknown */
+             :: row.entry[REQUESTS] -> settles(0, reserved)   /* and the outcome is unknown, */
+             :: true -> settles(0, reserved); spare[0] = FORGOTTEN; assigned_to[0] = NOBODY   /* or it is there no more */
              fi
            };
            break
