@@ -38,6 +38,11 @@ class Decisions(NamedTuple):
     def per_batch(self) -> float:
         return self.requests / self.batches if self.batches else 0.0
 
+    def per_write(self, creates: int) -> float:
+        """Return how many creations a row write paid for."""
+        made = self.writes - self.conflicts
+        return creates / made if made else 0.0
+
     @property
     def conflict_share(self) -> float:
         return self.conflicts / self.writes if self.writes else 0.0

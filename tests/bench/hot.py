@@ -26,14 +26,18 @@ Key = tuple[str, int, str]  # version, replicas, namespace
 
 
 class HotRow(msgspec.Struct, frozen=True, kw_only=True):
-    """`of_no_quota` is the rate as a share of that without a quota; batches and conflicts are the rows'."""
+    """`of_no_quota` is the rate as a share of that without a quota.
+
+    `per_write`: creations for each write of the row; `conflict_share`: of all its writes; `conflicts`: of a hundred creations.
+    """
 
     version: str
     replicas: int
     quota: bool
     figures: Figures
-    per_batch: float
+    per_write: float
     conflict_share: float
+    conflicts: float
     of_no_quota: float
 
 
@@ -67,7 +71,7 @@ def compare(
                                 f"hot: round {number}/{rounds}, {version.name}, {replicas} replicas, {namespace}: "
                                 f"{sample.rate:.0f}/s, {decided.conflict_share:.0%} of writes conflict"
                             )
-    return _report(samples, decisions)
+    return _report(samples, decisions, creates)
 
 
 def _measured(installed: Installation, replicas: int, creates: int) -> dict[str, tuple[Sample, Decisions]]:
@@ -85,15 +89,20 @@ def _measured(installed: Installation, replicas: int, creates: int) -> dict[str,
     return found
 
 
-def _report(samples: dict[Key, list[Sample]], decisions: dict[Key, list[Decisions]]) -> HotReport:
+def _report(
+    samples: dict[Key, list[Sample]], decisions: dict[Key, list[Decisions]], creates: int
+) -> HotReport:
     rows = [
         HotRow(
             version=version,
             replicas=replicas,
             quota=namespace == QUOTA,
             figures=figures(namespace, CLIENTS, taken),
-            per_batch=median(each.per_batch for each in decisions[version, replicas, namespace]),
+            per_write=median(each.per_write(creates) for each in decisions[version, replicas, namespace]),
             conflict_share=median(each.conflict_share for each in decisions[version, replicas, namespace]),
+            conflicts=median(
+                100 * each.conflicts / creates for each in decisions[version, replicas, namespace]
+            ),
             of_no_quota=ratio(taken, samples[version, replicas, NO_QUOTA]),
         )
         for (version, replicas, namespace), taken in samples.items()

@@ -99,20 +99,21 @@ def _quota_line(report: QuotaReport, row: Figures) -> str:
 
 def hot_lines(report: HotReport) -> Iterator[str]:
     yield f"HOT: GPU pods created in one namespace by {hot.CLIENTS} clients, by replicas of serve"
-    yield "(of no: rate as a share of that without a quota; batch: requests with one write;"
-    yield "lost: share of the row's writes that met another's)"
+    yield "(of no: rate as a share of that without a quota; a write: creations for each of the row;"
+    yield "lost: share of the row's writes that met another's, and how many of 100 creations did)"
     yield ""
     yield f"{'':<58} CPU ms per create"
     yield (
-        f"{'':<6} {'n':>1} {'quota':<5} {'per s':>5} {'of no':>5} {'p50 ms':>6} {'p99 ms':>7} {'batch':>5} {'lost':>4} "
-        f"{'API':>5} {'etcd':>4} {'hook':>5} {'contr.':>6}"
+        f"{'':<6} {'n':>1} {'quota':<5} {'per s':>5} {'of no':>5} {'p50 ms':>6} {'p99 ms':>6} {'a write':>7} {'lost':>4} "
+        f"{'100':>4} {'API':>5} {'etcd':>4} {'hook':>4} {'contr':>5}"
     )
     for row in sorted(report.rows, key=lambda row: (row.replicas, row.version, row.quota)):
         figures = row.figures
-        quota = f"{row.per_batch:>5.1f} {row.conflict_share:>4.0%}" if row.quota else f"{'–':>5} {'–':>4}"
+        written = f"{row.per_write:>7.1f} {row.conflict_share:>4.0%} {row.conflicts:>4.1f}"
+        quota = written if row.quota else f"{'–':>7} {'–':>4} {'–':>4}"
         yield (
             f"{row.version:<6} {row.replicas:>1} {'yes' if row.quota else 'no':<5} {figures.per_second:>5.0f} "
-            f"{row.of_no_quota:>5.2f} {figures.p50_ms:>6.0f} {figures.p99_ms:>7.0f} {quota} {_cpu(figures, 5, 4, 5, 6)}"
+            f"{row.of_no_quota:>5.2f} {figures.p50_ms:>6.0f} {figures.p99_ms:>6.0f} {quota} {_cpu(figures, 5, 4, 4, 5)}"
         )
     yield from _targets(report.targets)
 

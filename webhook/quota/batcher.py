@@ -46,11 +46,11 @@ RIVAL_SECONDS = 1.0
 SETTLE_SECONDS = 0.25
 """How often spares are looked for that a swap should settle, though nobody asks for one."""
 
-SETTLED_WITHIN = SPARE_SECONDS + SETTLE_SECONDS + COUNTED_SECONDS
-"""Seconds until what was admitted by spares is counted once. Until then it may be counted twice, which must deny nobody."""
+SETTLED_WITHIN = SPARE_SECONDS + SETTLE_SECONDS + COUNTED_SECONDS + 1.0
+"""Seconds until what was admitted by spares is counted once, with 1 s for the writes; before, it may be counted twice."""
 
 SETTLE_AT_MOST = 2.0
-"""Seconds for the swap that settles where nobody waits."""
+"""Seconds for all swaps that settle where nobody waits, at one time."""
 
 VANISHED_SECONDS = 60.0
 """How long after a quota was there "no quota" is read anew every time: who deletes one mostly makes another at once, as
@@ -276,7 +276,8 @@ class ReservationBatcher:
             self._rivals[namespace] = self._clock() + RIVAL_SECONDS
         self._remember(namespace, before)
         if has_spares(before.ledger):
-            self._spares_of(namespace).seen = self._clock()
+            with self._lock:
+                self._spares_of(namespace).seen = self._clock()
         asked = frozenset(batch)
         self._gather(namespace, batch)
         self._decide_on(namespace, before, batch, deadline, asked=asked)
@@ -350,9 +351,10 @@ class ReservationBatcher:
 
     def _assigned(self, namespace: str, waiting: _Waiting) -> bool:
         """Finish a request by a spare, and return whether it is finished."""
-        spares = self._spares.get(namespace)
-        ledger = spares.ledger if spares else None
-        if spares is None or ledger is None or not spares.has_any(self._clock()):
+        with self._lock:
+            spares = self._spares.get(namespace)
+            ledger = spares.ledger if spares is not None and spares.has_any(self._clock()) else None
+        if spares is None or ledger is None:
             return False
         try:
             published = self._catalogues_of(ledger, self._seconds_until(waiting.deadline))
@@ -384,10 +386,11 @@ class ReservationBatcher:
             if last:
                 for namespace in due:
                     self._spares[namespace].retire(now)
+        deadline = self._clock() + SETTLE_AT_MOST
         for namespace in due:
-            self._settle(namespace)
+            self._settle(namespace, deadline)
 
-    def _settle(self, namespace: str) -> None:
+    def _settle(self, namespace: str, deadline: float) -> None:
         """Settle what is due, unless somebody leads, who will do that with the next write."""
         with self._lock:
             if namespace in self._queues:
@@ -395,7 +398,7 @@ class ReservationBatcher:
             self._queues[namespace] = deque()
         batch: list[_Waiting] = []
         try:
-            self._decide(namespace, batch, self._clock() + SETTLE_AT_MOST, settles=True)
+            self._decide(namespace, batch, deadline, settles=True)
         except LedgerError:
             self._metrics.errors.inc()  # tried again in a moment; a controller drops what stays
         except Exception:

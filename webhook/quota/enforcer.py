@@ -21,8 +21,8 @@ from policies.quota.charge_request import (
 from webhook.quota.batcher import SETTLED_WITHIN, ReservationBatcher
 from webhook.quota.metrics import QuotaMetrics
 
-PATIENT = threading.BoundedSemaphore(8)
-"""Requests that wait at one time until spares are counted: each holds a thread."""
+PATIENT = threading.BoundedSemaphore(16)
+"""Requests that wait at one time until spares are counted: each holds one of the 32 threads (`--threads`)."""
 
 PAUSE_SECONDS = 0.15
 """Between their decisions."""

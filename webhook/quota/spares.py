@@ -9,6 +9,7 @@ import secrets
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from itertools import count
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -19,14 +20,14 @@ from policies.quota.ledger.quota_ledger import SPARE_SECONDS, QuotaLedger
 from policies.quota.ledger.reservations import Reservation
 from policies.quota.ledger.spares import FEWEST, PREFIX, SettledSpares
 
-AHEAD_SECONDS = 0.5
-"""For how long the spares of one swap should last: half of how long they may be assigned."""
+AHEAD_SECONDS = 0.75
+"""For how long the spares of one swap should last: somewhat shorter than they may be assigned."""
 
 MOST = 128
 """Spares of one demand: 3 KB of the row."""
 
 PACE_SECONDS = 0.25
-"""The least time over which creations are counted: two that come together are no pace."""
+"""The least time over which creations are counted: two that come together say little about a pace."""
 
 SHORTEST_SECONDS = 0.02
 """The least time in which spares count as assigned."""
@@ -46,6 +47,13 @@ class WantedSpares(msgspec.Struct, frozen=True):
 
     beside: ReservationRequest
     ids: tuple[str, ...]
+
+
+class _Assigned(NamedTuple):
+    """The reservation of the object to which a spare was assigned, and until when that could be done."""
+
+    reservation: Reservation
+    until: float
 
 
 class _Demand:
@@ -92,8 +100,7 @@ class NamespaceSpares:
         self.seen = -math.inf
         self._ids = ids
         self._demands: deque[_Demand] = deque()
-        self._assigned: dict[str, Reservation] = {}  # the object's, by the id of the spare
-        self._assigned_since = math.inf
+        self._assigned: dict[str, _Assigned] = {}
         self._unassigned: set[str] = set()
 
     def has_any(self, now: float) -> bool:
@@ -103,13 +110,13 @@ class NamespaceSpares:
     def is_due(self, now: float) -> bool:
         """Whether a swap should settle some, though nobody asks for one."""
         expired = any(each.spares and now >= each.until for each in self._demands)
-        waits = bool(self._assigned) and now >= self._assigned_since + SPARE_SECONDS
+        waits = any(now >= each.until for each in self._assigned.values())
         return expired or waits or bool(self._unassigned)
 
     def assign(self, request: ReservationRequest, now: float) -> bool:
         """Assign a spare to a creation that was charged by `ledger`, and return whether it has one."""
         asked = request.reservation
-        if any(each.id == asked.id for each in self._assigned.values()):
+        if any(each.reservation.id == asked.id for each in self._assigned.values()):
             return True  # a repeated call
         bases = self.ledger.bases if self.ledger else frozenset()
         found = self._demand_of(asked, bases)
@@ -118,8 +125,7 @@ class NamespaceSpares:
         if asked.is_change:
             return False
         spare = found.spares.popleft()
-        self._assigned_since = min(self._assigned_since, now)
-        self._assigned[spare] = replace(found.like, id=asked.id, name=asked.name)
+        self._assigned[spare] = _Assigned(replace(found.like, id=asked.id, name=asked.name), found.until)
         found.count(now)
         return True
 
@@ -128,7 +134,8 @@ class NamespaceSpares:
         for each in self._demands:
             if now >= each.until:
                 self._drop(each)
-        return SettledSpares(dict(self._assigned), frozenset(self._unassigned))
+        assigned = {spare: each.reservation for spare, each in self._assigned.items()}
+        return SettledSpares(assigned, frozenset(self._unassigned))
 
     def wanted(
         self, requests: Iterable[ReservationRequest], bases: frozenset[str], now: float
@@ -142,6 +149,8 @@ class NamespaceSpares:
             if not request.reservation.is_change:
                 demand = self._remembered(request.reservation, bases)
                 alike.setdefault(self._demands.index(demand), []).append(request)
+        if len(self._unassigned) > MOST:
+            return []  # swaps fail, and what they reserved has to go first
         wanted = []
         for index, together in alike.items():
             number = self._demands[index].wanted(now, len(together))
@@ -176,7 +185,6 @@ class NamespaceSpares:
         """Note that none of those is in the row any more."""
         for each in settling.assigned:
             self._assigned.pop(each, None)
-        self._assigned_since = self._assigned_since if self._assigned else math.inf
         self._unassigned.difference_update(settling.unassigned)
 
     def _demand_of(self, reservation: Reservation, bases: frozenset[str]) -> _Demand | None:

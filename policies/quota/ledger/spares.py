@@ -18,7 +18,7 @@ from policies.quota.ledger.reservations import Reservation
 PREFIX = "+"
 """Of the ids of spares. A uid never begins with it."""
 
-ROOM_PARTS = 16
+ROOM_PARTS = 32
 """The spares of one swap take at most this part of what is free: near its limit, a quota is decided creation by creation."""
 
 FEWEST = 4

@@ -64,6 +64,12 @@ def _request(namespace: str, name: str, kind: str, draw: random.Random) -> Reque
     return Request(name, PODS.format(namespace), body)
 
 
+def crowd(namespace: str, number: int) -> list[Request]:
+    """Return pods that cost the same: what they are admitted by, replicas reserve ahead."""
+    names = [f"crowd-{index:04}" for index in range(number)]
+    return [Request(name, PODS.format(namespace), gpu_pod(name, GPU, 1)) for name in names]
+
+
 class Burst:
     """`CLIENTS` threads that work off `asked`. Each request ends as admitted, refused for lack of room, or undecided."""
 

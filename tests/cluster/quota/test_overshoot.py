@@ -6,33 +6,57 @@ while pods end and others take their place. GPU_ADMISSION_ALL_FAULTS=1 runs the 
 
 import json
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import pytest
 import yaml
 
+from policies.quota.ledger.quota_ledger import SPARE_SECONDS
 from tests.cluster.controllers import Command, eventually
 from tests.cluster.quota import history
-from tests.cluster.quota.burst import CLAIMS, PODS, Burst, Churn, Request, requests
+from tests.cluster.quota.burst import CLAIMS, PODS, Burst, Churn, Request, crowd, requests
 from tests.cluster.quota.quotas import gpu_quota
 from tests.cluster.quota.referee import Cost, Replay, cost, fits, replay, total
+from tests.cluster.quota.spares_used import SPARE
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import Namespace
 from tests.controlplane.replicas import Replicas
+from tests.controlplane.webhook import Webhook
 
-OBJECTS, FEW = 1000, 100
 HARD: dict[str, Any] = {
     "gpus": "100",
     "classes": {"nvidia-a100": "50", "nvidia-h100-80gb": "40", "nvidia-t4": "30"},
     "resources": {"nvidia.com/mig-1g.10gb": "35"},
 }
 LOWERED = "40"
+ASSIGNED = "gpu_admission_quota_spares_assigned_total"
+PAUSED_SECONDS = 3 * SPARE_SECONDS
 FULL_WITHIN = 90.0
 """Seconds until what came to nothing is given back (40 s of sight, a new leader's 15 s before) and taken by others."""
 ALL_FAULTS = os.environ.get("GPU_ADMISSION_ALL_FAULTS") == "1"
+
+
+@dataclass(frozen=True)
+class Load:
+    """What clients ask for, how much of it, under which `hard`."""
+
+    asked: Callable[[str, int], list[Request]]
+    objects: int
+    hard: dict[str, Any]
+
+
+def mix(namespace: str, number: int) -> list[Request]:
+    return requests(namespace, number, seed=len(namespace))
+
+
+MANY, FEW = Load(mix, 1000, HARD), Load(mix, 100, HARD)
+# With ample room for equal pods replicas reserve ahead; at last nothing is free.
+EQUAL, FEW_EQUAL = Load(crowd, 1500, {"gpus": "600"}), Load(crowd, 450, {"gpus": "400"})
 
 
 @dataclass
@@ -42,7 +66,7 @@ class Scene:
     controller: Command
     team: Namespace
     burst: Burst
-    objects: int
+    load: Load
     in_force_since: float = 0.0
 
     def admitted(self, number: int) -> None:
@@ -51,12 +75,12 @@ class Scene:
 
     def answered(self, share: float) -> None:
         """Wait until this share of the burst has its answer, whichever."""
-        assert eventually(lambda: self.burst.answered >= share * self.objects, seconds=180), (
+        assert eventually(lambda: self.burst.answered >= share * self.load.objects, seconds=180), (
             self.burst.troubles
         )
 
     def create_quota(self) -> None:
-        self.team.quota(HARD, unpinned="TotalOnly")
+        self.team.quota(self.load.hard, unpinned="TotalOnly")
         self.await_force()
 
     def await_force(self) -> None:
@@ -92,9 +116,13 @@ def restart_the_api_server(scene: Scene) -> None:
 
 def lower_the_quota(scene: Scene) -> None:
     scene.admitted(60)
-    scene.team.change_quota({"hard": {**HARD, "gpus": LOWERED}})
-    assert eventually(scene.team.in_force)
+    grant(scene, LOWERED)
     assert eventually(lambda: held(scene)["gpus"] <= int(LOWERED), seconds=60)  # more may come in then
+
+
+def grant(scene: Scene, gpus: str) -> None:
+    scene.team.change_quota({"hard": {**scene.load.hard, "gpus": gpus}})
+    assert eventually(scene.team.in_force)
 
 
 def create_the_quota(scene: Scene) -> None:
@@ -105,9 +133,55 @@ def create_the_quota(scene: Scene) -> None:
 
 def replace_the_quota(scene: Scene) -> None:
     scene.admitted(60)
-    document = yaml.safe_dump(gpu_quota(scene.team.name, hard=HARD, unpinned="TotalOnly"))
+    replace(scene)
+
+
+def replace(scene: Scene) -> None:
+    document = yaml.safe_dump(gpu_quota(scene.team.name, hard=scene.load.hard, unpinned="TotalOnly"))
     scene.plane.kubectl("replace", "--force", "-f", "-", stdin=document)
     scene.await_force()
+
+
+def everything(scene: Scene) -> None:
+    """Each in turn, while replicas hold spares, some of them assigned."""
+    scene.burst.per_second = 60
+    first, second, _ = scene.replicas.each
+    scene.admitted(60)
+    await_spares(scene)
+    first.kill()
+    scene.admitted(160)
+    first.start()
+    await_spares(scene)
+    pause(second, PAUSED_SECONDS)
+    await_spares(scene)
+    restart_the_api_server(scene)
+    await_spares(scene)
+    grant(scene, str(held(scene)["gpus"]))
+    time.sleep(2 * SPARE_SECONDS)
+    grant(scene, scene.load.hard["gpus"])
+    scene.burst.per_second = None
+
+
+def replace_while_there_are_spares(scene: Scene) -> None:
+    scene.burst.per_second = 60
+    scene.admitted(60)
+    await_spares(scene)
+    replace(scene)
+    scene.burst.per_second = None
+
+
+def await_spares(scene: Scene) -> None:
+    assert eventually(lambda: any(each.startswith(SPARE) for each in scene.team.row().reservations.ids))
+
+
+def pause(webhook: Webhook, seconds: float) -> None:
+    """Stop it as a machine does that has no time for it: its clock goes on."""
+    pids = webhook.pids()
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(seconds)
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
 
 
 @pytest.fixture(scope="module")
@@ -133,10 +207,10 @@ def controller(readable: ControlPlane, replicas: Replicas) -> Iterator[Command]:
 
 
 @pytest.fixture
-def scene(readable: ControlPlane, replicas: Replicas, controller: Command, objects: int) -> Iterator[Scene]:
+def scene(readable: ControlPlane, replicas: Replicas, controller: Command, load: Load) -> Iterator[Scene]:
     team = Namespace(readable)
-    asked = requests(team.name, objects, seed=len(team.name))
-    yield Scene(readable, replicas, controller, team, Burst(readable.client(), asked), objects)
+    burst = Burst(readable.client(), load.asked(team.name, load.objects))
+    yield Scene(readable, replicas, controller, team, burst, load)
     for webhook in replicas.each:
         if webhook.name not in readable.pids:
             webhook.start()
@@ -152,24 +226,55 @@ slow = pytest.mark.slow
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    ("fault", "churn", "objects"),
+    ("fault", "churn", "load"),
     [
         pytest.param(nothing, False, FEW, id="none-of-few"),
-        pytest.param(nothing, False, OBJECTS, id="none", marks=slow),
-        pytest.param(nothing, True, OBJECTS, id="pods-end", marks=[slow, longer]),
-        pytest.param(kill_a_replica, True, OBJECTS, id="replicas-killed", marks=slow),
-        pytest.param(kill_the_controller, True, OBJECTS, id="controller-killed", marks=[slow, longer]),
+        pytest.param(nothing, False, MANY, id="none", marks=slow),
+        pytest.param(nothing, True, MANY, id="pods-end", marks=[slow, longer]),
+        pytest.param(kill_a_replica, True, MANY, id="replicas-killed", marks=slow),
+        pytest.param(kill_the_controller, True, MANY, id="controller-killed", marks=[slow, longer]),
         pytest.param(
-            restart_the_api_server, True, OBJECTS, id="api-server-restarted", marks=[slow, longer, cut]
+            restart_the_api_server, True, MANY, id="api-server-restarted", marks=[slow, longer, cut]
         ),
-        pytest.param(lower_the_quota, True, OBJECTS, id="quota-lowered", marks=slow),
-        pytest.param(create_the_quota, False, OBJECTS, id="quota-created", marks=[slow, longer]),
-        pytest.param(replace_the_quota, True, OBJECTS, id="quota-replaced", marks=[slow, longer]),
+        pytest.param(lower_the_quota, True, MANY, id="quota-lowered", marks=slow),
+        pytest.param(create_the_quota, False, MANY, id="quota-created", marks=[slow, longer]),
+        pytest.param(replace_the_quota, True, MANY, id="quota-replaced", marks=[slow, longer]),
     ],
 )
 def test_never_over(
     scene: Scene, fault: Fault, churn: bool, record_property: Callable[[str, object], None]
 ) -> None:
+    seen = judged(scene, fault, churn, record_property)
+    if fault not in {create_the_quota, replace_the_quota}:
+        assert seen.uncharged == []
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("fault", "churn", "load"),
+    [
+        pytest.param(nothing, False, FEW_EQUAL, id="none"),
+        pytest.param(everything, True, EQUAL, id="all-in-turn", marks=[slow, cut]),
+        pytest.param(replace_while_there_are_spares, True, EQUAL, id="quota-replaced", marks=[slow, longer]),
+    ],
+)
+def test_never_over_and_full_at_last_where_replicas_reserve_ahead(
+    scene: Scene, fault: Fault, churn: bool, record_property: Callable[[str, object], None]
+) -> None:
+    never_killed = scene.replicas.each[2]
+    before = never_killed.total(ASSIGNED)
+    seen = judged(scene, fault, churn, record_property)
+    if fault is not replace_while_there_are_spares:
+        assert seen.uncharged == []
+    assert never_killed.total(ASSIGNED) - before > scene.load.objects / 30
+    assert seen.by_spares > scene.load.objects / 10
+    assert scene.burst.refused, "some find no room"
+    assert held(scene)["gpus"] == Fraction(scene.load.hard["gpus"]), "not one was refused that fits"
+    assert eventually(lambda: not scene.team.row().reservations, seconds=FULL_WITHIN), "nothing is kept"
+
+
+def judged(scene: Scene, fault: Fault, churn: bool, record_property: Callable[[str, object], None]) -> Replay:
+    """Have the burst and the fault; assert what holds after each, and return what the referee saw."""
     since = history.revision(scene.plane)
     if fault is create_the_quota:
         scene.burst.per_second = 3  # so that less is let in before a quota holds than it grants
@@ -196,8 +301,7 @@ def test_never_over(
     assert fitting(scene) == []
     early = {name for name in seen.uncharged if scene.burst.admitted[name] < scene.in_force_since}
     assert set(seen.uncharged) == early
-    if fault not in {create_the_quota, replace_the_quota}:
-        assert seen.uncharged == []
+    return seen
 
 
 def held(scene: Scene) -> Cost:
@@ -228,6 +332,7 @@ def figures(scene: Scene, seen: Replay, left: int, seconds: float) -> dict[str, 
         "refused": len(scene.burst.refused),
         "asked again": dict(scene.burst.troubles),
         "events": seen.events,
+        "by spares": seen.by_spares,
         "row writes": seen.row_writes,
         "peak GPUs": str(seen.peak.get("gpus")),
         "held GPUs": str(held(scene).get("gpus")),

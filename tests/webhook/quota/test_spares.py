@@ -92,7 +92,7 @@ def test_a_crowd_takes_two_spares_for_each_that_came_together() -> None:
     ("gpus", "step"),
     [
         pytest.param(16_000, 0.3, id="creations-that-come-slowly"),
-        pytest.param(60, STEP, id="a-quota-without-ample-room"),
+        pytest.param(120, STEP, id="a-quota-without-ample-room"),
     ],
 )
 def test_no_spares_for(gpus: int, step: float) -> None:
@@ -241,7 +241,7 @@ def test_the_last_settling_gives_everything_back() -> None:
 
 
 def test_three_replicas_admit_exactly_what_there_is() -> None:
-    bench = Bench(gpus=400, seconds=0.002)
+    bench = Bench(gpus=800, seconds=0.002)
     replicas = [ReservationBatcher(bench.store, QuotaMetrics(CollectorRegistry())) for _ in range(3)]
     for each in replicas:
         each.start()
@@ -254,11 +254,11 @@ def test_three_replicas_admit_exactly_what_there_is() -> None:
                 return reason(answer)
 
     with ThreadPoolExecutor(24) as pool:
-        reasons = list(pool.map(reserve, range(460), itertools.cycle(replicas)))
-    assert (reasons.count(Reason.RESERVED), reasons.count(Reason.EXCEEDED)) == (400, 60)
+        reasons = list(pool.map(reserve, range(860), itertools.cycle(replicas)))
+    assert (reasons.count(Reason.RESERVED), reasons.count(Reason.EXCEEDED)) == (800, 60)
     for each in replicas:
         each.stop()
-    assert len(bench.held()) == 400
+    assert len(bench.held()) == 800
     assert not any(map(is_spare, bench.held()))
 
 

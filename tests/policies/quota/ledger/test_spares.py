@@ -18,19 +18,19 @@ IDS = tuple(f"+replica-{number}" for number in range(100))
 @pytest.mark.parametrize(
     ("hard", "used", "demand", "want"),
     [
-        pytest.param({"gpus": 1600}, {"gpus": 0}, {"gpus": 1}, 99, id="a-sixteenth-of-what-is-free"),
+        pytest.param({"gpus": 3200}, {"gpus": 0}, {"gpus": 1}, 99, id="a-part-of-what-is-free"),
         pytest.param(
-            {"gpus": 1600}, {"gpus": 1504}, {"gpus": 1}, 5, id="free-is-less-what-is-used-and-reserved"
+            {"gpus": 3200}, {"gpus": 3008}, {"gpus": 1}, 5, id="free-is-less-what-is-used-and-reserved"
         ),
-        pytest.param({"gpus": 1600}, {"gpus": 0}, {"gpus": 8}, 12, id="by-what-each-costs"),
-        pytest.param({"gpus": 64}, {"gpus": 0}, {"gpus": 1}, 0, id="none-in-a-small-quota"),
+        pytest.param({"gpus": 3200}, {"gpus": 0}, {"gpus": 8}, 12, id="by-what-each-costs"),
+        pytest.param({"gpus": 128}, {"gpus": 0}, {"gpus": 1}, 0, id="none-in-a-small-quota"),
         pytest.param({"gpus": 16}, {"gpus": 90}, {"gpus": 1}, 0, id="none-beyond-the-limit"),
         pytest.param(
-            {"gpus": 1600, "a": 64}, {"gpus": 0, "a": 0}, {"gpus": 1, "a": 1}, 4, id="the-scarcest-dimension"
+            {"gpus": 3200, "a": 128}, {"gpus": 0, "a": 0}, {"gpus": 1, "a": 1}, 4, id="the-scarcest-dimension"
         ),
         pytest.param({"a": 1}, {"a": 0}, {"gpus": 1}, 100, id="what-is-not-granted-is-unlimited"),
         pytest.param({"gpus": 1600}, None, {"gpus": 1}, 0, id="none-before-it-was-counted"),
-        pytest.param({"gpus": 1600}, {"gpus": "1/2"}, {"gpus": "3/7"}, 100, id="fractions-are-exact"),
+        pytest.param({"gpus": 3200}, {"gpus": "1/2"}, {"gpus": "3/7"}, 100, id="fractions-are-exact"),
     ],
 )
 def test_spares_take_a_small_part_of_what_is_free(
@@ -54,7 +54,7 @@ def test_spares_take_no_room_in_the_text_that_creations_need() -> None:
 
 
 def test_spares_bear_the_mark_of_a_move_like_all_that_is_charged_then() -> None:
-    moving = ledger(amounts(gpus=1600), amounts(gpus=0))
+    moving = ledger(amounts(gpus=3200), amounts(gpus=0))
     moving = type(moving)(
         **{**{key: getattr(moving, key) for key in moving.__struct_fields__}, "next_catalogue": "n"}
     )
