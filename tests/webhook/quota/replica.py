@@ -12,9 +12,6 @@ from tests.webhook.quota.world import NAMESPACE, SECONDS, Flight, World
 from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.metrics import QuotaMetrics
 
-UNTIL_IT_RESERVES_AHEAD = 3
-"""Creations that come at once, one after the other."""
-
 
 class Replica:
     """Nothing settles by itself."""
@@ -25,14 +22,14 @@ class Replica:
         self.batcher._reserves_ahead = True
 
     def take_spares(self) -> None:
-        """Admit pods until the row has spares beside them."""
-        for _ in range(UNTIL_IT_RESERVES_AHEAD):
+        """Admit pods at one time, one after the other, until there are spares beside them."""
+        while not self.spares:
             assert self.admit(self.world.request(gpus=1))
 
     @property
     def spares(self) -> int:
         """How many it may still assign."""
-        return sum(len(each.spares) for each in self.batcher._spares[NAMESPACE]._demands)
+        return sum(len(each.spares) for each in self.batcher._spares_of(NAMESPACE)._demands)
 
     def admit(self, flight: Flight, seconds: float = SECONDS) -> bool:
         """Decide within so many seconds, of the clock of the machine, too; and note what is admitted."""

@@ -26,7 +26,7 @@ from policies.quota.ledger.quota_ledger import (
 )
 from policies.quota.ledger.reconcile import Reconciled, StoredObject, begin_transition, initialise
 from policies.quota.ledger.reservations import Reservation, Reservations
-from policies.quota.ledger.spares import SettledSpares, settled
+from policies.quota.ledger.spares import SettledSpares, has_spares, settled
 from tests.builders import listing, used_by
 from tests.webhook.quota.quota_and_row import QuotaAndRow
 from tests.webhook.quota.replica import Replica
@@ -794,21 +794,19 @@ def spared(around: World) -> Replica:
     """Return a replica that has just reserved ahead."""
     replica = Replica(around)
     replica.take_spares()
-    assert replica.spares
     return replica
 
 
 def a_spare_is_assigned_before_it_is_written(*, rule: bool) -> World:
     """Assign a spare once the swap that took it has succeeded."""
-    around = world(gpus=100)
+    around = world(gpus=1000)
     replica = Replica(around)
     swap, wanted = plain(around).store.compare_and_swap, NamespaceSpares.wanted
-    failing = count(-2)
 
-    def fails_at_the_third(*arguments: Any) -> VersionedLedger:
-        if next(failing):
-            return swap(*arguments)
-        raise LedgerError("refused", transient=False)
+    def refused(namespace: str, before: VersionedLedger, ledger: QuotaLedger, seconds: float) -> Any:
+        if has_spares(ledger):
+            raise LedgerError("refused", transient=False)
+        return swap(namespace, before, ledger, seconds)
 
     def at_once(self: NamespaceSpares, *arguments: Any) -> list[WantedSpares]:
         found = wanted(self, *arguments)
@@ -818,18 +816,18 @@ def a_spare_is_assigned_before_it_is_written(*, rule: bool) -> World:
         return found
 
     with (
-        patch.object(plain(around).store, "compare_and_swap", fails_at_the_third),
+        patch.object(plain(around).store, "compare_and_swap", refused),
         patch.object(NamespaceSpares, "wanted", wanted if rule else at_once),
     ):
-        for _ in range(3):
-            replica.admit(around.request(gpus=1))
+        while replica.admit(around.request(gpus=1)):
+            assert not around.broken
         replica.admit(around.request(gpus=1))
     return around
 
 
 def a_spare_is_assigned_late(*, rule: bool) -> World:
     """Assign a spare for SPARE_SECONDS after its swap began."""
-    around = world(gpus=100)
+    around = world(gpus=1000)
     with patch("webhook.quota.spares.SPARE_SECONDS", SPARE_SECONDS if rule else EXPIRY_SECONDS * 2):
         replica, controller = spared(around), Controller()
         around.observe(controller)
@@ -841,7 +839,7 @@ def a_spare_is_assigned_late(*, rule: bool) -> World:
 
 def a_spare_is_assigned_while_it_is_removed(*, rule: bool) -> World:
     """Assign nothing that a write removes from before it begins."""
-    around = world(gpus=100)
+    around = world(gpus=1000)
     replica = spared(around)
     swap, drop, late = plain(around).store.compare_and_swap, NamespaceSpares._drop, around.request(gpus=1)
 
@@ -863,7 +861,7 @@ def a_spare_is_assigned_while_it_is_removed(*, rule: bool) -> World:
 
 def a_spare_goes_alone(*, rule: bool) -> World:
     """Remove an assigned spare in the swap that adds the reservation of its pod."""
-    around = world(gpus=100)
+    around = world(gpus=1000)
     replica = spared(around)
     assert replica.admit_by_spares()
 
@@ -878,7 +876,7 @@ def a_spare_goes_alone(*, rule: bool) -> World:
 
 def two_replicas_have_the_same_spares(*, rule: bool) -> World:
     """Give every process spares of its own: one that was forked again must not go on with those of the one before."""
-    around = world(gpus=100)
+    around = world(gpus=1000)
 
     def of_one_name() -> Iterator[str]:
         return (f"+name-{number}" for number in count(1))
@@ -892,7 +890,7 @@ def two_replicas_have_the_same_spares(*, rule: bool) -> World:
 
 def a_spare_expires_like_a_creation(*, rule: bool) -> World:
     """Keep a spare for as long as what it may have been assigned to may be stored."""
-    around = world(gpus=100)
+    around = world(gpus=1000)
     replica, controller = spared(around), Controller()
     around.observe(controller)
     around.now += 0.9 * SPARE_SECONDS
@@ -907,7 +905,7 @@ def a_spare_expires_like_a_creation(*, rule: bool) -> World:
 
 def a_spare_of_another_demand(*, rule: bool) -> World:
     """Assign a spare to what costs the same."""
-    around = world(gpus=100)
+    around = world(gpus=1000)
     replica = spared(around)
 
     def any_of_them(self: NamespaceSpares, *_: object) -> Any:
@@ -921,10 +919,10 @@ def a_spare_of_another_demand(*, rule: bool) -> World:
 
 def a_spare_of_the_quota_before(*, rule: bool) -> World:
     """Assign a spare for D at most: then a quota that has replaced its own is in force."""
-    around = world(gpus=100)
+    around = world(gpus=1000)
     with patch("webhook.quota.spares.SPARE_SECONDS", SPARE_SECONDS if rule else NO_QUOTA_SECONDS + 1):
         replica = spared(around)
-        around.replace(vector(gpus=100))
+        around.replace(vector(gpus=1000))
         around.initialised()
         replica.admit(around.request(gpus=1))
     return around
