@@ -129,6 +129,9 @@ def replay_count(line: str) -> None:
     )
 
     if before.used is None or before.uncounted:
+        if begun_before(facts):
+            assert facts["counts"] == "0", line  # a controller lists again first
+            return
         result = initialise(before, listing, matured, waited=facts["waited"] == "1")
     else:
         result = reconcile(before, listing, matured)
@@ -252,10 +255,19 @@ def revisions(of: list[int]) -> Revisions:
     return Revisions(*of)
 
 
+def begun_before(facts: dict[str, str]) -> bool:
+    """Whether one of the lists began before the row was seen with its present spec."""
+    spec = [int(facts[each]) for each in ("row_uid", "uid", "generation")]
+    return any(each[1:] != spec for each in lists_of(facts))
+
+
+def lists_of(facts: dict[str, str]) -> list[list[int]]:
+    """Return of each list its revision, and the row, the quota and its generation that were seen before it began."""
+    return [[int(part) for part in each.split("/")] for each in facts["listed"].split(",") if each]
+
+
 def listing_of(facts: dict[str, str], basis: str) -> Listing:
-    """Return what the lists show together; what was known of the quota is what was known before the first of them."""
-    listed = [tuple(int(part) for part in each.split("/")) for each in facts["listed"].split(",") if each]
-    row_uid, quota_uid, generation = min(each[1:] for each in listed)
+    """Return what the lists show together."""
     shown = [tuple(int(part) for part in each.split("/")) for each in facts["shown"].split(",") if each]
     by_next = [int(entry.split("/")[-1]) for entry in facts["entries"].split(",") if entry]
     objects = {
@@ -270,9 +282,6 @@ def listing_of(facts: dict[str, str], basis: str) -> Listing:
     }
     return listing(
         objects,
-        revisions([each[0] for each in listed]),
-        row_uid=str(row_uid),
-        quota_uid=str(quota_uid),
-        generation=generation,
+        revisions([revision for revision, *_ in lists_of(facts)]),
         catalogue=basis,
     )

@@ -1262,7 +1262,9 @@ inline is_shown(c, q) {
   skip
 }
 
-/* policies/quota/ledger/reconcile.py: initialise. Else Refused.TOO_EARLY, Refused.BEGUN_BEFORE. */
+/* policies/quota/ledger/reconcile.py: initialise. Else Refused.TOO_EARLY. */
+/* webhook/controller/observed_rows.py: ObservedRows.spec_since */
+/* webhook/controller/counting.py: Counting.refresh. Lists that began before are not counted: it lists again. */
 inline may_initialise(c) {
   ok = (waited[c] || !INITIALISE_AFTER_WAIT);
   key = 0;

@@ -6,13 +6,18 @@ case would prove nothing. Their docstrings are the rules.
 
 from collections.abc import Callable, Iterator
 from itertools import count
+from time import monotonic
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import msgspec
 import pytest
+from prometheus_client import CollectorRegistry
 
 from policies.quota.amounts import NOTHING, Vector
+from policies.quota.catalogue import Basis
+from policies.quota.charge import Unpinned
 from policies.quota.charge_request import LedgerError
 from policies.quota.ledger import reconcile as settling
 from policies.quota.ledger.decide import ReservationRequest, decide
@@ -32,8 +37,10 @@ from tests.webhook.quota.quota_and_row import QuotaAndRow
 from tests.webhook.quota.replica import Replica
 from tests.webhook.quota.world import NAMESPACE, Controller, Flight, Held, PlainLedger, World, vector
 from webhook.cluster.collection import Line, MergedCollection, Position
-from webhook.controller.counting import DELETED
+from webhook.controller.counting import DELETED, Counted
+from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_rows import ObservedRows
+from webhook.controller.reconciler import QuotaReconciler
 from webhook.quota import documents, rows
 from webhook.quota.spares import NamespaceSpares, WantedSpares, spare_ids
 from webhook.quota.store import VersionedLedger
@@ -204,7 +211,7 @@ def a_foreign_clock_says_expired(*, rule: bool) -> World:
     around.admit(flight)
     held = around.list(Controller())  # has seen the entry just now
     if not rule:
-        held = Held(held.listing, frozenset({flight.id}), waited=True)
+        held.expired = frozenset({flight.id})
     around.reconcile(held)
     around.admit(around.request(gpus=1))
     around.be_stored(flight)
@@ -222,7 +229,7 @@ def a_list_from_before_the_bound(*, rule: bool) -> World:
     around.be_stored(flight)  # the list misses it
     around.now += EXPIRY_SECONDS + 1
     if not rule:
-        held = Held(held.listing, controller.expired(around.now), waited=True)
+        held.expired = controller.expired(around.now)
     around.reconcile(held)
     around.check()
     return around
@@ -246,8 +253,8 @@ def a_list_lacks_what_is_being_created(*, rule: bool) -> World:
     around.admit(flight)
     held = around.list(Controller())
     if not rule:
-        listing = msgspec.structs.replace(held.listing, objects={flight.uid: DELETED, **held.listing.objects})
-        held = Held(listing, held.expired, held.waited)
+        objects = {flight.uid: DELETED, **held.listing.objects}
+        held.listing = msgspec.structs.replace(held.listing, objects=objects)
     around.reconcile(held)
     around.admit(around.request(gpus=1))
     return around
@@ -282,19 +289,45 @@ def a_quota_for_what_runs_already(*, rule: bool) -> World:
 
 
 def a_list_from_before_the_quota(*, rule: bool) -> World:
-    """Initialise from a list begun after reading this uid."""
+    """Initialise from a list begun after this quota was observed in the row."""
     around = world(gpus=1)
     flight = around.request(gpus=1)
     around.admit(flight)
-    old = around.list(Controller())
+    old, listed = around.list(Controller()), monotonic()
     around.be_stored(flight)
     around.replace(vector(gpus=1))
-    listing = old.listing
-    if not rule:
-        listing = msgspec.structs.replace(listing, quota_uid=row_of(around).ledger.quota_uid)
-    around.reconcile(Held(listing, old.expired, waited=True))
+    since = ObservedRows.spec_since if rule else lambda *_: listed
+    with patch.object(ObservedRows, "spec_since", since):
+        reconciler_that_holds(old, listed, around).reconcile(NAMESPACE)
+    assert row_of(around).ledger.used is not None
     around.admit(around.request(gpus=1))
     return around
+
+
+def reconciler_that_holds(held: Held, listed: float, around: World) -> QuotaReconciler:
+    """Return one whose informers have a list that was begun at `listed`, of the monotonic clock."""
+    basis, observed, latest = Basis("digest", Unpinned.TOTAL_ONLY), ObservedRows(no_quota=0.0), [held]
+    around.costs[str(basis)] = 1
+
+    def refresh(_namespace: str, *, since: float, nodes_since: float) -> None:
+        if listed < max(since, nodes_since):
+            latest[0] = around.list(Controller())
+
+    def count(*_: object) -> Counted:
+        return Counted(msgspec.structs.replace(latest[0].listing, catalogue=str(basis)), listed)
+
+    def current(_namespace: str, **_: object) -> VersionedLedger:
+        observed.observe(NAMESPACE, around.read())
+        return around.read()
+
+    def swap(_namespace: str, before: VersionedLedger, ledger: QuotaLedger) -> None:
+        around.store.compare_and_swap(NAMESPACE, before, ledger, 1.0)
+
+    counting = SimpleNamespace(digest=basis.digest, synced=True, refresh=refresh, count=count)
+    countings: Any = SimpleNamespace(own=counting, publish=lambda _: True, deleted=lambda _: frozenset())
+    keeper: Any = SimpleNamespace(current=current, swap=swap)
+    events: Any = SimpleNamespace(denied=lambda *_: None)
+    return QuotaReconciler(keeper, countings, observed, ControllerMetrics(CollectorRegistry()), events)
 
 
 def a_replica_still_believes_in_no_quota(*, rule: bool) -> World:
@@ -303,7 +336,7 @@ def a_replica_still_believes_in_no_quota(*, rule: bool) -> World:
     around = World(PlainLedger(granted), granted)
     held = around.list(Controller())
     if not rule:
-        held = Held(held.listing, held.expired, waited=True)
+        held.waited = True
     initialised = isinstance(around.reconcile(held), Reconciled)
     uncharged = around.request(gpus=1)  # by an answer that is no older than D: at this time still possible
     around.admitted(uncharged, new=initialised)
@@ -542,7 +575,7 @@ def a_line_that_cannot_be_read_is_dropped(*, rule: bool) -> World:
     flight = unreadable(around)
     held = around.list(Controller())
     if not rule:
-        held = Held(held.listing, frozenset({f"unreadable {LINE}"}), held.waited)
+        held.expired = frozenset({f"unreadable {LINE}"})
     around.reconcile(held)
     around.admit(around.request(gpus=1))
     around.be_stored(flight)
@@ -572,10 +605,10 @@ def a_creation_from_before_the_row_moved(*, rule: bool) -> World:
     around.admit(around.request(gpus=1))
     held = around.list(Controller())
     on_the_way(around)
-    listing = msgspec.structs.replace(held.listing, catalogue=NEXT)
+    held.listing = msgspec.structs.replace(held.listing, catalogue=NEXT)
     marked = settling._are_charged_by if rule else lambda *_: True
     with patch.object(settling, "_are_charged_by", marked):
-        around.reconcile(Held(listing, held.expired, held.waited))
+        around.reconcile(held)
     around.admit(around.request(gpus=1))
     return around
 
@@ -589,7 +622,8 @@ def a_pod_from_before_the_row_moved(*, rule: bool) -> World:
     on_the_way(around)
     if rule:
         held = around.list(Controller())
-    around.reconcile(Held(msgspec.structs.replace(held.listing, catalogue=NEXT), held.expired, held.waited))
+    held.listing = msgspec.structs.replace(held.listing, catalogue=NEXT)
+    around.reconcile(held)
     around.admit(around.request(gpus=1))
     return around
 
@@ -699,6 +733,7 @@ def a_row_is_deleted_late(*, rule: bool) -> QuotaAndRow:
 def a_row_of_a_quota_that_was_known_before(*, rule: bool) -> QuotaAndRow:
     """Wait, and list, since this very row was first seen."""
     around, now, observed = QuotaAndRow(1), [0.0], ObservedRows()
+    held = listing({}, catalogue="catalogue")
 
     def kept() -> VersionedLedger:
         row = around.controller().keep()
@@ -706,16 +741,17 @@ def a_row_of_a_quota_that_was_known_before(*, rule: bool) -> QuotaAndRow:
         return row if rule else VersionedLedger(msgspec.structs.replace(row.ledger, row_uid=""), row.version)
 
     with patch("webhook.controller.observed_rows.monotonic", lambda: now[0]):
-        first = kept().ledger
-        observed.observe(NAMESPACE, VersionedLedger(first, "1"))
+        observed.observe(NAMESPACE, VersionedLedger(kept().ledger, "1"))
         now[0] += NO_QUOTA_SECONDS
+        listed = now[0]
         around.row = None  # with the quota; and who was about to create it before that does it now
         again = kept()
+        now[0] += 0.1
         observed.observe(NAMESPACE, again)
         waited = observed.initialization_wait(NAMESPACE) <= 0
-    held = listing({}, row_uid=first.row_uid, quota_uid=first.quota_uid, generation=1, catalogue="catalogue")
-    results = [initialise(again.ledger, held, frozenset(), waited=each) for each in (waited, True)]
-    if any(isinstance(result, Reconciled) for result in results):
+    if isinstance(initialise(again.ledger, held, frozenset(), waited=waited), Reconciled):
+        around.broken.append("S2: counted while a replica may believe in no quota")
+    if observed.spec_since(NAMESPACE) <= listed:
         around.broken.append("S2: counted by a list from before the row")
     return around
 

@@ -125,6 +125,10 @@ def fresh_row(uid: str, hard: Vector) -> QuotaLedger:
     return QuotaLedger(quota_uid=uid, generation=1, hard=hard, unpinned=Unpinned.TOTAL_ONLY)
 
 
+def spec_of(ledger: QuotaLedger) -> tuple[str, int]:
+    return ledger.quota_uid, ledger.generation
+
+
 @dataclass
 class Flight:
     """A request on its way: once admitted, its object may be stored until the bound has passed."""
@@ -148,11 +152,12 @@ class Flight:
 
 @dataclass
 class Held:
-    """What a controller has listed, and what it knew when it began to."""
+    """What a controller has listed, and what it knew when it began to. `spec`: that of the row."""
 
     listing: Listing
     expired: frozenset[str]
     waited: bool
+    spec: tuple[str, int]
 
 
 @dataclass
@@ -322,19 +327,17 @@ class World:
         shown = listing(
             {**dict.fromkeys(self.gone, DELETED), **self.charged(basis)},
             self.revisions,
-            row_uid=ledger.row_uid,
-            quota_uid=ledger.quota_uid,
-            generation=ledger.generation,
             catalogue=basis,
         )
-        return Held(shown, controller.expired(self.now), waited)
+        return Held(shown, controller.expired(self.now), waited, spec_of(ledger))
 
     def reconcile(self, held: Held, before: VersionedLedger | None = None) -> Reconciled | Refused:
         """Count from the list, at first on the row `before`; on a conflict on the row as it is, from the same list."""
         while True:
             before = before or self.read()
             outcome = reconcile(before.ledger, held.listing, held.expired)
-            if outcome is Refused.UNCOUNTED or outcome is Refused.OTHER_CATALOGUE:
+            is_anew = outcome is Refused.UNCOUNTED or outcome is Refused.OTHER_CATALOGUE
+            if is_anew and held.spec == spec_of(before.ledger):  # else a controller lists again first
                 outcome = initialise(before.ledger, held.listing, held.expired, waited=held.waited)
             if isinstance(outcome, Refused):
                 return outcome
