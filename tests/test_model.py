@@ -119,15 +119,19 @@ def replay_count(line: str) -> None:
     told, after = line.split(" then ")
     facts, expected = facts_of(told), row(facts_of(after))
     before, listing = row(facts), listing_of(facts, expected.class_catalogue or "")
-    matured = frozenset(
+    ids = [
         UNREADABLE + unreadable(number) if number == int(facts["unreadable"]) else asked.reservation.id
-        for number, (asked, is_matured) in enumerate(
-            zip(requests(facts), numbers(facts["matured"]), strict=True)
-        )
-        if is_matured
+        for number, asked in enumerate(requests(facts))
+    ]
+    ids += [spare(number) for number, _ in enumerate(spares(facts))]
+    matured = frozenset(
+        each for each, is_matured in zip(ids, numbers(facts["matured"]), strict=True) if is_matured
     )
 
     if before.used is None or before.uncounted:
+        if begun_before(facts):
+            assert facts["counts"] == "0", line  # a controller lists again first
+            return
         result = initialise(before, listing, matured, waited=facts["waited"] == "1")
     else:
         result = reconcile(before, listing, matured)
@@ -188,6 +192,16 @@ def name_of(number: int, facts: dict[str, str]) -> str:
     return "pods/one-name" if number < int(facts["of_one_name"]) else f"pods/name-{number}"
 
 
+def spares(facts: dict[str, str]) -> list[tuple[int, int]]:
+    """Return of each spare how it was charged, and of which request it has the demand."""
+    parts = (each.split("/") for each in facts["spares"].split(",") if each)
+    return [(int(charged), int(like)) for charged, like in parts]
+
+
+def spare(number: int) -> str:
+    return f"+spare-{number}"
+
+
 def unreadable(number: int) -> str:
     return f"what was written about object {number}"
 
@@ -200,6 +214,11 @@ def entries_of(facts: dict[str, str]) -> Reservations:
         BY_NEXT: requests(facts, knows_next=True, bases=frozenset({NEXT})),
     }
     entries, lines = [], []
+    for number, (kind, like) in enumerate(spares(facts)):
+        if kind:
+            held = by[kind][like].reservation
+            mark = NEXT if kind == BY_BOTH else ""
+            entries.append(msgspec.structs.replace(held, id=spare(number), name="", catalogue=mark))
     for number, kind in enumerate(kinds):
         if kind and number == int(facts["unreadable"]):
             lines.append(unreadable(number))
@@ -236,10 +255,19 @@ def revisions(of: list[int]) -> Revisions:
     return Revisions(*of)
 
 
+def begun_before(facts: dict[str, str]) -> bool:
+    """Whether one of the lists began before the row was seen with its present spec."""
+    spec = [int(facts[each]) for each in ("row_uid", "uid", "generation")]
+    return any(each[1:] != spec for each in lists_of(facts))
+
+
+def lists_of(facts: dict[str, str]) -> list[list[int]]:
+    """Return of each list its revision, and the row, the quota and its generation that were seen before it began."""
+    return [[int(part) for part in each.split("/")] for each in facts["listed"].split(",") if each]
+
+
 def listing_of(facts: dict[str, str], basis: str) -> Listing:
-    """Return what the lists show together; what was known of the quota is what was known before the first of them."""
-    listed = [tuple(int(part) for part in each.split("/")) for each in facts["listed"].split(",") if each]
-    row_uid, quota_uid, generation = min(each[1:] for each in listed)
+    """Return what the lists show together."""
     shown = [tuple(int(part) for part in each.split("/")) for each in facts["shown"].split(",") if each]
     by_next = [int(entry.split("/")[-1]) for entry in facts["entries"].split(",") if entry]
     objects = {
@@ -254,9 +282,6 @@ def listing_of(facts: dict[str, str], basis: str) -> Listing:
     }
     return listing(
         objects,
-        revisions([each[0] for each in listed]),
-        row_uid=str(row_uid),
-        quota_uid=str(quota_uid),
-        generation=generation,
+        revisions([revision for revision, *_ in lists_of(facts)]),
         catalogue=basis,
     )

@@ -108,7 +108,7 @@ class Counting:
     ) -> Counted:
         """Return what is stored, by this catalogue and `unpinned`.
 
-        `ledger` was read before the lists began. `deleted` is what any watch showed deleted: this one may have begun later.
+        `ledger` has the reservations that wait. `deleted` is what any watch showed deleted: this one may have begun later.
         """
         with self._lock:
             pods, nodes = self.pods.position(namespace), self.nodes.position()
@@ -120,9 +120,6 @@ class Counting:
             used=summed.used,
             objects={**dict.fromkeys(gone, DELETED), **summed.objects},
             revisions=Revisions(pods=pods.revision, resource_claims=claims.revision, nodes=nodes.revision),
-            row_uid=ledger.row_uid,
-            quota_uid=ledger.quota_uid,
-            generation=ledger.generation,
             catalogue=str(Basis(self.digest, unpinned)),
             holders=summed.holders,
         )

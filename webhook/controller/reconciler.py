@@ -142,7 +142,7 @@ class QuotaReconciler:
         self._metrics.forget(namespace)
 
     def _count(self, namespace: str, plan: _Plan, now: float) -> Counted:
-        """Count from lists as new as this ledger requires."""
+        """Count from lists as new as this ledger requires: for the first time from lists begun after it was first observed."""
         ledger, counting = plan.ledger, plan.counting
         since = self._rows.spec_since(namespace) if plan.anew else AT_ALL
         counting.refresh(namespace, since=since, nodes_since=since)

@@ -35,22 +35,18 @@ class StoredObject(msgspec.Struct, frozen=True):
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
-    """What consistent lists showed of one namespace, and what was known when they began.
+    """What consistent lists showed of one namespace.
 
     `used` is the sum of all that they showed. `objects` are those of it that the reservations of a ledger wait for: one that is
     missing here leaves its reservation, or holds its name's whole amount, until a later count.
 
-    `row_uid`, `quota_uid` and `generation` are of the ledger as read before any of the lists began; `catalogue` is by
-    what everything was counted (`catalogue.Basis`).
+    `catalogue` is by what everything was counted (`catalogue.Basis`).
     """
 
     used: Vector
     objects: Mapping[str, StoredObject]
     revisions: Revisions
-    quota_uid: str
-    generation: int
     catalogue: str
-    row_uid: str = ""
     holders: Mapping[str, tuple[Holder, ...]] = {}
 
 
@@ -62,7 +58,6 @@ class Refused(Enum):
     OTHER_CATALOGUE = "the ledger is counted by another basis, and is not moving to this one"
     UNMARKED = "the ledger is moving to this basis, but reservations are left that were not charged under it"
     TOO_EARLY = "replicas may still believe that there is no quota"
-    BEGUN_BEFORE = "the lists were begun before this row, with its present quota, was read"
 
 
 class Reconciled(msgspec.Struct, frozen=True):
@@ -127,13 +122,11 @@ def initialise(
     By a basis that is not its own it is counted at once only where nothing is known any more by which to charge under its own;
     then it has none, and denies, while reservations are left that do not bear the mark of this one.
 
-    `waited`: whether this process has known this row for NO_QUOTA_SECONDS.
+    `waited`: whether this process has known this row for NO_QUOTA_SECONDS. The lists must have begun after it first observed the
+    row with its present spec.
     """
     if not waited:
         return Refused.TOO_EARLY
-    counted = listing.row_uid, listing.quota_uid, listing.generation
-    if counted != (ledger.row_uid, ledger.quota_uid, ledger.generation):
-        return Refused.BEGUN_BEFORE
     return _count(ledger, listing, expired)
 
 

@@ -6,24 +6,23 @@ its amount, and a controller drops it once it has expired.
 """
 
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 from itertools import filterfalse
 from math import floor
 
 import msgspec
 from msgspec.structs import replace
 
-from policies.quota.amounts import NOTHING
+from policies.quota.amounts import NOTHING, Vector
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservation
 
 PREFIX = "+"
 """Of the ids of spares. A uid never begins with it."""
 
-ROOM_PARTS = 32
-"""The spares of one swap take at most this part of what is free: near its limit, a quota is decided creation by creation."""
+ROOM_PARTS = 16
+"""The spares of one swap take at most this part of what is free, so that others may ask for almost all of it."""
 
-ALL_PARTS = 8
+ALL_PARTS = 4
 """All spares in a ledger, of all replicas and demands, hold at most this part of what is free without them: replicas that are
 killed again and again leave theirs there until they expire."""
 
@@ -39,21 +38,36 @@ def has_spares(ledger: QuotaLedger) -> bool:
     return any(map(is_spare, ledger.reservations.ids))
 
 
-def with_spares(ledger: QuotaLedger, like: Reservation, ids: Sequence[str], *, limit: int) -> QuotaLedger:
+def with_spares(
+    ledger: QuotaLedger, like: Reservation, ids: Sequence[str], *, coming: int, limit: int
+) -> QuotaLedger:
     """Return the ledger with reservations of the demand of `like` under the first of `ids`: as many as there is ample room for.
 
-    `limit` is how many characters the reservations may take.
+    `coming`: creations that are awaited while what spares admitted may be counted twice. Unless so many fit for each replica that
+    has spares, there are none, so that the quota is full only after all is counted once. `limit`: characters of the reservations.
     """
-    mark = ledger.next_catalogue or ""
-    spares = [
-        replace(like, id=each, name="", catalogue=mark) for each in ids[: _room(ledger, like, len(ids))]
-    ]
-    if (
-        len(spares) < FEWEST
-        or ledger.reservations.size + len(spares) * ledger.reservations.cost(spares[-1]) > limit
-    ):
+    if ledger.used is None:
         return ledger
-    return replace(ledger, reservations=ledger.reservations.plus(spares))
+    free = _free(ledger, ledger.used)
+    fit = _times(like.demand, free)
+    processes = {_process(each) for each in (*ledger.reservations.ids, *ids) if is_spare(each)}
+    if fit is not None and fit < coming * len(processes):
+        return ledger
+    held = ledger.reservations.without(filterfalse(is_spare, ledger.reservations.ids)).held({})
+    room = {
+        key: min(amount / ROOM_PARTS, (amount + held.get(key, NOTHING)) / ALL_PARTS - held.get(key, NOTHING))
+        for key, amount in free.items()
+    }
+    mark, number = ledger.next_catalogue or "", _times(like.demand, room)
+    spares = [replace(like, id=each, name="", catalogue=mark) for each in ids[:number]]
+    if len(spares) < FEWEST:
+        return ledger
+    text = ledger.reservations.size + len(spares) * ledger.reservations.cost(spares[-1])
+    return ledger if text > limit else replace(ledger, reservations=ledger.reservations.plus(spares))
+
+
+def _process(spare: str) -> str:
+    return spare.rpartition("-")[0]
 
 
 class SettledSpares(msgspec.Struct, frozen=True):
@@ -75,17 +89,15 @@ def settled(ledger: QuotaLedger, settling: SettledSpares) -> QuotaLedger:
     return replace(ledger, reservations=ledger.reservations.without(there).plus(objects))
 
 
-def _room(ledger: QuotaLedger, like: Reservation, most: int) -> int:
-    """Return how many times the demand fits into those parts of what is free, `most` at most."""
-    used, reserved = ledger.used, ledger.reserved
-    if used is None:
-        return 0
-    spares = ledger.reservations.without(filterfalse(is_spare, ledger.reservations.ids)).held({})
+def _free(ledger: QuotaLedger, used: Vector) -> Vector:
+    """Return how much is free in each dimension of `hard`, less than nothing where that is exceeded."""
+    reserved = ledger.reserved
+    return {
+        key: hard - used.get(key, NOTHING) - reserved.get(key, NOTHING) for key, hard in ledger.hard.items()
+    }
 
-    def fitting(key: str, each: Fraction) -> int:
-        free = ledger.hard[key] - used.get(key, NOTHING) - reserved.get(key, NOTHING)
-        held = spares.get(key, NOTHING)
-        return floor(min(free / ROOM_PARTS, (free + held) / ALL_PARTS - held) / each)
 
-    fit = (fitting(key, each) for key, each in like.demand.items() if key in ledger.hard)
-    return max(0, min(fit, default=most))
+def _times(demand: Vector, amounts: Vector) -> int | None:
+    """Return how many times the demand fits into the amounts, None where none of them limits it."""
+    fit = (max(0, floor(amounts[key] / each)) for key, each in demand.items() if key in amounts)
+    return min(fit, default=None)

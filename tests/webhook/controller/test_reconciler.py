@@ -59,7 +59,7 @@ class Cluster:
 
     def _counted(self, revisions: Revisions) -> Counted:
         basis = str(Basis(DIGEST, Unpinned.TOTAL_ONLY))
-        found = listing({}, revisions, row_uid="row", quota_uid="quota", generation=1, catalogue=basis)
+        found = listing({}, revisions, catalogue=basis)
         return Counted(found, list_started=1.0)
 
 

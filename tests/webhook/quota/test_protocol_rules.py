@@ -4,26 +4,45 @@ Every case is one history. With the rule nothing is broken at its end; with the 
 case would prove nothing. Their docstrings are the rules.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from itertools import count
+from time import monotonic
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import msgspec
 import pytest
+from prometheus_client import CollectorRegistry
 
 from policies.quota.amounts import NOTHING, Vector
+from policies.quota.catalogue import Basis
+from policies.quota.charge import Unpinned
+from policies.quota.charge_request import LedgerError
 from policies.quota.ledger import reconcile as settling
 from policies.quota.ledger.decide import ReservationRequest, decide
-from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, NO_QUOTA_SECONDS, Revisions
+from policies.quota.ledger.quota_ledger import (
+    CREATION_SECONDS,
+    EXPIRY_SECONDS,
+    NO_QUOTA_SECONDS,
+    SPARE_SECONDS,
+    QuotaLedger,
+    Revisions,
+)
 from policies.quota.ledger.reconcile import Reconciled, StoredObject, begin_transition, initialise
 from policies.quota.ledger.reservations import Reservation, Reservations
+from policies.quota.ledger.spares import SettledSpares, has_spares, settled
 from tests.builders import listing, used_by
 from tests.webhook.quota.quota_and_row import QuotaAndRow
+from tests.webhook.quota.replica import Replica
 from tests.webhook.quota.world import NAMESPACE, Controller, Flight, Held, PlainLedger, World, vector
 from webhook.cluster.collection import Line, MergedCollection, Position
-from webhook.controller.counting import DELETED
+from webhook.controller.counting import DELETED, Counted
+from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_rows import ObservedRows
+from webhook.controller.reconciler import QuotaReconciler
 from webhook.quota import documents, rows
+from webhook.quota.spares import NamespaceSpares, WantedSpares, spare_ids
 from webhook.quota.store import VersionedLedger
 
 NEXT = "the next catalogue"
@@ -192,7 +211,7 @@ def a_foreign_clock_says_expired(*, rule: bool) -> World:
     around.admit(flight)
     held = around.list(Controller())  # has seen the entry just now
     if not rule:
-        held = Held(held.listing, frozenset({flight.id}), waited=True)
+        held.expired = frozenset({flight.id})
     around.reconcile(held)
     around.admit(around.request(gpus=1))
     around.be_stored(flight)
@@ -210,7 +229,7 @@ def a_list_from_before_the_bound(*, rule: bool) -> World:
     around.be_stored(flight)  # the list misses it
     around.now += EXPIRY_SECONDS + 1
     if not rule:
-        held = Held(held.listing, controller.expired(around.now), waited=True)
+        held.expired = controller.expired(around.now)
     around.reconcile(held)
     around.check()
     return around
@@ -234,8 +253,8 @@ def a_list_lacks_what_is_being_created(*, rule: bool) -> World:
     around.admit(flight)
     held = around.list(Controller())
     if not rule:
-        listing = msgspec.structs.replace(held.listing, objects={flight.uid: DELETED, **held.listing.objects})
-        held = Held(listing, held.expired, held.waited)
+        objects = {flight.uid: DELETED, **held.listing.objects}
+        held.listing = msgspec.structs.replace(held.listing, objects=objects)
     around.reconcile(held)
     around.admit(around.request(gpus=1))
     return around
@@ -270,19 +289,45 @@ def a_quota_for_what_runs_already(*, rule: bool) -> World:
 
 
 def a_list_from_before_the_quota(*, rule: bool) -> World:
-    """Initialise from a list begun after reading this uid."""
+    """Initialise from a list begun after this quota was observed in the row."""
     around = world(gpus=1)
     flight = around.request(gpus=1)
     around.admit(flight)
-    old = around.list(Controller())
+    old, listed = around.list(Controller()), monotonic()
     around.be_stored(flight)
     around.replace(vector(gpus=1))
-    listing = old.listing
-    if not rule:
-        listing = msgspec.structs.replace(listing, quota_uid=row_of(around).ledger.quota_uid)
-    around.reconcile(Held(listing, old.expired, waited=True))
+    since = ObservedRows.spec_since if rule else lambda *_: listed
+    with patch.object(ObservedRows, "spec_since", since):
+        reconciler_that_holds(old, listed, around).reconcile(NAMESPACE)
+    assert row_of(around).ledger.used is not None
     around.admit(around.request(gpus=1))
     return around
+
+
+def reconciler_that_holds(held: Held, listed: float, around: World) -> QuotaReconciler:
+    """Return one whose informers have a list that was begun at `listed`, of the monotonic clock."""
+    basis, observed, latest = Basis("digest", Unpinned.TOTAL_ONLY), ObservedRows(no_quota=0.0), [held]
+    around.costs[str(basis)] = 1
+
+    def refresh(_namespace: str, *, since: float, nodes_since: float) -> None:
+        if listed < max(since, nodes_since):
+            latest[0] = around.list(Controller())
+
+    def count(*_: object) -> Counted:
+        return Counted(msgspec.structs.replace(latest[0].listing, catalogue=str(basis)), listed)
+
+    def current(_namespace: str, **_: object) -> VersionedLedger:
+        observed.observe(NAMESPACE, around.read())
+        return around.read()
+
+    def swap(_namespace: str, before: VersionedLedger, ledger: QuotaLedger) -> None:
+        around.store.compare_and_swap(NAMESPACE, before, ledger, 1.0)
+
+    counting = SimpleNamespace(digest=basis.digest, synced=True, refresh=refresh, count=count)
+    countings: Any = SimpleNamespace(own=counting, publish=lambda _: True, deleted=lambda _: frozenset())
+    keeper: Any = SimpleNamespace(current=current, swap=swap)
+    events: Any = SimpleNamespace(denied=lambda *_: None)
+    return QuotaReconciler(keeper, countings, observed, ControllerMetrics(CollectorRegistry()), events)
 
 
 def a_replica_still_believes_in_no_quota(*, rule: bool) -> World:
@@ -291,7 +336,7 @@ def a_replica_still_believes_in_no_quota(*, rule: bool) -> World:
     around = World(PlainLedger(granted), granted)
     held = around.list(Controller())
     if not rule:
-        held = Held(held.listing, held.expired, waited=True)
+        held.waited = True
     initialised = isinstance(around.reconcile(held), Reconciled)
     uncharged = around.request(gpus=1)  # by an answer that is no older than D: at this time still possible
     around.admitted(uncharged, new=initialised)
@@ -530,7 +575,7 @@ def a_line_that_cannot_be_read_is_dropped(*, rule: bool) -> World:
     flight = unreadable(around)
     held = around.list(Controller())
     if not rule:
-        held = Held(held.listing, frozenset({f"unreadable {LINE}"}), held.waited)
+        held.expired = frozenset({f"unreadable {LINE}"})
     around.reconcile(held)
     around.admit(around.request(gpus=1))
     around.be_stored(flight)
@@ -560,10 +605,10 @@ def a_creation_from_before_the_row_moved(*, rule: bool) -> World:
     around.admit(around.request(gpus=1))
     held = around.list(Controller())
     on_the_way(around)
-    listing = msgspec.structs.replace(held.listing, catalogue=NEXT)
+    held.listing = msgspec.structs.replace(held.listing, catalogue=NEXT)
     marked = settling._are_charged_by if rule else lambda *_: True
     with patch.object(settling, "_are_charged_by", marked):
-        around.reconcile(Held(listing, held.expired, held.waited))
+        around.reconcile(held)
     around.admit(around.request(gpus=1))
     return around
 
@@ -577,7 +622,8 @@ def a_pod_from_before_the_row_moved(*, rule: bool) -> World:
     on_the_way(around)
     if rule:
         held = around.list(Controller())
-    around.reconcile(Held(msgspec.structs.replace(held.listing, catalogue=NEXT), held.expired, held.waited))
+    held.listing = msgspec.structs.replace(held.listing, catalogue=NEXT)
+    around.reconcile(held)
     around.admit(around.request(gpus=1))
     return around
 
@@ -687,6 +733,7 @@ def a_row_is_deleted_late(*, rule: bool) -> QuotaAndRow:
 def a_row_of_a_quota_that_was_known_before(*, rule: bool) -> QuotaAndRow:
     """Wait, and list, since this very row was first seen."""
     around, now, observed = QuotaAndRow(1), [0.0], ObservedRows()
+    held = listing({}, catalogue="catalogue")
 
     def kept() -> VersionedLedger:
         row = around.controller().keep()
@@ -694,16 +741,17 @@ def a_row_of_a_quota_that_was_known_before(*, rule: bool) -> QuotaAndRow:
         return row if rule else VersionedLedger(msgspec.structs.replace(row.ledger, row_uid=""), row.version)
 
     with patch("webhook.controller.observed_rows.monotonic", lambda: now[0]):
-        first = kept().ledger
-        observed.observe(NAMESPACE, VersionedLedger(first, "1"))
+        observed.observe(NAMESPACE, VersionedLedger(kept().ledger, "1"))
         now[0] += NO_QUOTA_SECONDS
+        listed = now[0]
         around.row = None  # with the quota; and who was about to create it before that does it now
         again = kept()
+        now[0] += 0.1
         observed.observe(NAMESPACE, again)
         waited = observed.initialization_wait(NAMESPACE) <= 0
-    held = listing({}, row_uid=first.row_uid, quota_uid=first.quota_uid, generation=1, catalogue="catalogue")
-    results = [initialise(again.ledger, held, frozenset(), waited=each) for each in (waited, True)]
-    if any(isinstance(result, Reconciled) for result in results):
+    if isinstance(initialise(again.ledger, held, frozenset(), waited=waited), Reconciled):
+        around.broken.append("S2: counted while a replica may believe in no quota")
+    if observed.spec_since(NAMESPACE) <= listed:
         around.broken.append("S2: counted by a list from before the row")
     return around
 
@@ -778,6 +826,144 @@ def a_list_ends_while_the_watch_goes_on(*, rule: bool) -> World:
     return around
 
 
+def spared(around: World) -> Replica:
+    """Return a replica that has just reserved ahead."""
+    replica = Replica(around)
+    replica.take_spares()
+    return replica
+
+
+def a_spare_is_assigned_before_it_is_written(*, rule: bool) -> World:
+    """Assign a spare once the swap that took it has succeeded."""
+    around = world(gpus=1000)
+    replica = Replica(around)
+    swap, wanted = plain(around).store.compare_and_swap, NamespaceSpares.wanted
+
+    def refused(namespace: str, before: VersionedLedger, ledger: QuotaLedger, seconds: float) -> Any:
+        if has_spares(ledger):
+            raise LedgerError("refused", transient=False)
+        return swap(namespace, before, ledger, seconds)
+
+    def at_once(self: NamespaceSpares, *arguments: Any) -> list[WantedSpares]:
+        found = wanted(self, *arguments)
+        self.ledger = row_of(around).ledger
+        for each in found:
+            self._demands[0].open(each.ids, around.now, around.now)
+        return found
+
+    with (
+        patch.object(plain(around).store, "compare_and_swap", refused),
+        patch.object(NamespaceSpares, "wanted", wanted if rule else at_once),
+    ):
+        while replica.admit(around.request(gpus=1)):
+            assert not around.broken
+        replica.admit(around.request(gpus=1))
+    return around
+
+
+def a_spare_is_assigned_late(*, rule: bool) -> World:
+    """Assign a spare for SPARE_SECONDS after its swap began."""
+    around = world(gpus=1000)
+    with patch("webhook.quota.spares.SPARE_SECONDS", SPARE_SECONDS if rule else EXPIRY_SECONDS * 2):
+        replica, controller = spared(around), Controller()
+        around.observe(controller)
+        around.now += EXPIRY_SECONDS + 1
+        around.reconcile(around.list(controller))
+        replica.admit(around.request(gpus=1))
+    return around
+
+
+def a_spare_is_assigned_while_it_is_removed(*, rule: bool) -> World:
+    """Assign nothing that a write removes from before it begins."""
+    around = world(gpus=1000)
+    replica = spared(around)
+    swap, drop, late = plain(around).store.compare_and_swap, NamespaceSpares._drop, around.request(gpus=1)
+
+    def removed(*arguments: Any) -> VersionedLedger:
+        replica.admit(late, seconds=0.05)
+        return swap(*arguments)
+
+    def not_yet(self: NamespaceSpares, demand: Any) -> None:
+        self._unassigned.update(demand.spares)
+
+    with (
+        patch.object(plain(around).store, "compare_and_swap", removed),
+        patch.object(NamespaceSpares, "_drop", drop if rule else not_yet),
+    ):
+        replica.settle(last=True)
+    around.check()
+    return around
+
+
+def a_spare_goes_alone(*, rule: bool) -> World:
+    """Remove an assigned spare in the swap that adds the reservation of its pod."""
+    around = world(gpus=1000)
+    replica = spared(around)
+    assert replica.admit_by_spares()
+
+    def alone(ledger: QuotaLedger, settling: SettledSpares) -> QuotaLedger:
+        return settled(ledger, SettledSpares({}, settling.unassigned.union(settling.assigned)))
+
+    with patch("webhook.quota.batcher.settled", settled if rule else alone):
+        replica.settle(last=True)
+    around.check()
+    return around
+
+
+def two_replicas_have_the_same_spares(*, rule: bool) -> World:
+    """Give every process spares of its own: one that was forked again must not go on with those of the one before."""
+    around = world(gpus=1000)
+
+    def of_one_name() -> Iterator[str]:
+        return (f"+name-{number}" for number in count(1))
+
+    with patch("webhook.quota.batcher.spare_ids", spare_ids if rule else of_one_name):
+        first, second = spared(around), spared(around)
+    assert first.admit_by_spares()
+    assert second.admit_by_spares()
+    return around
+
+
+def a_spare_expires_like_a_creation(*, rule: bool) -> World:
+    """Keep a spare for as long as what it may have been assigned to may be stored."""
+    around = world(gpus=1000)
+    replica, controller = spared(around), Controller()
+    around.observe(controller)
+    around.now += 0.9 * SPARE_SECONDS
+    admitted = replica.admit_by_spares()  # and it crashes
+    around.now += CREATION_SECONDS - SPARE_SECONDS / 2
+    with patch("tests.webhook.quota.world.EXPIRY_SECONDS", EXPIRY_SECONDS if rule else CREATION_SECONDS):
+        around.reconcile(around.list(controller))
+    for flight in admitted:
+        around.be_stored(flight)
+    return around
+
+
+def a_spare_of_another_demand(*, rule: bool) -> World:
+    """Assign a spare to what costs the same."""
+    around = world(gpus=1000)
+    replica = spared(around)
+
+    def any_of_them(self: NamespaceSpares, *_: object) -> Any:
+        return self._demands[0]
+
+    with patch.object(NamespaceSpares, "_demand_of", NamespaceSpares._demand_of if rule else any_of_them):
+        for _ in range(replica.spares):
+            replica.admit(around.request(gpus=2))
+    return around
+
+
+def a_spare_of_the_quota_before(*, rule: bool) -> World:
+    """Assign a spare for D at most: then a quota that has replaced its own is in force."""
+    around = world(gpus=1000)
+    with patch("webhook.quota.spares.SPARE_SECONDS", SPARE_SECONDS if rule else NO_QUOTA_SECONDS + 1):
+        replica = spared(around)
+        around.replace(vector(gpus=1000))
+        around.initialised()
+        replica.admit(around.request(gpus=1))
+    return around
+
+
 HISTORIES = (
     two_replicas_decide_on_one_row,
     serve_reserves_while_a_controller_counts,
@@ -824,6 +1010,14 @@ HISTORIES = (
     an_earlier_version_writes_its_ledger_still,
     sums_that_lag_behind_their_revision,
     a_list_ends_while_the_watch_goes_on,
+    a_spare_is_assigned_before_it_is_written,
+    a_spare_is_assigned_late,
+    a_spare_is_assigned_while_it_is_removed,
+    a_spare_goes_alone,
+    two_replicas_have_the_same_spares,
+    a_spare_expires_like_a_creation,
+    a_spare_of_another_demand,
+    a_spare_of_the_quota_before,
 )
 
 

@@ -80,13 +80,15 @@ class PlainStore:
         self.versioned = VersionedLedger(fresh_row("quota-1", hard), "1")
 
     def read(self, namespace: str, seconds: float) -> VersionedLedger | None:
-        assert (namespace, seconds) == (NAMESPACE, SECONDS)
+        assert namespace == NAMESPACE
+        assert 0 < seconds <= SECONDS
         return self.versioned
 
     def compare_and_swap(
         self, namespace: str, before: VersionedLedger, ledger: QuotaLedger, seconds: float
     ) -> VersionedLedger:
-        assert (namespace, seconds) == (NAMESPACE, SECONDS)
+        assert namespace == NAMESPACE
+        assert 0 < seconds <= SECONDS
         if before.ledger.quota_uid != self.versioned.ledger.quota_uid:
             raise QuotaGone
         if before.version != self.versioned.version and not self.blind:
@@ -123,6 +125,10 @@ def fresh_row(uid: str, hard: Vector) -> QuotaLedger:
     return QuotaLedger(quota_uid=uid, generation=1, hard=hard, unpinned=Unpinned.TOTAL_ONLY)
 
 
+def spec_of(ledger: QuotaLedger) -> tuple[str, int]:
+    return ledger.quota_uid, ledger.generation
+
+
 @dataclass
 class Flight:
     """A request on its way: once admitted, its object may be stored until the bound has passed."""
@@ -146,11 +152,12 @@ class Flight:
 
 @dataclass
 class Held:
-    """What a controller has listed, and what it knew when it began to."""
+    """What a controller has listed, and what it knew when it began to. `spec`: that of the row."""
 
     listing: Listing
     expired: frozenset[str]
     waited: bool
+    spec: tuple[str, int]
 
 
 @dataclass
@@ -273,23 +280,22 @@ class World:
             except (LedgerConflict, QuotaGone):
                 before = None
 
-    def try_admit(self, flight: Flight, before: VersionedLedger, *, cost: int | None = None) -> bool:
-        bases = before.ledger.bases & self.costs.keys() or {self.ledger.catalogue}
+    def reservation_request(
+        self, flight: Flight, ledger: QuotaLedger, *, cost: int | None = None
+    ) -> ReservationRequest:
+        """Return what it asks, charged by the bases of the ledger that are known, or else at that cost."""
+        bases = ledger.bases & self.costs.keys() or {self.ledger.catalogue}
         cost = cost or max(self.costs[basis] for basis in bases)
+        after = times(cost, flight.after)
         if flight.before is None:
-            demand = times(cost, flight.after)
-            reservation = ReservationRequest.creation(flight.id, demand, *bases, name=flight.name)
-        else:
-            uid, _, request = flight.id.partition("/")
-            reservation = ReservationRequest.change(
-                uid,
-                request,
-                times(cost, flight.before),
-                times(cost, flight.after),
-                *bases,
-                version=flight.version,
-            )
-        decided = decide(before.ledger, [reservation], limit=self.store.reservations_limit)
+            return ReservationRequest.creation(flight.id, after, *bases, name=flight.name)
+        uid, _, request = flight.id.partition("/")
+        before = times(cost, flight.before)
+        return ReservationRequest.change(uid, request, before, after, *bases, version=flight.version)
+
+    def try_admit(self, flight: Flight, before: VersionedLedger, *, cost: int | None = None) -> bool:
+        request = self.reservation_request(flight, before.ledger, cost=cost)
+        decided = decide(before.ledger, [request], limit=self.store.reservations_limit)
         if decided.ledger is not before.ledger:
             self.store.compare_and_swap(NAMESPACE, before, decided.ledger, SECONDS)
         (verdict,) = decided.verdicts
@@ -321,19 +327,17 @@ class World:
         shown = listing(
             {**dict.fromkeys(self.gone, DELETED), **self.charged(basis)},
             self.revisions,
-            row_uid=ledger.row_uid,
-            quota_uid=ledger.quota_uid,
-            generation=ledger.generation,
             catalogue=basis,
         )
-        return Held(shown, controller.expired(self.now), waited)
+        return Held(shown, controller.expired(self.now), waited, spec_of(ledger))
 
     def reconcile(self, held: Held, before: VersionedLedger | None = None) -> Reconciled | Refused:
         """Count from the list, at first on the row `before`; on a conflict on the row as it is, from the same list."""
         while True:
             before = before or self.read()
             outcome = reconcile(before.ledger, held.listing, held.expired)
-            if outcome is Refused.UNCOUNTED or outcome is Refused.OTHER_CATALOGUE:
+            is_anew = outcome is Refused.UNCOUNTED or outcome is Refused.OTHER_CATALOGUE
+            if is_anew and held.spec == spec_of(before.ledger):  # else a controller lists again first
                 outcome = initialise(before.ledger, held.listing, held.expired, waited=held.waited)
             if isinstance(outcome, Refused):
                 return outcome

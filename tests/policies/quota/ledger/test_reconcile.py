@@ -53,7 +53,7 @@ def test_a_change_goes_by_the_version_that_is_listed(
         class_catalogue="c",
     )
     objects = {"pod": listed} if listed else {}
-    shown = listing(objects, quota_uid="q", generation=1, catalogue="c")
+    shown = listing(objects, catalogue="c")
     settled = reconcile(ledger, shown, frozenset())
     assert isinstance(settled, Reconciled)
     assert ("pod/request" not in settled.ledger.reservations) is goes
@@ -80,7 +80,7 @@ def test_a_count_by_another_catalogue_is_in_force_once_nothing_else_is_in_flight
         reservations=Reservations.of(Reservation("pod", BEFORE)),
         class_catalogue="before",
     )
-    shown = listing(objects, quota_uid="q", generation=1, catalogue="after")
+    shown = listing(objects, catalogue="after")
     assert reconcile(ledger, shown, expired) is Refused.OTHER_CATALOGUE
 
     for _ in range(2):  # a second count while nothing has changed changes nothing
@@ -109,7 +109,7 @@ def on_the_way(*reservations: Reservation, **but: object) -> QuotaLedger:
 
 
 def listed(basis: str, **objects: StoredObject) -> Listing:
-    return listing(objects, quota_uid="q", generation=1, catalogue=basis)
+    return listing(objects, catalogue=basis)
 
 
 MARKED, UNMARKED = Reservation("marked", AFTER, catalogue=NEXT), Reservation("unmarked", BEFORE)
