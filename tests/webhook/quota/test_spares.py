@@ -16,6 +16,7 @@ from policies.quota.ledger.spares import is_spare
 from tests.webhook.quota.ledgers import configuration
 from tests.webhook.quota.slow_store import Bench, reason
 from tests.webhook.quota.world import NAMESPACE, vector
+from webhook.quota import enforcer
 from webhook.quota.batcher import SETTLED_WITHIN, ReservationBatcher
 from webhook.quota.enforcer import QuotaEnforcer
 from webhook.quota.metrics import QuotaMetrics
@@ -352,6 +353,25 @@ def test_what_was_denied_stays_denied_though_the_ledger_cannot_be_read_any_more(
     )
     assert reason(quota.reserve(large)) is Reason.EXCEEDED
     assert asks == 2
+
+
+def test_nobody_waits_for_as_long_as_the_spares_of_a_replica_that_was_killed_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench(gpus=16_000)
+    bench.batches._reserves_ahead = True
+    for uid in pods(20):
+        bench.reserve(uid)
+    other = ReservationBatcher(bench.store, QuotaMetrics(CollectorRegistry()))
+    monkeypatch.setattr(enforcer, "LONGEST_SECONDS", 0.3)
+    quota = QuotaEnforcer(other, other._metrics).of(NAMESPACE, monotonic() + 10, dry_run=True)
+    large = ChargeRequest(
+        "request", "large", configuration(), lambda _by, _unpinned: Charge(vector(gpus=15_990))
+    )
+    reads = bench.store.reads
+    assert reason(quota.reserve(large)) is Reason.EXCEEDED
+    assert 1 < bench.store.reads - reads < 10
+    assert any(map(is_spare, bench.held())), "they are still there"
 
 
 def test_a_settling_that_fails_is_no_error_of_a_review() -> None:
