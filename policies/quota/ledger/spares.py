@@ -6,13 +6,12 @@ its amount, and a controller drops it once it has expired.
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import filterfalse
 from math import floor
 
 import msgspec
 from msgspec.structs import replace
 
-from policies.quota.amounts import NOTHING, Vector
+from policies.quota.amounts import NOTHING
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservation
 
@@ -21,10 +20,6 @@ PREFIX = "+"
 
 ROOM_PARTS = 16
 """The spares of one swap take at most this part of what is free, so that others may ask for almost all of it."""
-
-ALL_PARTS = 4
-"""All spares in a ledger, of all replicas and demands, hold at most this part of what is free without them: replicas that are
-killed again and again leave theirs there until they expire."""
 
 FEWEST = 4
 """In one swap: fewer save too little."""
@@ -46,19 +41,11 @@ def with_spares(
     `coming`: creations that are awaited while what spares admitted may be counted twice. Unless so many fit for each replica that
     has spares, there are none, so that the quota is full only after all is counted once. `limit`: characters of the reservations.
     """
-    if ledger.used is None:
-        return ledger
-    free = _free(ledger, ledger.used)
-    fit = _times(like.demand, free)
+    fit = _fit(ledger, like)
     processes = {_process(each) for each in (*ledger.reservations.ids, *ids) if is_spare(each)}
     if fit is not None and fit < coming * len(processes):
         return ledger
-    held = ledger.reservations.without(filterfalse(is_spare, ledger.reservations.ids)).held({})
-    room = {
-        key: min(amount / ROOM_PARTS, (amount + held.get(key, NOTHING)) / ALL_PARTS - held.get(key, NOTHING))
-        for key, amount in free.items()
-    }
-    mark, number = ledger.next_catalogue or "", _times(like.demand, room)
+    mark, number = ledger.next_catalogue or "", len(ids) if fit is None else fit // ROOM_PARTS
     spares = [replace(like, id=each, name="", catalogue=mark) for each in ids[:number]]
     if len(spares) < FEWEST:
         return ledger
@@ -89,15 +76,16 @@ def settled(ledger: QuotaLedger, settling: SettledSpares) -> QuotaLedger:
     return replace(ledger, reservations=ledger.reservations.without(there).plus(objects))
 
 
-def _free(ledger: QuotaLedger, used: Vector) -> Vector:
-    """Return how much is free in each dimension of `hard`, less than nothing where that is exceeded."""
-    reserved = ledger.reserved
-    return {
-        key: hard - used.get(key, NOTHING) - reserved.get(key, NOTHING) for key, hard in ledger.hard.items()
-    }
-
-
-def _times(demand: Vector, amounts: Vector) -> int | None:
-    """Return how many times the demand fits into the amounts, None where none of them limits it."""
-    fit = (max(0, floor(amounts[key] / each)) for key, each in demand.items() if key in amounts)
-    return min(fit, default=None)
+def _fit(ledger: QuotaLedger, like: Reservation) -> int | None:
+    """Return how many times the demand fits into what is free, None where that is not limited."""
+    used, reserved = ledger.used, ledger.reserved
+    if used is None:
+        return 0
+    return min(
+        (
+            max(0, floor((ledger.hard[key] - used.get(key, NOTHING) - reserved.get(key, NOTHING)) / each))
+            for key, each in like.demand.items()
+            if key in ledger.hard
+        ),
+        default=None,
+    )

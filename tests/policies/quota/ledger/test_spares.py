@@ -9,7 +9,7 @@ from policies.quota.ledger.quota_ledger import (
     SPARE_SECONDS,
 )
 from policies.quota.ledger.reservations import LIMIT, Reservation
-from policies.quota.ledger.spares import ALL_PARTS, SettledSpares, has_spares, is_spare, settled, with_spares
+from policies.quota.ledger.spares import SettledSpares, has_spares, is_spare, settled, with_spares
 from tests.policies.quota.ledger.test_decide import amounts, ledger
 
 IDS = tuple(f"+replica-{number}" for number in range(100))
@@ -46,14 +46,6 @@ def test_spares_take_a_small_part_of_what_is_free(
     assert [each.id for each in spares] == list(IDS[:want])
     assert all((each.demand, each.name) == (amounts(**demand), "") for each in spares)
     assert has_spares(after) == bool(want)
-
-
-def test_all_spares_together_take_a_small_part_however_many_swaps_took_some() -> None:
-    now = ledger(amounts(gpus=3200), amounts(gpus=0), Reservation("other", amounts(gpus=2)))
-    for swap in range(40):
-        ids = [f"+replica{swap}-{number}" for number in range(100)]
-        now = with_spares(now, Reservation("pod", amounts(gpus=1)), ids, coming=0, limit=LIMIT)
-    assert now.reserved == amounts(gpus=2 + (3200 - 2) // ALL_PARTS)
 
 
 @pytest.mark.parametrize(
