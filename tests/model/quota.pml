@@ -364,8 +364,7 @@ before a row names its basis: a serve that cannot charge by a basis refuses.
 #define HARD(generation) VECTOR(2, UNLIMITED)
 #define SPARES 1
 #endif
-#ifdef SPARED_TWICE      /* two controllers; a spare has been taken */
-#define SERVES 1
+#ifdef SPARED_TWICE      /* two replicas and two controllers; a spare has been taken */
 #define OBJECTS 2
 #define CREATED(object) VECTOR(1, 0)
 #define HARD(generation) VECTOR(2, UNLIMITED)
@@ -1015,6 +1014,7 @@ inline retires(n) {
 
 /* policies/quota/ledger/spares.py: settled */
 inline settles(n, is_removed) {
+  printf("spares assigned_to=%d", assigned_to[n]); print_row();
   if
   :: row.entry[REQUESTS + n] ->
      if
@@ -1026,7 +1026,8 @@ inline settles(n, is_removed) {
      written();
      check_everyone_is_covered()
   :: else
-  fi
+  fi;
+  printf(" then"); print_row(); printf("\n")
 }
 #endif
 
