@@ -110,6 +110,11 @@ class Burst:
     def answered(self) -> int:
         return len(self.admitted) + len(self.refused) + len(self.undecided)
 
+    def stop(self) -> None:
+        """Ask for nothing that was not begun."""
+        with self._lock:
+            self._queue = iter(())
+
     def _work(self) -> None:
         while (request := self._next()) is not None:
             self._see_through(request)
