@@ -345,8 +345,13 @@ class ReservationBatcher:
         with self._lock:
             wanted = self._spares_of(namespace).wanted(reserved, ledger.bases, self._clock())
         for each in wanted:
-            like, limit = each.beside.reservation, self._store.reservations_limit
-            ledger = with_spares(ledger, like, each.ids, limit=limit)
+            ledger = with_spares(
+                ledger,
+                each.beside.reservation,
+                each.ids,
+                coming=math.ceil(each.pace * SETTLED_WITHIN),
+                limit=self._store.reservations_limit,
+            )
         return ledger, wanted
 
     def _assigned(self, namespace: str, waiting: _Waiting) -> bool:

@@ -18,7 +18,7 @@ from policies.quota.charge_request import (
     QuotaGrant,
     ReservationOutcome,
 )
-from webhook.quota.batcher import SETTLED_WITHIN, ReservationBatcher
+from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.metrics import QuotaMetrics
 
 PATIENT = threading.BoundedSemaphore(16)
@@ -27,7 +27,7 @@ PATIENT = threading.BoundedSemaphore(16)
 PAUSE_SECONDS = 0.15
 """Between their decisions."""
 
-LEFT_TO_ANSWER = 1.0
+LEFT_TO_ANSWER = 0.5
 """Seconds before the deadline at which they have their last decision."""
 
 Release = Callable[[str, str], None]
@@ -79,7 +79,7 @@ class _ReviewQuota(msgspec.Struct, frozen=True, dict=True):
         ):
             return outcome
         try:
-            until = min(monotonic() + SETTLED_WITHIN, self.deadline - LEFT_TO_ANSWER)
+            until = self.deadline - LEFT_TO_ANSWER
             while self.batcher.is_denied_by_spares(self.namespace, outcome) and monotonic() < until:
                 sleep(PAUSE_SECONDS)
                 outcome = ask(self.namespace, charge_request.charged, self.deadline)

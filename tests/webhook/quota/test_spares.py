@@ -92,13 +92,24 @@ def test_a_crowd_takes_two_spares_for_each_that_came_together() -> None:
     ("gpus", "step"),
     [
         pytest.param(16_000, 0.3, id="creations-that-come-slowly"),
-        pytest.param(120, STEP, id="a-quota-without-ample-room"),
+        pytest.param(63, STEP, id="a-quota-without-ample-room"),
     ],
 )
 def test_no_spares_for(gpus: int, step: float) -> None:
     replica = Fast(gpus)
     replica.create(pods(30), step)
     assert (replica.store.writes, replica.spares()) == (30, [])
+
+
+def test_there_are_no_spares_when_the_quota_may_be_full_before_all_is_counted_once() -> None:
+    replica = Fast(600)
+    for number, uid in enumerate(pods(600)):
+        replica.create([uid])
+        if number > 300:
+            replica.settle()
+        if number == 500:
+            assert replica.spares() == []
+    assert reason(replica.reserve("one-more")) is Reason.EXCEEDED
 
 
 def test_a_swap_takes_no_more_than_the_most() -> None:
