@@ -24,7 +24,7 @@ from policies.quota.ledger.quota_ledger import (
     SPARE_SECONDS,
     QuotaLedger,
 )
-from policies.quota.ledger.spares import has_spares, settled, with_spares
+from policies.quota.ledger.spares import counts_twice, settled, with_spares
 from webhook.quota.metrics import QuotaMetrics
 from webhook.quota.spares import NamespaceSpares, WantedSpares, spare_ids
 from webhook.quota.store import LedgerConflict, QuotaGone, Store, VersionedLedger
@@ -164,13 +164,15 @@ class ReservationBatcher:
         found = self._store.read(namespace, self._seconds_until(deadline))
         return None if found is None else found.ledger
 
-    def is_denied_by_spares(self, namespace: str, outcome: ReservationOutcome) -> bool:
+    @staticmethod
+    def is_denied_by_spares(outcome: ReservationOutcome) -> bool:
         """Whether a request that does not fit may do so in a moment, once spares are settled and counted."""
-        verdict, spares = outcome.verdict, self._spares.get(namespace)
-        if verdict is None or verdict.reason is not Reason.EXCEEDED or spares is None:
+        ledger, verdict = outcome.ledger, outcome.verdict
+        if ledger is None or verdict is None or verdict.reason is not Reason.EXCEEDED:
             return False
-        may_fit = all(each.used + each.requested <= each.hard for each in verdict.shortfalls)
-        return may_fit and self._clock() < spares.seen + SETTLED_WITHIN
+        return counts_twice(ledger) and all(
+            each.used + each.requested <= each.hard for each in verdict.shortfalls
+        )
 
     def has_no_quota(self, namespace: str) -> bool:
         """Whether a read that began at most D ago found none; cheap, and most namespaces have none."""
@@ -275,9 +277,6 @@ class ReservationBatcher:
         ):
             self._rivals[namespace] = self._clock() + RIVAL_SECONDS
         self._remember(namespace, before)
-        if has_spares(before.ledger):
-            with self._lock:
-                self._spares_of(namespace).seen = self._clock()
         asked = frozenset(batch)
         self._gather(namespace, batch)
         self._decide_on(namespace, before, batch, deadline, asked=asked)

@@ -74,13 +74,11 @@ class _ReviewQuota(msgspec.Struct, frozen=True, dict=True):
         """Decide; and again while the request does not fit because of what is reserved ahead, or counted twice after that."""
         ask = self.batcher.try_out if self.dry_run else self.batcher.reserve
         outcome = ask(self.namespace, charge_request.charged, self.deadline)
-        if not self.batcher.is_denied_by_spares(self.namespace, outcome) or not PATIENT.acquire(
-            blocking=False
-        ):
+        if not self.batcher.is_denied_by_spares(outcome) or not PATIENT.acquire(blocking=False):
             return outcome
         try:
             until = self.deadline - LEFT_TO_ANSWER
-            while self.batcher.is_denied_by_spares(self.namespace, outcome) and monotonic() < until:
+            while self.batcher.is_denied_by_spares(outcome) and monotonic() < until:
                 sleep(PAUSE_SECONDS)
                 outcome = ask(self.namespace, charge_request.charged, self.deadline)
         finally:
