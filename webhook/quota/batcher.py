@@ -23,7 +23,7 @@ from policies.quota.ledger.quota_ledger import (
     SPARE_SECONDS,
     QuotaLedger,
 )
-from policies.quota.ledger.spares import has_spares, settled, with_spares
+from policies.quota.ledger.spares import counts_twice, settled, with_spares
 from webhook.quota.metrics import QuotaMetrics
 from webhook.quota.spares import NamespaceSpares, WantedSpares, spare_ids
 from webhook.quota.store import LedgerConflict, QuotaGone, Store, VersionedLedger
@@ -59,6 +59,8 @@ VANISHED_SECONDS = 60.0
 NAMESPACES_REMEMBERED = 4096
 
 NO_QUOTA = ReservationOutcome()
+
+CONTENDED = LedgerError("too many others write to the ledger of the quota", transient=True)
 
 
 class ReservationBatcher:
@@ -127,7 +129,6 @@ class ReservationBatcher:
         ledger = self.ledger(namespace, deadline)
         if ledger is None:
             return NO_QUOTA
-        self._note_spares(namespace, ledger)
         charged = request_of(ledger, self._catalogues_of(ledger, self._seconds_until(deadline)))
         if charged.request is None:
             return ReservationOutcome(ledger, charged.charge)
@@ -139,13 +140,15 @@ class ReservationBatcher:
         found = self._store.read(namespace, self._seconds_until(deadline))
         return None if found is None else found.ledger
 
-    def is_denied_by_spares(self, namespace: str, outcome: ReservationOutcome) -> bool:
+    @staticmethod
+    def is_denied_by_spares(outcome: ReservationOutcome) -> bool:
         """Whether a request that does not fit may do so in a moment, once spares are settled and counted."""
-        verdict, spares = outcome.verdict, self._spares.get(namespace)
-        if verdict is None or verdict.reason is not Reason.EXCEEDED or spares is None:
+        ledger, verdict = outcome.ledger, outcome.verdict
+        if ledger is None or verdict is None or verdict.reason is not Reason.EXCEEDED:
             return False
-        may_fit = all(each.used + each.requested <= each.hard for each in verdict.shortfalls)
-        return may_fit and self._clock() < spares.seen + SETTLED_WITHIN
+        return counts_twice(ledger) and all(
+            each.used + each.requested <= each.hard for each in verdict.shortfalls
+        )
 
     def has_no_quota(self, namespace: str) -> bool:
         """Whether a read that began at most D ago found none; cheap, and most namespaces have none."""
@@ -200,23 +203,25 @@ class ReservationBatcher:
         `settles`: write even if nobody waits.
         """
         pause, fresh = FIRST_PAUSE, False
-        last: LedgerError | None = None
+        last = CONTENDED
         while True:
             self._gather(namespace, batch)
             batch[:] = [waiting for waiting in batch if not self._assigned(namespace, waiting)]
             if not batch and not settles:
                 return
             if deadline <= self._clock():
-                raise last or LedgerError("too many others write to the ledger of the quota", transient=True)
+                raise last
             try:
                 self._attempt(namespace, batch, deadline, fresh=fresh)
             except (LedgerConflict, QuotaGone):
                 self._metrics.conflicts.inc()
+                last = CONTENDED
                 pause = min(pause, CONFLICT_PAUSE) if fresh else 0.0
             except LedgerError as error:
                 if not error.transient:
                     raise
-                last = error
+                if self._clock() < deadline:  # else it only says that the time is up
+                    last = error
             else:
                 return
             self._sleep(random.uniform(0, pause), deadline)  # noqa: S311 - jitter, no secret
@@ -250,7 +255,6 @@ class ReservationBatcher:
         ):
             self._rivals[namespace] = self._clock() + RIVAL_SECONDS
         self._remember(namespace, before)
-        self._note_spares(namespace, before.ledger)
         asked = frozenset(batch)
         self._gather(namespace, batch)
         self._decide_on(namespace, before, batch, deadline, asked=asked)
@@ -348,12 +352,6 @@ class ReservationBatcher:
         verdict = ReservationVerdict(Reason.RESERVED, reserved=spares.reserved)
         waiting.finish(ReservationOutcome(ledger, charged.charge, verdict))
         return True
-
-    def _note_spares(self, namespace: str, ledger: QuotaLedger) -> None:
-        """Note that the row was just read."""
-        if has_spares(ledger):
-            with self._lock:
-                self._spares_of(namespace).seen = self._clock()
 
     def _spares_of(self, namespace: str) -> NamespaceSpares:
         return self._spares.setdefault(namespace, NamespaceSpares(self._spare_ids))

@@ -104,13 +104,11 @@ class NamespaceSpares:
     """Not for several threads at once. Moments are those of a monotonic clock.
 
     `ledger` is the last one with spares that this replica wrote, None before the first; `reserved` is what was reserved in it.
-    `seen`: when the row last had spares, of whichever replica.
     """
 
     def __init__(self, ids: Iterator[str]) -> None:
         self.ledger: QuotaLedger | None = None
         self.reserved: Vector = {}
-        self.seen = -math.inf
         self._ids = ids
         self._demands: deque[_Demand] = deque()
         self._assigned: dict[str, _Assigned] = {}
@@ -193,7 +191,7 @@ class NamespaceSpares:
                 demand = self._remembered(each.beside.reservation, ledger.bases)
                 demand.like = replace(demand.like, catalogue=ledger.next_catalogue or "")
                 demand.open(taken, begun, now)
-                self.ledger, self.reserved, self.seen = ledger, ledger.reserved, now
+                self.ledger, self.reserved = ledger, ledger.reserved
 
     def settled(self, settling: SettledSpares) -> None:
         """Note that none of those is in the row any more."""

@@ -72,8 +72,17 @@ def settled(ledger: QuotaLedger, settling: SettledSpares) -> QuotaLedger:
     there = [each for each in (*settling.assigned, *settling.unassigned) if each in ledger.reservations]
     if not there:
         return ledger
-    objects = (settling.assigned[each] for each in there if each in settling.assigned)
-    return replace(ledger, reservations=ledger.reservations.without(there).plus(objects))
+    objects = [settling.assigned[each] for each in there if each in settling.assigned]
+    return replace(
+        ledger,
+        reservations=ledger.reservations.without(there).plus(objects),
+        settled_uncounted=ledger.settled_uncounted or bool(objects),
+    )
+
+
+def counts_twice(ledger: QuotaLedger) -> bool:
+    """Whether `used` may have what is reserved, too: what a spare was assigned to, until the count after it was settled."""
+    return ledger.settled_uncounted or has_spares(ledger)
 
 
 def _fit(ledger: QuotaLedger, like: Reservation) -> int | None:

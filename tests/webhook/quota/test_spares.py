@@ -12,12 +12,13 @@ from policies.quota.charge import Charge
 from policies.quota.charge_request import ChargedRequest, ChargeRequest, LedgerError
 from policies.quota.ledger.decide import Reason, ReservationRequest
 from policies.quota.ledger.quota_ledger import SPARE_SECONDS
-from policies.quota.ledger.spares import is_spare
+from policies.quota.ledger.reconcile import Listing, Reconciled, StoredObject, reconcile
+from policies.quota.ledger.spares import has_spares, is_spare
 from tests.webhook.quota.ledgers import configuration
 from tests.webhook.quota.slow_store import Bench, reason
 from tests.webhook.quota.world import NAMESPACE, vector
 from webhook.quota import enforcer
-from webhook.quota.batcher import SETTLED_WITHIN, ReservationBatcher
+from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.enforcer import QuotaEnforcer
 from webhook.quota.metrics import QuotaMetrics
 from webhook.quota.spares import DEMANDS, MOST, NamespaceSpares, spare_ids
@@ -290,7 +291,7 @@ def test_three_replicas_admit_exactly_what_there_is() -> None:
         until = monotonic() + 60
         while True:
             answer = replica.reserve(NAMESPACE, bench.ask(f"pod{number}"), until)
-            if not replica.is_denied_by_spares(NAMESPACE, answer):
+            if answer.ledger is None or not has_spares(answer.ledger) or reason(answer) is Reason.RESERVED:
                 return reason(answer)
 
     with ThreadPoolExecutor(24) as pool:
@@ -302,23 +303,45 @@ def test_three_replicas_admit_exactly_what_there_is() -> None:
     assert not any(map(is_spare, bench.held()))
 
 
+def count(replica: Fast, stored: list[str]) -> None:
+    before = replica.store.read(NAMESPACE, 1)
+    assert before is not None
+    listing = Listing(
+        used=vector(gpus=len(stored)),
+        objects={each: StoredObject(vector(gpus=1)) for each in stored},
+        revisions=before.ledger.revisions,
+        catalogue=replica.ledger.catalogue,
+    )
+    counted = reconcile(before.ledger, listing, frozenset())
+    assert isinstance(counted, Reconciled)
+    replica.store.compare_and_swap(NAMESPACE, before, counted.ledger, 1)
+
+
 @pytest.mark.parametrize(
-    ("gpus", "seconds", "want"),
+    ("gpus", "is_settled", "is_counted", "want"),
     [
-        pytest.param(15_990, SETTLED_WITHIN / 2, True, id="fits-but-for-what-is-reserved"),
-        pytest.param(16_001, SETTLED_WITHIN / 2, False, id="can-never-fit"),
-        pytest.param(15_990, SETTLED_WITHIN, False, id="long-after-the-last-spare"),
+        pytest.param(15_990, False, False, True, id="fits-but-for-spares"),
+        pytest.param(15_990, True, False, True, id="fits-but-for-what-may-be-counted-twice"),
+        pytest.param(15_990, True, True, False, id="comes-after-the-next-count"),
+        pytest.param(16_001, True, False, False, id="can-never-fit"),
     ],
 )
-def test_a_denial_is_for_spares_when_the_request(gpus: int, seconds: float, want: bool) -> None:
+def test_a_denial_is_for_spares_when_the_request(
+    gpus: int, is_settled: bool, is_counted: bool, want: bool
+) -> None:
+    """Whichever replica is asked."""
     replica = Fast()
     replica.create(pods(20))
-    replica.now += SPARE_SECONDS
-    replica.settle()
-    replica.now += seconds
-    answer = replica.reserve("large", gpus)
+    assert replica.spares()
+    if is_settled:
+        replica.now += SPARE_SECONDS
+        replica.settle()
+    if is_counted:
+        count(replica, pods(5))
+    other = ReservationBatcher(replica.store, QuotaMetrics(CollectorRegistry()))
+    answer = other.reserve(NAMESPACE, replica.ask("large", gpus), monotonic() + 5)
     assert reason(answer) is Reason.EXCEEDED
-    assert replica.batches.is_denied_by_spares(NAMESPACE, answer) is want
+    assert ReservationBatcher.is_denied_by_spares(answer) is want
 
 
 def test_a_replica_that_only_tries_out_knows_of_spares_of_others() -> None:
@@ -328,7 +351,7 @@ def test_a_replica_that_only_tries_out_knows_of_spares_of_others() -> None:
     other = ReservationBatcher(bench.store, QuotaMetrics(CollectorRegistry()), lambda: bench.now)
     answer = other.try_out(NAMESPACE, bench.ask("large", 15_980), bench.now + 5)
     assert reason(answer) is Reason.EXCEEDED
-    assert other.is_denied_by_spares(NAMESPACE, answer)
+    assert other.is_denied_by_spares(answer)
 
 
 def test_what_was_denied_stays_denied_though_the_ledger_cannot_be_read_any_more() -> None:
