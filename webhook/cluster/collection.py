@@ -50,6 +50,8 @@ class Position(NamedTuple):
 
 
 NOWHERE = Position(0, 0.0)
+AT_ALL = 1e-9
+"""Later than "never" (0.0) and earlier than any list began."""
 
 
 class Snapshot(msgspec.Struct, Generic[K], frozen=True):
@@ -148,6 +150,10 @@ class MergedCollection(Generic[K]):
 
     def was_listed(self, namespace: str) -> bool:
         return self._listed(namespace).revision > 0
+
+    def size(self, namespace: str) -> int:
+        """Return how many objects there are, be their items kept or not."""
+        return len(self._versions.get(namespace, ()))
 
     def watch_from(self, revision: int) -> None:
         """Begin the watch anew at this revision."""
