@@ -164,7 +164,7 @@ class Informer(MergedCollection[K]):
         self._api = api
         self._project = project
         self._timings = timings or WatchTimings()
-        self._awaited = awaited
+        self.awaited = awaited
         self._is_listing = False
         self._turns = threading.Condition()
         self._listed_now: set[str] = set()
@@ -295,7 +295,7 @@ class Informer(MergedCollection[K]):
                     return
 
     def _missed_and_awaited(self) -> list[str]:
-        awaited = (name for name in self._awaited() if self.was_listed(name))
+        awaited = (name for name in self.awaited() if self.was_listed(name))
         return sorted((name for name in awaited if self.position(name) == NOWHERE), key=self.size)
 
     def _failed(self, error: Exception, pauses: Pauses) -> None:
