@@ -468,3 +468,20 @@ def test_pauses_stay_short_while_the_api_server_is_away_and_as_it_starts(
 
     pauses.reset()
     assert pauses.next() == timings.pause_least
+
+
+def test_only_what_is_not_answered_keeps_pauses_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted, note = list[Pauses](), Pauses.unanswered
+
+    def unanswered(pauses: Pauses) -> None:
+        noted.append(pauses)
+        note(pauses)
+
+    monkeypatch.setattr(Pauses, "unanswered", unanswered)
+    script = Script([page(["a"], "10")], [Answer(cut=True), status(503, "away")])
+    with followed(tmp_path, script) as (held, *_):
+        assert eventually(lambda: held.failures == 2)
+
+    assert len(noted) == 1
