@@ -28,10 +28,11 @@ import msgspec
 import urllib3
 
 from webhook.cluster import errors
-from webhook.cluster.api import JSON, METADATA, METADATA_LIST, ApiClient, Listed, api_path
+from webhook.cluster.api import JSON, METADATA, METADATA_LIST, ApiClient, api_path
 from webhook.cluster.collection import AT_ALL, CLUSTER, NOWHERE, K, Line, MergedCollection, Position
 from webhook.cluster.nesting import decoded
 from webhook.cluster.objects import decode_metadata
+from webhook.cluster.pages import Identity
 
 log = logging.getLogger("gpu_admission.cluster")
 
@@ -94,15 +95,8 @@ _EVENT = msgspec.json.Decoder(_Event)
 _STATUS = msgspec.json.Decoder(_Status)
 
 
-class _Identity(msgspec.Struct, frozen=True, rename="camel"):
-    name: str
-    uid: str
-    resource_version: str
-    namespace: str = CLUSTER
-
-
 class _Listed(msgspec.Struct, frozen=True):
-    metadata: _Identity
+    metadata: Identity
 
 
 class _Unread(NamedTuple):
@@ -316,15 +310,12 @@ class Informer(MergedCollection[K]):
         if few or not self.was_listed(namespace):
             return self._listed_in_full(namespace)
 
-        def compared(raw: msgspec.Raw) -> Line[K] | _Unread:
-            metadata = _LISTED.decode(raw).metadata
-            line: Line[K] = _line(metadata, metadata.namespace, None)
-            return line if self.is_known(line) else _Unread(line.namespace, metadata.name)
+        listed = self._api.identities(resource.path(namespace))
+        return int(listed.resource_version), [self._compared_one(each) for each in listed.items]
 
-        listed: Listed[Line[K] | _Unread] = self._api.list(
-            resource.path(namespace), compared, accept=METADATA_LIST
-        )
-        return int(listed.resource_version), listed.items
+    def _compared_one(self, identity: Identity) -> Line[K] | _Unread:
+        line: Line[K] = _line(identity, identity.namespace, None)
+        return line if self.is_known(line) else _Unread(line.namespace, identity.name)
 
     def _with_bodies(
         self, namespace: str, revision: int, found: list[Line[K] | _Unread]
@@ -383,7 +374,7 @@ class Informer(MergedCollection[K]):
             self.event(self._read(event.object), deleted=event.type == "DELETED")
 
 
-def _line(metadata: _Identity, namespace: str, item: K | None) -> Line[K]:
+def _line(metadata: Identity, namespace: str, item: K | None) -> Line[K]:
     return Line(sys.intern(namespace), hash(metadata.uid), int(metadata.resource_version), item)
 
 
