@@ -248,7 +248,7 @@ class Informer(MergedCollection[K]):
                 log.exception("%s: watch failed", self.resource.plural)
                 is_begun = False
                 self.failures += 1
-            if monotonic() - started > self._timings.pause_most:
+            if monotonic() - started > AWAY_SECONDS:
                 pauses.reset()  # it worked for a while
             stopping.wait(pauses.next())
 
