@@ -486,3 +486,23 @@ def test_only_what_is_not_answered_keeps_pauses_short(
         assert eventually(lambda: held.failures == 2)
 
     assert len(noted) == 1
+
+
+@pytest.mark.parametrize(("lasting", "resets"), [(60.0, 0), (-1.0, 3)])
+def test_pauses_begin_anew_after_a_watch_that_lasted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lasting: float, resets: int
+) -> None:
+    noted, reset = list[Pauses](), Pauses.reset
+
+    def resetting(pauses: Pauses) -> None:
+        noted.append(pauses)
+        reset(pauses)
+
+    monkeypatch.setattr("webhook.cluster.informer.AWAY_SECONDS", lasting)
+    monkeypatch.setattr(Pauses, "reset", resetting)
+    failing = [status(503, "away") for _ in range(3)]
+    with followed(tmp_path, Script([page(["a"], "10")], failing)) as (_, server, _):
+        assert eventually(lambda: sum("watch" in each.query for each in server.requests) == 4)
+        of_watch = [each for each in noted if each is noted[0]]
+
+    assert len(of_watch) == 1 + resets, "once when it was made"
