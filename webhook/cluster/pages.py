@@ -1,8 +1,8 @@
 """The pages of a LIST: of whole objects in JSON, and of identities alone, which are read again and again.
 
-Identities come in protobuf: next to JSON the API server encodes and compresses them in half the time, to two thirds of the bytes.
-Of the metadata they are taken from, an API server sends all, managedFields included (`asPartialObjectMetadataList` in
-`k8s.io/apiserver/pkg/endpoints/handlers/rest.go`); its tables without objects have neither uid nor resourceVersion.
+Identities come in protobuf, in three quarters of the bytes of JSON and half of the API server's time. They are taken from
+metadata, of which it sends all, managedFields included (`AsPartialObjectMetadata` in `k8s.io/apimachinery/pkg/api/meta`); its
+tables without objects have neither uid nor resourceVersion.
 """
 
 from collections.abc import Iterator
