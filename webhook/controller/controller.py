@@ -231,7 +231,7 @@ class Controller:
                 stopping.wait(POLL_SECONDS)
                 continue
             namespace = self._queue.take(POLL_SECONDS)
-            if namespace is not None:
+            if namespace is not None and not stopping.is_set():
                 self._reconcile(namespace)
 
     def _tidy(self) -> None:
