@@ -7,6 +7,7 @@ from tests.controlplane.gpuquota import Namespace, api_client
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import FEW, Informer, Resource
 from webhook.cluster.objects import decode_metadata
+from webhook.cluster.pages import IDENTITIES, Identity
 from webhook.controller.records import PODS, QUOTAS
 
 
@@ -74,3 +75,20 @@ def test_custom_resources_are_read_one_by_one_as_well(quotas: ControlPlane) -> N
 
     assert reader.refresh(team.name) == ["default"]
     assert reader.refresh(team.name) == []
+
+
+def test_identities_are_those_of_the_objects(quotas: ControlPlane) -> None:
+    team = Namespace(quotas)
+    for number in range(3):
+        team.pod(f"pod-{number}")
+    team.quota({"gpus": "8"})
+    api, namespaced = api_client(quotas), (PODS, QUOTAS)
+    for path in [*(each.path(team.name) for each in namespaced), "/api/v1/namespaces"]:
+        found = api.list(path, decode_metadata)
+        listed = api.identities(path)
+
+        assert int(listed.resource_version) >= int(found.resource_version)
+        assert listed.items == [
+            Identity(each.name, each.uid, each.resource_version, each.namespace) for each in found.items
+        ]
+        assert api.get(path, accept=IDENTITIES).startswith(b"k8s\0"), "it speaks protobuf of every kind"

@@ -19,13 +19,15 @@ import urllib3
 
 from webhook.cluster import errors
 from webhook.cluster.access import RELOAD_SECONDS, Access
-from webhook.cluster.nesting import decoded
+from webhook.cluster.pages import IDENTITIES, Identity, Page, page_of_identities, page_of_objects
 
 CONNECT_SECONDS = 3.0
 READ_SECONDS = 30.0
 POOL_SIZE = 64
 PAGE = 500
 """Objects per page of a LIST, as kubectl and client-go have it: some MB of pods at once, not a hundred."""
+IDENTITIES_PAGE = 2000
+"""A page of identities: 6 MB before it is compressed, of pods of 3 KB of metadata."""
 RESTARTS = 3
 """How often a LIST is restarted because its continue token expired; etcd is compacted every 5 minutes."""
 
@@ -39,6 +41,7 @@ METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v
 _NAMELESS = frozenset({"", ".", ".."})
 
 T = TypeVar("T")
+U = TypeVar("U")
 Query = Mapping[str, str] | None
 
 
@@ -60,6 +63,10 @@ class Listed(msgspec.Struct, Generic[T], frozen=True):
     resource_version: str
 
 
+def _itself(each: Identity) -> Identity:
+    return each
+
+
 class Attempt(msgspec.Struct, frozen=True):
     """The result of a dry run: the object or the error, and the warnings either way."""
 
@@ -76,19 +83,6 @@ class _Call(NamedTuple):
     content_type: str = JSON
     accept: str = JSON
     compressed: bool = False
-
-
-class _PageMetadata(msgspec.Struct, rename="camel"):
-    resource_version: str = ""
-    continue_token: str = msgspec.field(name="continue", default="")
-
-
-class _Page(msgspec.Struct):
-    metadata: _PageMetadata
-    items: list[msgspec.Raw] | None = None
-
-
-_PAGE = msgspec.json.Decoder(_Page)
 
 
 _WARNING = re.compile(r'299 \S+ "(?P<text>.*)"')
@@ -180,36 +174,60 @@ class ApiClient:
         `project` sees the raw JSON of one object at a time and should keep little of it: pages are dropped as
         they are read.
         """
+        limited = {**(query or {}), "limit": str(page)}
+        return self._list(path, page_of_objects, project, limited, accept)
+
+    def identities(self, path: str) -> Listed[Identity]:
+        """Return which objects there are, as `list` does."""
+        limited = {"limit": str(IDENTITIES_PAGE)}
+        return self._list(path, page_of_identities, _itself, limited, IDENTITIES)
+
+    def _list(
+        self,
+        path: str,
+        read: Callable[[bytes], Page[U]],
+        project: Callable[[U], T | None],
+        query: Mapping[str, str],
+        accept: str,
+    ) -> Listed[T]:
         for _ in range(RESTARTS):
             # Gone: the token in the answer continues at a newer revision, and such a list never existed.
             with contextlib.suppress(errors.Gone):
-                return self._list_once(path, project, {**(query or {}), "limit": str(page)}, accept)
+                items: list[T] = []
+                revision = ""
+                for page in self._pages(path, read, query, accept):
+                    revision = page.revision
+                    items.extend(kept for each in page.items if (kept := project(each)) is not None)
+                return Listed(items, revision)
         raise errors.Gone(f"the list of {path} expired {RESTARTS} times before its end", code=410)
 
-    def _list_once(
-        self, path: str, project: Callable[[msgspec.Raw], T | None], query: dict[str, str], accept: str
-    ) -> Listed[T]:
-        items: list[T] = []
-        revision = ""
+    def _pages(
+        self, path: str, read: Callable[[bytes], Page[U]], query: Mapping[str, str], accept: str
+    ) -> Iterator[Page[U]]:
+        """Yield the pages of one list, all of the same revision; Gone where the API server cannot."""
+        asked, revision = dict(query), ""
         while True:
-            try:
-                page = decoded(_PAGE.decode, self.get(path, query=query, accept=accept, compressed=True))
-            except msgspec.MsgspecError as error:
-                raise errors.ApiError(f"the list of {path} cannot be read: {error}") from None
-            revision = revision or page.metadata.resource_version
-            if page.metadata.resource_version != revision:
+            page = self._page(path, read, asked, accept)
+            revision = revision or page.revision
+            if page.revision != revision:
                 raise errors.Gone(f"the pages of {path} are of different revisions")
-            items.extend(kept for raw in page.items or () if (kept := project(raw)) is not None)
-            if not page.metadata.continue_token:
-                return Listed(items, revision)
-            query["continue"] = page.metadata.continue_token
+            yield page
+            if not page.continue_token:
+                return
+            asked["continue"] = page.continue_token
+
+    def _page(self, path: str, read: Callable[[bytes], Page[U]], query: Query, accept: str) -> Page[U]:
+        try:
+            return read(self.get(path, query=query, accept=accept, compressed=True))
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise errors.ApiError(f"the list of {path} cannot be read: {error}") from None
 
     def revision(self, path: str, query: Query = None) -> int:
         """Return the revision at which a collection is now, from the shortest list of it."""
-        page = self.get(path, query={**(query or {}), "limit": "1"}, accept=METADATA_LIST)
+        page = self._page(path, page_of_identities, {**(query or {}), "limit": "1"}, IDENTITIES)
         try:
-            return int(decoded(_PAGE.decode, page).metadata.resource_version)
-        except (msgspec.MsgspecError, ValueError) as error:
+            return int(page.revision)
+        except ValueError as error:
             raise errors.ApiError(f"the list of {path} cannot be read: {error}") from None
 
     @contextlib.contextmanager

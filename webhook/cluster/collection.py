@@ -50,13 +50,15 @@ class Position(NamedTuple):
 
 
 NOWHERE = Position(0, 0.0)
+AT_ALL = 1e-9
+"""Later than "never" (0.0) and earlier than any list began."""
 
 
 class Snapshot(msgspec.Struct, Generic[K], frozen=True):
     """A namespace's objects at a `Position`.
 
-    `deleted` are the uids for which the watch sent a DELETED event in the last two minutes: each was stored, and is no longer.
-    Objects that a list merely lacks are not among them; the list may be old.
+    `deleted` are the uids that were found deleted in the last two minutes: each was stored, and is no longer. The watch showed
+    that, or a list lacks an object that was held in a version from before the list. What was never held is not among them.
     """
 
     items: tuple[K, ...]
@@ -149,6 +151,10 @@ class MergedCollection(Generic[K]):
     def was_listed(self, namespace: str) -> bool:
         return self._listed(namespace).revision > 0
 
+    def size(self, namespace: str) -> int:
+        """Return how many objects there are, be their items kept or not."""
+        return len(self._versions.get(namespace, ()))
+
     def watch_from(self, revision: int) -> None:
         """Begin the watch anew at this revision."""
         with self.lock:
@@ -201,6 +207,8 @@ class MergedCollection(Generic[K]):
             missed = 0
             known = self._versions.setdefault(namespace, {})
             for key in [key for key, at in known.items() if key not in shown and at <= listed.revision]:
+                if (item := self._items.get(namespace, {}).get(key)) is not None:
+                    self._remember_deleted(item)
                 self._drop(namespace, key)
                 missed += listed.revision <= self._revision
             for key, line in shown.items():

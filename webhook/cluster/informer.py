@@ -2,8 +2,9 @@
 
 A watch that ends, is cut, or is silent for longer than the interval of bookmarks is started again where it was; between failures
 there is a growing, jittered pause. After a 410 it begins anew at once, from the present revision, and what was missed is listed
-in a thread of its own, while the watch goes on (`collection` merges them). `age` is the time since the last message; an opened
-watch is one: what happened since its revision follows at once.
+in a thread of its own, while the watch goes on (`collection` merges them): before everything else the namespaces for which
+somebody waits, the smallest first. `age` is the time since the last message; an opened watch is one: what happened since its
+revision follows at once.
 
 Silence is a dead connection, or a kind that nobody changes: the API server sends no bookmarks of a kind of which it has seen no
 event since its own start (`dispatchEvents` in `k8s.io/apiserver/pkg/storage/cacher`). They differ only
@@ -17,8 +18,9 @@ import logging
 import random
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from math import inf
 from time import monotonic
 from typing import NamedTuple
 
@@ -26,17 +28,22 @@ import msgspec
 import urllib3
 
 from webhook.cluster import errors
-from webhook.cluster.api import JSON, METADATA, METADATA_LIST, ApiClient, Listed, api_path
-from webhook.cluster.collection import CLUSTER, K, Line, MergedCollection, Position
+from webhook.cluster.api import JSON, METADATA, METADATA_LIST, ApiClient, api_path
+from webhook.cluster.collection import AT_ALL, CLUSTER, NOWHERE, K, Line, MergedCollection, Position
 from webhook.cluster.nesting import decoded
 from webhook.cluster.objects import decode_metadata
+from webhook.cluster.pages import Identity
 
 log = logging.getLogger("gpu_admission.cluster")
 
 REPEAT_SECONDS = 600.0
 """When a trouble that stays the same, such as a right that is missing, is logged again."""
-FEW = 32
-"""Objects of a namespace that are read one by one. More are read with their namespace, whose pages have 500."""
+AWAY_SECONDS = 1.0
+"""The longest pause while the API server does not answer. As it starts it refuses what it will answer a moment later: pauses then
+grow beyond this by a tenth of the time that it has answered."""
+FEW, ONE_IN = 32, 20
+"""Objects of a namespace that are read one by one, or one in so many of all. More are read with their namespace: a page of 500
+takes as long as some 20 of them."""
 
 
 class Resource(msgspec.Struct, frozen=True):
@@ -71,7 +78,7 @@ class WatchTimings(msgspec.Struct, frozen=True, kw_only=True):
     watch: float = 270.0
     silence: float = 80.0
     relist: float = 1800.0
-    pause_least: float = 0.2
+    pause_least: float = 0.02
     pause_most: float = 10.0
 
 
@@ -88,15 +95,8 @@ _EVENT = msgspec.json.Decoder(_Event)
 _STATUS = msgspec.json.Decoder(_Status)
 
 
-class _Identity(msgspec.Struct, frozen=True, rename="camel"):
-    name: str
-    uid: str
-    resource_version: str
-    namespace: str = CLUSTER
-
-
 class _Listed(msgspec.Struct, frozen=True):
-    metadata: _Identity
+    metadata: Identity
 
 
 class _Unread(NamedTuple):
@@ -109,12 +109,37 @@ class _Unread(NamedTuple):
 _LISTED = msgspec.json.Decoder(_Listed)
 
 
+class Pauses:
+    """Jittered seconds between failures, each pause twice as long as the one before."""
+
+    def __init__(self, timings: WatchTimings) -> None:
+        self._timings = timings
+        self._away = -inf
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin with the shortest again."""
+        self._following = self._timings.pause_least
+
+    def unanswered(self) -> None:
+        """Note that the API server has not answered just now."""
+        self._away = monotonic()
+
+    def next(self) -> float:
+        longest = min(self._timings.pause_most, AWAY_SECONDS + (monotonic() - self._away) / 10)
+        pause = min(self._following, longest)
+        self._following = pause * 2
+        return pause * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
+
+
 class Informer(MergedCollection[K]):
     """Keeps what `project` makes of every object; None is not kept. `changed(before, after)` is called with every difference.
 
     `changed` is called with `lock` held, in the order of the changes, and before anybody sees the revision that has them: sums
     that it keeps are of `position(namespace).revision` for whoever holds the lock. It must not block. Informers whose
     callbacks read one another must share one lock.
+
+    `awaited` returns the namespaces that must be listed first after the watch has begun anew.
     """
 
     def __init__(
@@ -126,13 +151,17 @@ class Informer(MergedCollection[K]):
         *,
         timings: WatchTimings | None = None,
         lock: AbstractContextManager[bool] | None = None,
+        awaited: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         super().__init__(resource.plural, changed, lock)
         self.resource = resource
         self._api = api
         self._project = project
         self._timings = timings or WatchTimings()
+        self.awaited = awaited
         self._is_listing = False
+        self._turns = threading.Condition()
+        self._listed_now: set[str] = set()
         self._last_message = monotonic()
         self._logged = ("", 0.0)
         self._synced = threading.Event()
@@ -155,8 +184,16 @@ class Informer(MergedCollection[K]):
         """Wait for the first list; return whether it was complete in that time."""
         return self._synced.wait(seconds)
 
-    def refresh(self, namespace: str = CLUSTER) -> None:
-        """List one namespace, or everything, now. Raises `errors.ApiError`."""
+    def refresh(self, namespace: str = CLUSTER, *, since: float = inf) -> None:
+        """List one namespace, or everything, unless what is held comes from a list that began at `since` or later.
+
+        Raises `errors.ApiError`.
+        """
+        with self._turn_of(namespace):
+            if self.position(namespace).list_started < since:
+                self._refresh(namespace)
+
+    def _refresh(self, namespace: str) -> None:
         with self.reading() as started:
             revision, listed = self._compared(namespace)
             by_namespace: dict[str, list[Line[K] | _Unread]] = {namespace: []} if namespace else {}
@@ -171,9 +208,22 @@ class Informer(MergedCollection[K]):
                 self._synced.set()
         self._last_message = max(self._last_message, started)
 
+    @contextmanager
+    def _turn_of(self, namespace: str) -> Iterator[None]:
+        """Have one list of a namespace at a time: who waits for one may need no other."""
+        with self._turns:
+            self._turns.wait_for(lambda: namespace not in self._listed_now)
+            self._listed_now.add(namespace)
+        try:
+            yield
+        finally:
+            with self._turns:
+                self._listed_now.discard(namespace)
+                self._turns.notify_all()
+
     def run(self, stopping: threading.Event) -> None:
         """Follow the collection until `stopping`; the body of a thread."""
-        pause = self._timings.pause_least
+        pauses = Pauses(self._timings)
         is_begun = False
         while not stopping.is_set():
             started = monotonic()
@@ -183,7 +233,7 @@ class Informer(MergedCollection[K]):
                     self.is_missing, is_begun = False, True
                 self._list_if_due(stopping)
                 self._watch(stopping)
-                pause = self._timings.pause_least
+                pauses.reset()
                 continue
             except errors.Silent as silence:
                 log.debug("%s: watching again: %s", self.resource.plural, silence)
@@ -193,14 +243,14 @@ class Informer(MergedCollection[K]):
                 is_begun = False
                 self.failures += 1
             except (errors.ApiError, msgspec.MsgspecError, ValueError) as error:
-                self._failed(error)
+                self._failed(error, pauses)
             except Exception:  # a bug must not end the watch; what it missed is listed again
                 log.exception("%s: watch failed", self.resource.plural)
                 is_begun = False
                 self.failures += 1
-            if monotonic() - started > self._timings.pause_most:
-                pause = self._timings.pause_least  # it worked for a while
-            pause = self._rest(pause, stopping)
+            if monotonic() - started > AWAY_SECONDS:
+                pauses.reset()  # it worked for a while
+            stopping.wait(pauses.next())
 
     def start(self, stopping: threading.Event) -> None:
         name = f"watch {self.resource.plural}"
@@ -221,28 +271,31 @@ class Informer(MergedCollection[K]):
         return not started or monotonic() - started > self._timings.relist
 
     def _list(self, stopping: threading.Event) -> None:
-        pause = self._timings.pause_least
+        pauses = Pauses(self._timings)
         while not stopping.is_set():
             try:
+                for namespace in self._missed_and_awaited():
+                    self.refresh(namespace, since=AT_ALL)
                 self.refresh()
             except (errors.ApiError, msgspec.MsgspecError, ValueError) as error:
-                self._failed(error)
-                pause = self._rest(pause, stopping)
+                self._failed(error, pauses)
+                stopping.wait(pauses.next())
             except Exception:  # nor may it end this thread: nobody would list again
                 log.exception("%s: list failed", self.resource.plural)
-                pause = self._rest(pause, stopping)
+                stopping.wait(pauses.next())
             with self.lock:  # the watch may have begun anew meanwhile
                 self._is_listing = self._list_is_due
                 if not self._is_listing:
                     return
 
-    def _rest(self, pause: float, stopping: threading.Event) -> float:
-        """Wait about so long; return the next pause."""
-        stopping.wait(pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
-        return min(pause * 2, self._timings.pause_most)
+    def _missed_and_awaited(self) -> list[str]:
+        awaited = (name for name in self.awaited() if self.was_listed(name))
+        return sorted((name for name in awaited if self.position(name) == NOWHERE), key=self.size)
 
-    def _failed(self, error: Exception) -> None:
+    def _failed(self, error: Exception, pauses: Pauses) -> None:
         self.failures += 1
+        if isinstance(error, errors.Unreachable):
+            pauses.unanswered()
         self.is_missing = isinstance(error, errors.NotFound)
         before, at = self._logged
         problem = str(error)
@@ -257,15 +310,12 @@ class Informer(MergedCollection[K]):
         if few or not self.was_listed(namespace):
             return self._listed_in_full(namespace)
 
-        def compared(raw: msgspec.Raw) -> Line[K] | _Unread:
-            metadata = _LISTED.decode(raw).metadata
-            line: Line[K] = _line(metadata, metadata.namespace, None)
-            return line if self.is_known(line) else _Unread(line.namespace, metadata.name)
+        listed = self._api.identities(resource.path(namespace))
+        return int(listed.resource_version), [self._compared_one(each) for each in listed.items]
 
-        listed: Listed[Line[K] | _Unread] = self._api.list(
-            resource.path(namespace), compared, accept=METADATA_LIST
-        )
-        return int(listed.resource_version), listed.items
+    def _compared_one(self, identity: Identity) -> Line[K] | _Unread:
+        line: Line[K] = _line(identity, identity.namespace, None)
+        return line if self.is_known(line) else _Unread(line.namespace, identity.name)
 
     def _with_bodies(
         self, namespace: str, revision: int, found: list[Line[K] | _Unread]
@@ -273,7 +323,7 @@ class Informer(MergedCollection[K]):
         """Return the namespace at this revision or a later one, with the bodies of what is not held."""
         lines = [each for each in found if isinstance(each, Line)]
         unread = [each.name for each in found if isinstance(each, _Unread)]
-        if len(unread) > FEW:
+        if len(unread) > max(FEW, len(found) // ONE_IN):
             return self._listed_in_full(namespace)
         path = self.resource.path(namespace)
         for name in unread:
@@ -324,7 +374,7 @@ class Informer(MergedCollection[K]):
             self.event(self._read(event.object), deleted=event.type == "DELETED")
 
 
-def _line(metadata: _Identity, namespace: str, item: K | None) -> Line[K]:
+def _line(metadata: Identity, namespace: str, item: K | None) -> Line[K]:
     return Line(sys.intern(namespace), hash(metadata.uid), int(metadata.resource_version), item)
 
 

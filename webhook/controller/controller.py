@@ -37,12 +37,13 @@ from webhook.quota.documents import QuotaRecord, decode_quota
 
 log = logging.getLogger("gpu_admission.controller")
 
-WORKERS = 2
+WORKERS = 4
+"""Most wait for a list or a write. A list of tens of thousands takes seconds, in which others go on."""
 FREED_SECONDS = 0.2
 """From a deletion or a terminal phase to the count that frees its quota, for which a creation may wait. Any other change is
 counted COUNTED_SECONDS later: a stored object holds its quota already, by its reservation."""
 POLL_SECONDS = 0.5
-RETRY_SECONDS = (1.0, 10.0)
+RETRY_SECONDS = (0.1, 10.0)
 """First and longest pause of a namespace whose reconciliation failed. Reservations left by a killed API server are first observed
 after its return, and expire the whole bound later."""
 TIDY_SECONDS = 60.0
@@ -79,7 +80,13 @@ class Controller:
         self.quotas = Informer(api, QUOTAS, decode_quota, self._quota_changed, timings=timings)
         self.rows = Informer(api, ledgers(namespace), ledger_record, self._row_changed, timings=timings)
         self.countings = Countings(
-            api, namespace, configuration, self._count_changed, ended=self._ended, timings=timings
+            api,
+            namespace,
+            configuration,
+            self._count_changed,
+            ended=self._ended,
+            awaited=self._full,
+            timings=timings,
         )
         leads = self._leads
         self._usage = UsageLog(write_usage, leads, replica=gethostname()) if write_usage else None
@@ -202,6 +209,10 @@ class Controller:
         if self._observed.get(namespace) is not None:
             self._queue.add(namespace, FREED_SECONDS if frees else COUNTED_SECONDS)
 
+    def _full(self) -> list[str]:
+        """Return the namespaces in which creations may wait for a release."""
+        return [namespace for namespace, ledger in self.ledgers().items() if ledger.is_full]
+
     def _leads(self) -> bool:
         return self._elector.is_leader and self.countings.own.synced
 
@@ -220,7 +231,7 @@ class Controller:
                 stopping.wait(POLL_SECONDS)
                 continue
             namespace = self._queue.take(POLL_SECONDS)
-            if namespace is not None:
+            if namespace is not None and not stopping.is_set():
                 self._reconcile(namespace)
 
     def _tidy(self) -> None:

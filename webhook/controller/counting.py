@@ -44,7 +44,8 @@ class Counting:
     """Informers of all that is counted by one catalogue.
 
     `changed` is called with every namespace whose count may differ, and whether the change frees quota; `ended` with the digest
-    of the catalogue, and what an object held that holds nothing any more.
+    of the catalogue, and what an object held that holds nothing any more. `awaited` returns the namespaces whose counts somebody
+    waits for: they are listed first.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Counting:
         changed: Callable[[str, bool], object],
         *,
         ended: Callable[[str, Holding], object] = lambda _digest, _holding: None,
+        awaited: Callable[[], Iterable[str]] = tuple,
         given: ExtendedClaims | None = None,
         timings: WatchTimings | None = None,
     ) -> None:
@@ -68,10 +70,10 @@ class Counting:
         claims, nodes = served_resource(api, "resourceclaims"), node_reader(catalogues.classes.label_keys)
         pod_reader, claim_reader = self.sums.pod_reader, self.sums.claim_reader
         watch = partial(Informer, api, timings=timings, lock=self._lock)
-        self.pods: Informer[PodRecord] = watch(PODS, pod_reader.record, self._pod_changed)
+        self.pods: Informer[PodRecord] = watch(PODS, pod_reader.record, self._pod_changed, awaited=awaited)
         self.nodes: Informer[NamedNode] = watch(NODES, nodes, self._node_changed)
         self.claims: Informer[ClaimRecord] | None = (
-            watch(claims, claim_reader.record, self._claim_changed) if claims else None
+            watch(claims, claim_reader.record, self._claim_changed, awaited=awaited) if claims else None
         )
 
     @property
@@ -92,12 +94,10 @@ class Counting:
 
     def refresh(self, namespace: str, *, since: float, nodes_since: float) -> None:
         """Make counts rest on lists that began at these moments or later. Raises `errors.ApiError`."""
-        if self.pods.position(namespace).list_started < since:
-            self.pods.refresh(namespace)
-        if self.claims is not None and self.claims.position(namespace).list_started < since:
-            self.claims.refresh(namespace)
-        if self.nodes.position().list_started < nodes_since:
-            self.nodes.refresh()
+        self.pods.refresh(namespace, since=since)
+        if self.claims is not None:
+            self.claims.refresh(namespace, since=since)
+        self.nodes.refresh(since=nodes_since)
 
     def deleted(self, namespace: str) -> frozenset[str]:
         """Return the uids of what the watches showed deleted lately."""

@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from policies.quota.catalogue import Basis, catalogue_digest
@@ -29,10 +29,13 @@ class Countings:
         changed: Callable[[str, bool], object],
         *,
         ended: Callable[[str, Holding], object] = lambda _digest, _holding: None,
+        awaited: Callable[[], Iterable[str]] = tuple,
         timings: WatchTimings | None = None,
     ) -> None:
         given = ExtendedClaims()
-        self._make = partial(Counting, api, changed=changed, ended=ended, given=given, timings=timings)
+        self._make = partial(
+            Counting, api, changed=changed, ended=ended, awaited=awaited, given=given, timings=timings
+        )
         self._lock = threading.Lock()
         self.own = self._make(catalogues)
         self._all = {self.own.digest: self.own}

@@ -25,7 +25,7 @@ EVERY_SECONDS = 1.0
 PACE_SECONDS = 0.02
 """Between two writes: 50 a second of some 4 ms take the API server a fifth of a core, however many quotas change at once."""
 FAILED_SECONDS = 10.0
-"""After a write that failed: the others would fail, too."""
+"""After a write that failed, of that status; of all of them where no answer came: the others would get none, too."""
 STALE_SECONDS = 150.0
 """Silence of a watch after which counts are stale: two and a half intervals of bookmarks."""
 LOOK_SECONDS = 0.1
@@ -89,16 +89,23 @@ class QuotaStatusWriter:
                 self.changed(namespace)
             except errors.ApiError as error:
                 log.warning("%s: the status of the GPUQuota cannot be written: %s", namespace, error)
-                self.changed(namespace)
-                return FAILED_SECONDS
+                self._again(namespace)
+                if isinstance(error, errors.Unreachable):
+                    return FAILED_SECONDS
+                sleep(PACE_SECONDS)
             except Exception:  # a bug met in one namespace must not end the work on the others
                 log.exception("%s: the status of the GPUQuota was not written", namespace)
         return LOOK_SECONDS
 
-    def _take(self, now: float) -> str | None:
-        """Return the namespace that waits longest, None if none is due. All wait equally long, so they are in order."""
+    def _again(self, namespace: str) -> None:
+        """Have a status that could not be written wait, also if it changes meanwhile."""
         with self._lock:
-            namespace, due = next(iter(self._due.items()), ("", inf))
+            self._due[namespace] = monotonic() + FAILED_SECONDS
+
+    def _take(self, now: float) -> str | None:
+        """Return the namespace that is due first, None if none is due."""
+        with self._lock:
+            due, namespace = min(((due, name) for name, due in self._due.items()), default=(inf, ""))
             if due > now:
                 return None
             del self._due[namespace]

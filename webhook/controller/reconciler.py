@@ -20,6 +20,7 @@ from policies.quota.ledger.reconcile import (
     initialise,
     reconcile,
 )
+from webhook.cluster.collection import AT_ALL
 from webhook.controller.conditions import quoted
 from webhook.controller.counting import Counted, Counting
 from webhook.controller.countings import Countings
@@ -36,8 +37,6 @@ CONTEND_SECONDS = 8.0
 CONTEND_AGAIN = 0.5
 POLL_AGAIN = 0.3
 """Seconds until lists of another catalogue are looked for again."""
-AT_ALL = 1e-9
-"""Later than "never" (0.0) and earlier than any list began."""
 GONE_BACK = (
     "the ledger was counted from newer lists than the API server has: was etcd restored from a backup? "
     "See Ledgers in docs/operations.md"

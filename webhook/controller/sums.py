@@ -198,8 +198,9 @@ class Sums:
         self._refer(before, after)
         self._charge_pod(space, record)
         namespaces = frozenset({record.namespace})
+        if before is not None and (after is None or after.node_name != before.node_name):
+            namespaces |= self._leave(before.node_name)
         if after is None:
-            namespaces |= self._leave(record.node_name)
             self._given.forget(record.uid)
             self._drop_empty(record.namespace)
         return namespaces

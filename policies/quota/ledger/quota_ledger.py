@@ -9,7 +9,7 @@ from operator import ge
 
 import msgspec
 
-from policies.quota.amounts import GPUS, Vector
+from policies.quota.amounts import GPUS, NOTHING, Vector
 from policies.quota.charge import Unpinned
 from policies.quota.ledger.reservations import Reservations
 
@@ -125,6 +125,16 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     def reserved_shown(self) -> Vector:
         """What they hold in `dimensions`."""
         return {key: amount for key, amount in self.reserved.items() if key in self.dimensions}
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more fits, in one dimension at least."""
+        used, reserved = self.used or {}, self.reserved
+        return any(
+            used.get(key, NOTHING) + reserved.get(key, NOTHING) >= amount
+            for key, amount in self.hard.items()
+            if amount
+        )
 
     @property
     def bases(self) -> frozenset[str]:

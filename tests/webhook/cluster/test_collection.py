@@ -43,6 +43,7 @@ class World:
         self.watch = 1
         self.held.watch_from(1)
         self.readings: list[Reading] = []
+        self.shown = {name: set[str]() for name in NAMESPACES}
         self.began: dict[float, int] = {}
 
     def changed(self, before: Item | None, after: Item | None) -> None:
@@ -112,6 +113,13 @@ class World:
         assert self.held.missed == 0
         for namespace in NAMESPACES:
             snapshot = self.held.snapshot(namespace)
+            assert snapshot.deleted.isdisjoint(self.history[-1]), "what is stored is not deleted"
+            shown = self.shown[namespace]
+            held = self.held._versions.get(namespace, {})
+            gone = {uid for uid in shown if hash(uid) not in held}
+            assert gone <= snapshot.deleted, "what was held, and is no longer, was deleted"
+            shown.clear()
+            shown |= {each.uid for each in snapshot.items}
             assert sum(each.version for each in snapshot.items) == self.sums[namespace]
             if self.held.position(namespace) == NOWHERE:
                 continue
@@ -190,3 +198,14 @@ def test_a_namespace_is_nowhere_until_it_is_listed_after_the_watch_began_anew() 
     assert collection.position("blue") == NOWHERE
     assert collection.whole_list_started == 0.0
     assert collection.missed == 0
+
+
+def test_what_was_held_and_a_later_list_lacks_was_deleted() -> None:
+    collection = held()
+    with collection.reading() as early:
+        collection.watch_from(20)
+        collection.merge("red", Position(4, early), [])
+        assert collection.deleted("red") == frozenset(), "that list is of before"
+        collection.merge("red", Position(20, early), [])
+
+    assert collection.deleted("red") == {"kept"}

@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,9 +11,10 @@ import pytest
 
 from tests.cluster.controllers import eventually
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, event, page, status
-from webhook.cluster.api import JSON, METADATA_LIST
+from webhook.cluster.api import JSON
 from webhook.cluster.collection import NOWHERE
-from webhook.cluster.informer import FEW, Informer, Resource, WatchTimings
+from webhook.cluster.informer import AWAY_SECONDS, FEW, ONE_IN, Informer, Pauses, Resource, WatchTimings
+from webhook.cluster.pages import IDENTITIES
 
 PODS = Resource("/api/v1", "pods")
 A_AT_TEN = b'"a", "namespace": "team", "resourceVersion": "10"'
@@ -83,7 +84,9 @@ Changes = list[tuple[str | None, str | None]]
 
 
 @contextmanager
-def followed(folder: Path, script: Script) -> Iterator[tuple[Informer[Record], ApiServer, Changes]]:
+def followed(
+    folder: Path, script: Script, *, awaited: Callable[[], Iterable[str]] = tuple
+) -> Iterator[tuple[Informer[Record], ApiServer, Changes]]:
     changes: Changes = []
 
     def changed(before: Record | None, after: Record | None) -> None:
@@ -91,7 +94,7 @@ def followed(folder: Path, script: Script) -> Iterator[tuple[Informer[Record], A
 
     stopping = threading.Event()
     with ApiServer(folder, script) as server:
-        informer = Informer(server.client(), PODS, record, changed, timings=QUICK)
+        informer = Informer(server.client(), PODS, record, changed, timings=QUICK, awaited=awaited)
         thread = threading.Thread(target=informer.run, args=(stopping,))
         thread.start()
         try:
@@ -298,7 +301,7 @@ def test_a_list_is_of_metadata_and_of_the_bodies_that_are_not_held(tmp_path: Pat
         assert names_at(informer) == {"a": "10", "b": "20", "c": "20"}
         assert informer.position("team").revision == 20
         listed, *bodies = [each for each in server.requests[before:] if "watch" not in each.query]
-    assert listed.headers["Accept"] == METADATA_LIST
+    assert listed.headers["Accept"] == IDENTITIES
     assert listed.headers["Accept-Encoding"] == "gzip"
     assert [(each.query["fieldSelector"], each.query["resourceVersion"]) for each in bodies] == [
         ("metadata.name=b", "20"),
@@ -327,7 +330,7 @@ def test_the_namespace_is_read_in_full_where_bodies_cannot_be_read_one_by_one(
         assert names_at(informer) == dict.fromkeys(sorted(names), "30")
         assert informer.position("team").revision == 30
         accepted = [each.headers["Accept"] for each in server.requests if is_list(each)]
-    assert accepted == [JSON, METADATA_LIST, JSON]
+    assert accepted == [JSON, IDENTITIES, JSON]
 
 
 def test_the_watch_goes_on_while_everything_is_listed_anew(tmp_path: Path) -> None:
@@ -364,3 +367,142 @@ def test_silence_shows_until_a_watch_is_opened_again(tmp_path: Path) -> None:
         assert eventually(lambda: informer.age > 0.3, seconds=3)
         assert eventually(lambda: informer.failures == 1)  # what was silent could not be opened again at once
         assert eventually(lambda: informer.age < 0.3, seconds=3)
+
+
+def everywhere(revision: str, **pods: int) -> Answer:
+    """Return a list with so many pods in each of these namespaces."""
+    items = [
+        {"metadata": {"name": name, "uid": name, "namespace": namespace, "resourceVersion": revision}}
+        for namespace, number in pods.items()
+        for name in (f"{namespace}-{each}" for each in range(number))
+    ]
+    return Answer(json.dumps({"metadata": {"resourceVersion": revision}, "items": items}).encode())
+
+
+def test_what_somebody_waits_for_is_listed_first_the_smallest_before_all(tmp_path: Path) -> None:
+    lists = [
+        everywhere("10", large=3, other=1, small=2),
+        everywhere("20"),
+        everywhere("20", small=1),
+        everywhere("20", large=3),
+        everywhere("20", large=3, other=1, small=1),
+    ]
+    script = Script(lists, [status(410, "too old")])
+    with followed(tmp_path, script, awaited=lambda: ["large", "unknown", "small"]) as (held, server, changes):
+        assert eventually(lambda: held.relists == 2)
+
+        listed = [each.path for each in server.requests if is_list(each)]
+    assert listed == [
+        "/api/v1/pods",
+        *(f"/api/v1/namespaces/{name}/pods" for name in ("unknown", "small", "large")),
+        "/api/v1/pods",
+    ]
+    assert ("small-1", None) in changes
+
+
+def test_who_waits_for_a_list_of_a_namespace_needs_no_other(tmp_path: Path) -> None:
+    held_back = threading.Event()
+
+    class Slow(Script):
+        def __call__(self, request: Request) -> Answer:
+            answer = super().__call__(request)
+            if is_list(request) and len(self.listed) > 1:
+                held_back.wait(10)
+            return answer
+
+    script = Slow([page(["a"], "10"), page(["a"], "20")], [])
+    with followed(tmp_path, script) as (held, server, _):
+        before = held.position("team").list_started
+
+        def count() -> int:
+            return sum(map(is_list, server.requests))
+
+        first = threading.Thread(target=held.refresh, args=("team",))
+        first.start()
+        assert eventually(lambda: count() == 2)
+        second = threading.Thread(target=held.refresh, args=("team",), kwargs={"since": before + 1e-9})
+        second.start()
+        assert not eventually(lambda: count() > 2, seconds=0.3)
+        held_back.set()
+        first.join(10)
+        second.join(10)
+
+        assert held.position("team").list_started > before
+        assert count() == 2
+        held.refresh("team")
+        assert count() == 3
+
+
+def test_of_many_objects_more_are_read_one_by_one(tmp_path: Path) -> None:
+    names, changed = [f"pod-{number}" for number in range((FEW + 1) * ONE_IN)], FEW + 1
+    old, new = page(names[changed:], "10"), page(names[:changed], "20")
+    items = [item for answer in (old, new) for item in json.loads(answer.body)["items"]]
+    both = Answer(json.dumps({"metadata": {"resourceVersion": "20"}, "items": items}).encode())
+    with followed(tmp_path, Script([page(names, "10"), both], [])) as (held, server, _):
+        held.refresh("team")
+
+        assert sorted(names_at(held).values()) == ["10"] * (len(names) - changed) + ["20"] * changed
+        assert sum("fieldSelector" in each.query for each in server.requests) == changed
+
+
+def test_pauses_stay_short_while_the_api_server_is_away_and_as_it_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 1_000.0
+    monkeypatch.setattr("webhook.cluster.informer.monotonic", lambda: now)
+    monkeypatch.setattr("random.uniform", lambda _least, most: most)
+    timings = WatchTimings()
+    pauses = Pauses(timings)
+    refused = [pauses.next() for _ in range(12)]
+    assert refused[:2] == [timings.pause_least, 2 * timings.pause_least]
+    assert refused[-1] == timings.pause_most
+
+    for _ in range(3):
+        pauses.unanswered()
+        assert pauses.next() == AWAY_SECONDS
+        now += 20.0
+    pauses.unanswered()
+    now += 2.0
+    assert pauses.next() <= AWAY_SECONDS * 1.5, "it starts"
+    now += 200.0
+    assert [pauses.next() for _ in range(4)][-1] == timings.pause_most
+
+    pauses.reset()
+    assert pauses.next() == timings.pause_least
+
+
+def test_only_what_is_not_answered_keeps_pauses_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted, note = list[Pauses](), Pauses.unanswered
+
+    def unanswered(pauses: Pauses) -> None:
+        noted.append(pauses)
+        note(pauses)
+
+    monkeypatch.setattr(Pauses, "unanswered", unanswered)
+    script = Script([page(["a"], "10")], [Answer(cut=True), status(503, "away")])
+    with followed(tmp_path, script) as (held, *_):
+        assert eventually(lambda: held.failures == 2)
+
+    assert len(noted) == 1
+
+
+@pytest.mark.parametrize(("lasting", "resets"), [(60.0, 0), (-1.0, 3)])
+def test_pauses_begin_anew_after_a_watch_that_lasted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lasting: float, resets: int
+) -> None:
+    noted, reset = list[Pauses](), Pauses.reset
+
+    def resetting(pauses: Pauses) -> None:
+        noted.append(pauses)
+        reset(pauses)
+
+    monkeypatch.setattr("webhook.cluster.informer.AWAY_SECONDS", lasting)
+    monkeypatch.setattr(Pauses, "reset", resetting)
+    failing = [status(503, "away") for _ in range(3)]
+    with followed(tmp_path, Script([page(["a"], "10")], failing)) as (_, server, _):
+        assert eventually(lambda: sum("watch" in each.query for each in server.requests) == 4)
+        of_watch = [each for each in noted if each is noted[0]]
+
+    assert len(of_watch) == 1 + resets, "once when it was made"

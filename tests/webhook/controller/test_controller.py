@@ -1,9 +1,18 @@
 import threading
+from fractions import Fraction
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from webhook.controller.controller import WorkQueue
+from policies.quota.charge import Unpinned
+from policies.quota.ledger.quota_ledger import QuotaLedger
+from tests.webhook.cluster.apiserver import ApiServer, status
+from webhook.cluster.leader import LeaderElector
+from webhook.configuration.loader import load_directory
+from webhook.controller.controller import Controller, WorkQueue
 from webhook.controller.metrics import ControllerMetrics
+from webhook.controller.observed_rows import ObservedRows
+from webhook.quota.store import VersionedLedger
 
 
 def test_the_earliest_time_asked_for_holds() -> None:
@@ -61,3 +70,29 @@ def test_series_go_with_the_quota_of_their_namespace() -> None:
     assert 'namespace="gone"' not in shown
     assert shown.count('_total{namespace="stays"} 1.0') == 3
     assert 'last_recount_timestamp_seconds{namespace="stays"}' in shown
+
+
+def test_pods_of_full_namespaces_are_awaited(tmp_path: Path) -> None:
+    observed = ObservedRows()
+    for namespace, used in (("full", 8), ("roomy", 7)):
+        ledger = QuotaLedger(
+            quota_uid="q",
+            generation=1,
+            hard={"gpus": Fraction(8)},
+            unpinned=Unpinned.TOTAL_ONLY,
+            used={"gpus": Fraction(used)},
+        )
+        observed.observe(namespace, VersionedLedger(ledger, "1"))
+    with ApiServer(tmp_path, lambda _: status(404, "not served")) as server:
+        api = server.client()
+        controller = Controller(
+            api,
+            load_directory(None),
+            LeaderElector(api, "default", "lease", "me"),
+            ControllerMetrics(CollectorRegistry()),
+            namespace="default",
+            recount_seconds=300.0,
+            observed=observed,
+        )
+
+    assert controller.countings.own.pods.awaited() == ["full"]

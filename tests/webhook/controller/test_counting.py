@@ -119,6 +119,42 @@ def test_lists_from_before_a_moment_are_made_again(tmp_path: Path) -> None:
         assert of.nodes.position().list_started >= since
 
 
+def test_what_was_deleted_while_nobody_watched_holds_no_reservation(tmp_path: Path) -> None:
+    """It was held, and a list lacks it. What was never held may still be stored."""
+    items, held, ended = [stored(FIRST)], threading.Event(), threading.Event()
+
+    def answer(request: Request) -> Answer:
+        if request.path != "/api/v1/nodes" and "/pods" not in request.path:
+            return status(404, "not served")
+        if "watch" in request.query:
+            if "/pods" in request.path and items:
+                held.wait(20)
+                items.clear()
+                return status(410, "too old")
+            return Answer(stream=[], wait=ended)
+        revision = FIRST if items else LAST
+        found = {
+            "metadata": {"resourceVersion": str(revision)},
+            "items": items if "/pods" in request.path else [],
+        }
+        return Answer(json.dumps(found).encode())
+
+    with ApiServer(tmp_path, answer) as server:
+        started = Counting(server.client(), load_directory(None), lambda _namespace, _frees: None)
+        started.start()
+        try:
+            assert eventually(lambda: started.synced)
+            held.set()
+            assert eventually(lambda: started.pods.relists == 2)
+            objects = count(started, f"u{FIRST}", "never-held").listing.objects
+        finally:
+            held.set()
+            ended.set()
+            started.stop()
+
+    assert objects == {f"u{FIRST}": DELETED}
+
+
 def test_a_change_that_is_summed_up_in_part_is_no_sum(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,18 +45,21 @@ class Rows:
         self.row: LedgerRecord | None = LedgerRecord("r", "team", VersionedLedger(LEDGER, "1"))
 
     def snapshot(self, namespace: str) -> Snapshot[LedgerRecord]:
-        assert namespace == "team"
+        del namespace
         return Snapshot((self.row,) if self.row else (), 1, 0.0)
 
 
 class World:
-    """A quota of namespace `team` and its ledger, an API server that takes statuses, and a clock."""
+    """A quota of namespace `team`, one of `broken` and their ledger, an API server that takes statuses, and a clock.
+
+    The status of the second one it never takes.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self.pauses = 1000.0, list[float]()
         self.leads, self.stale = True, ""
         self.rows = Rows()
-        self.writes = 0
+        self.writes = self.refused = 0
         self.failures: list[errors.ApiError] = []
         self.happened: list[Happening] = []
         self.document: dict[str, Any] = {
@@ -86,6 +89,9 @@ class World:
         del timeout, accept
         if self.failures:
             raise self.failures.pop()
+        if "/broken/" in path:
+            self.refused += 1
+            raise errors.Unavailable("a webhook failed", code=500)
         assert path == "/apis/gpu-admission.dev/v1alpha1/namespaces/team/gpuquotas/default/status"
         written, metadata = msgspec.json.decode(body), self.document["metadata"]
         assert written["metadata"]["resourceVersion"] == metadata["resourceVersion"]
@@ -94,8 +100,11 @@ class World:
         self.writes += 1
 
     def snapshot(self, namespace: str) -> Snapshot[QuotaRecord]:
-        assert namespace == "team"
-        record = decode_quota(msgspec.json.encode(self.document))
+        document = dict(self.document)
+        if namespace == "broken":
+            document["metadata"] = {**document["metadata"], "namespace": namespace}
+            document.pop("status", None)
+        record = decode_quota(msgspec.json.encode(document))
         assert record is not None
         return Snapshot((record,), 1, 0.0)
 
@@ -175,12 +184,23 @@ def test_a_status_that_changed_meanwhile_is_written_a_second_later(world: World)
 
 
 def test_a_write_that_fails_is_repeated_and_said(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    world.failures = [errors.Forbidden("no right", code=403)]
+    world.failures = [errors.Unreachable("no answer")]
     world.writer.changed("team")
     assert world.wait(1.0) == quota_status.FAILED_SECONDS
-    assert caplog.messages == ["team: the status of the GPUQuota cannot be written: no right"]
+    assert caplog.messages == ["team: the status of the GPUQuota cannot be written: no answer"]
     assert world.wait(quota_status.FAILED_SECONDS) == quota_status.LOOK_SECONDS
     assert world.writes == 1
+
+
+def test_a_status_that_is_refused_delays_no_other_one(world: World) -> None:
+    for _ in range(4):
+        world.writer.changed("broken")
+        world.counted(used={"gpus": Fraction(world.writes)})
+        assert world.wait(1.0) == quota_status.LOOK_SECONDS
+    assert (world.writes, world.refused) == (4, 1)
+
+    world.wait(quota_status.FAILED_SECONDS)
+    assert (world.writes, world.refused) == (4, 2)
 
 
 def test_without_a_ledger_the_status_of_an_earlier_version_stays(world: World) -> None:

@@ -290,6 +290,16 @@ def test_a_deleted_node_is_forgotten_with_its_last_pod() -> None:
     assert cluster.used("classes/nvidia-l4") == 1
 
 
+def test_a_deleted_node_is_forgotten_with_the_last_pod_that_leaves_it() -> None:
+    """No API server lets a pod leave its node, but sums take whatever comes."""
+    cluster = Changes()
+    cluster.a_node_is_there("x", 1, T4, "x")
+    cluster.a_pod_is_there("a1", ONE, {"nodeName": "x"}, "Running", "", "", late=False)
+    cluster.a_node_goes("x")
+    cluster.a_pod_is_there("a1", ONE, {"nodeSelector": {HOSTNAME: "x"}}, "Pending", "", "", late=False)
+    assert cluster.used("classes/nvidia-l4") == 1, "it may be of any class"
+
+
 def test_a_node_that_comes_back_is_what_its_labels_say() -> None:
     cluster = Changes()
     cluster.a_node_is_there("x", 1, T4, "x")

@@ -240,3 +240,24 @@ def test_reservations_have_a_limit() -> None:
     assert reasons[0] is Reason.RESERVED
     assert reasons[-1] is Reason.FULL
     assert len(decided.ledger.reservations.text) <= 60
+
+
+@pytest.mark.parametrize(
+    ("hard", "used", "held", "want"),
+    [
+        ({"gpus": 4}, {"gpus": 4}, {"gpus": 0}, True),
+        ({"gpus": 4}, {"gpus": 2}, {"gpus": 2}, True),
+        ({"gpus": 4}, {"gpus": 2}, {"gpus": 1}, False),
+        ({"gpus": 4, "a": 1}, {"gpus": 1, "a": 1}, {"gpus": 0}, True),
+        ({"gpus": 4, "a": 0}, {"gpus": 1, "a": 0}, {"gpus": 0}, False),
+    ],
+)
+def test_full_is_where_a_dimension_has_no_room(
+    hard: Amounts, used: Amounts, held: Amounts, want: bool
+) -> None:
+    full = ledger(amounts(**hard), amounts(**used), Reservation("held", amounts(**held)))
+    assert full.is_full is want
+
+
+def test_what_was_never_counted_is_not_full() -> None:
+    assert not ledger(amounts(gpus=1), None).is_full
