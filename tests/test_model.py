@@ -20,6 +20,7 @@ from policies.quota.ledger.decide import Reason, ReservationRequest, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
 from policies.quota.ledger.reconcile import Listing, Reconciled, Refused, StoredObject, initialise, reconcile
 from policies.quota.ledger.reservations import UNREADABLE, Reservations
+from policies.quota.ledger.spares import SettledSpares, settled
 from tests.builders import listing
 from tests.webhook.quota import test_protocol_rules
 
@@ -30,7 +31,7 @@ RULES = frozenset(re.findall(r"^#define (\w+) 1$", TEXT.split("/* ---- Vectors")
 INSTANCES = re.findall(r"^#ifdef (\w+)  ", TEXT, re.MULTILINE)
 STANDS_FOR = re.compile(r"/\* ([a-z_/]+\.py): (\w+(?:\.\w+)*(?:, \w+(?:\.\w+)*)*)")
 KEYS = ("gpus", "classes/a")
-UNLIMITED, TERMINAL = 3, 255
+UNLIMITED, TERMINAL, NOBODY = 3, 255, 255
 NOW, NEXT = "now", "next"
 FULL, FIRST_KEY, BY_BOTH, BY_NEXT, ONLY_MARKED = range(1, 6)
 LEAST_RUNS, MOST_RUNS = 12, 80
@@ -85,15 +86,16 @@ def test_every_rule_is_taken_out_explained_and_replayed() -> None:
 @pytest.mark.parametrize("instance", INSTANCES)
 def test_the_code_decides_and_counts_as_the_model_does(instance: str, tmp_path: Path) -> None:
     lines, kinds = [], set[str]()
+    wanted = {"decide", "settle", "spares"} if instance.startswith("SPARED") else {"decide", "settle"}
     for seed in range(1, MOST_RUNS):  # where the quota is yet to be created, few runs come to a decision
         lines += run(instance, seed, tmp_path)
         kinds = {line.split()[0] for line in lines}
-        if seed >= LEAST_RUNS and kinds == {"decide", "settle"}:
+        if seed >= LEAST_RUNS and kinds == wanted:
             break
 
-    assert kinds == {"decide", "settle"}
+    assert kinds == wanted
     for line in lines:
-        (replay_decision if line.startswith("decide") else replay_count)(line)
+        REPLAYS[line.split()[0]](line)
 
 
 def run(instance: str, seed: int, folder: Path) -> list[str]:
@@ -102,7 +104,7 @@ def run(instance: str, seed: int, folder: Path) -> list[str]:
     printed = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, check=False, timeout=60
     ).stdout
-    return [line.strip() for line in printed.splitlines() if line.strip().startswith(("decide", "settle"))]
+    return [line.strip() for line in printed.splitlines() if line.strip().startswith(tuple(REPLAYS))]
 
 
 def replay_decision(line: str) -> None:
@@ -138,6 +140,26 @@ def replay_count(line: str) -> None:
 
     assert isinstance(result, Reconciled) == (facts["counts"] == "1"), line
     assert written(before, result) == expected, line
+
+
+def replay_settling(line: str) -> None:
+    told, after = line.split(" then ")
+    facts, expected = facts_of(told), row(facts_of(after))
+    before, number = row(facts), int(facts["assigned_to"])
+    settling = SettledSpares({}, frozenset({spare(0)}))
+    if number != NOBODY:
+        asked = requests(facts)[number].reservation
+        assigned = {
+            each.id: msgspec.structs.replace(each, id=asked.id, name=asked.name)
+            for each in before.reservations
+            if each.id == spare(0)
+        }
+        settling = SettledSpares(assigned, frozenset())
+
+    assert settled(before, settling) == expected, line
+
+
+REPLAYS = {"decide": replay_decision, "settle": replay_count, "spares": replay_settling}
 
 
 def written(before: QuotaLedger, result: Reconciled | Refused) -> QuotaLedger:

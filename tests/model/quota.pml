@@ -364,12 +364,13 @@ before a row names its basis: a serve that cannot charge by a basis refuses.
 #define HARD(generation) VECTOR(2, UNLIMITED)
 #define SPARES 1
 #endif
-#ifdef SPARED_TWICE      /* two controllers */
-#define SERVES 1
+#ifdef SPARED_TWICE      /* two replicas and two controllers; a spare has been taken */
 #define OBJECTS 2
 #define CREATED(object) VECTOR(1, 0)
 #define HARD(generation) VECTOR(2, UNLIMITED)
+#define STORED_AT_START 1
 #define SPARES 1
+#define SPARE_AT_START 1
 #endif
 #ifdef SPARED_LOWERED    /* `hard` lowered and raised again */
 #define SERVES 1
@@ -415,6 +416,7 @@ before a row names its basis: a serve that cannot charge by a basis refuses.
 #define CREATED(object) VECTOR(1, 0)
 #define TARGET(change) VECTOR(1, 1)
 #define HARD(generation) VECTOR(2, 1)
+#define UNCALLED 3       /* the second change */
 #define SPARES 1
 #endif
 #ifdef SPARED_RETRIED    /* each request is called twice */
@@ -444,6 +446,9 @@ before a row names its basis: a serve that cannot charge by a basis refuses.
 #endif
 #ifndef SPARES
 #define SPARES 0             /* so many are taken in all */
+#endif
+#ifndef SPARE_AT_START
+#define SPARE_AT_START 0     /* like object 0, which is stored */
 #endif
 #ifndef CHANGES
 #define CHANGES 0
@@ -1009,6 +1014,7 @@ inline retires(n) {
 
 /* policies/quota/ledger/spares.py: settled */
 inline settles(n, is_removed) {
+  printf("spares assigned_to=%d", assigned_to[n]); print_row();
   if
   :: row.entry[REQUESTS + n] ->
      if
@@ -1020,7 +1026,8 @@ inline settles(n, is_removed) {
      written();
      check_everyone_is_covered()
   :: else
-  fi
+  fi;
+  printf(" then"); print_row(); printf("\n")
 }
 #endif
 
@@ -1732,6 +1739,9 @@ init {
 #if STORED_AT_START
     shows[0] = CREATED(0); row.used[0] = CREATED(0); request[0] = ended; promised[0] = true; version[0] = 1;
     revision[PODS] = 1; row.revision[PODS] = 1;
+#endif
+#if SPARE_AT_START
+    row.entry[REQUESTS] = FULL; spare[0] = ASSIGNABLE;
 #endif
     skip
   };

@@ -27,6 +27,9 @@ PATIENT = threading.BoundedSemaphore(16)
 PAUSE_SECONDS = 0.15
 """Between their decisions."""
 
+LONGEST_SECONDS = 5.0
+"""How long they wait at most: a replica that was killed leaves its spares there for longer than any of them should."""
+
 LEFT_TO_ANSWER = 0.5
 """Seconds before the deadline at which they have their last decision."""
 
@@ -77,10 +80,12 @@ class _ReviewQuota(msgspec.Struct, frozen=True, dict=True):
         if not self.batcher.is_denied_by_spares(outcome) or not PATIENT.acquire(blocking=False):
             return outcome
         try:
-            until = self.deadline - LEFT_TO_ANSWER
+            until = min(monotonic() + LONGEST_SECONDS, self.deadline - LEFT_TO_ANSWER)
             while self.batcher.is_denied_by_spares(outcome) and monotonic() < until:
                 sleep(PAUSE_SECONDS)
                 outcome = ask(self.namespace, charge_request.charged, self.deadline)
+        except LedgerError:
+            return outcome  # it was decided: `onLedgerError` must not admit what did not fit
         finally:
             PATIENT.release()
         return outcome

@@ -87,8 +87,9 @@ class _Demand:
         """Return how many spares are worth reserving if creations go on like this."""
         if self.spares:
             return 0
-        # Where writes take long, creations wait for them: how fast they would come, the last spares show.
-        assigned = self._taken / max(now - self._opened, SHORTEST_SECONDS)
+        # Where writes take long, creations wait for them: how fast they would come, the last spares show, if they were just used.
+        passed = now - self._opened
+        assigned = self._taken / max(passed, SHORTEST_SECONDS) if passed <= SPARE_SECONDS else 0
         wanted = int(max(self.pace(now, together), assigned) * AHEAD_SECONDS)
         return min(max(wanted, 2 * together), MOST)
 
@@ -154,16 +155,14 @@ class NamespaceSpares:
 
         Until `written` they are to be removed: of a swap that fails it is not known whether it happened.
         """
-        alike: dict[int, list[ReservationRequest]] = {}
+        alike: dict[_Demand, list[ReservationRequest]] = {}
         for request in requests:
             if not request.reservation.is_change:
-                demand = self._remembered(request.reservation, bases)
-                alike.setdefault(self._demands.index(demand), []).append(request)
+                alike.setdefault(self._remembered(request.reservation, bases), []).append(request)
         if len(self._unassigned) > MOST:
             return []  # swaps fail, and what they reserved has to go first
         wanted = []
-        for index, together in alike.items():
-            demand = self._demands[index]
+        for demand, together in alike.items():
             number = demand.worthwhile(now, len(together))
             if number >= FEWEST:
                 ids = tuple(next(self._ids) for _ in range(number))

@@ -1,7 +1,7 @@
 """The ledger of one namespace: what its quota grants, what is used, and what is reserved. The unit of every compare-and-swap.
 
-serve only adds reservations. The controller writes everything else, and removes reservations only together with the `used`
-that replaces them.
+serve adds reservations, and removes none but its own spares. The controller writes everything else, and removes reservations only
+together with the `used` that replaces them.
 """
 
 from collections.abc import Mapping

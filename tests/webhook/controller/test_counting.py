@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
+from time import monotonic
 
 import pytest
 
@@ -57,7 +58,7 @@ def counting(folder: Path, events: list[bytes], begun: threading.Event | None = 
     ended = threading.Event()
 
     def answer(request: Request) -> Answer:
-        if request.path not in {"/api/v1/pods", "/api/v1/nodes"}:
+        if request.path not in {"/api/v1/pods", "/api/v1/namespaces/team/pods", "/api/v1/nodes"}:
             return status(404, "not served")
         if "watch" in request.query:
             if begun is not None:
@@ -105,6 +106,17 @@ def test_a_count_shows_what_reservations_wait_for(tmp_path: Path) -> None:
     assert objects["u11"].version == 11
     assert objects["u11"].demand["gpus"] == 1
     assert objects["u12"] == DELETED
+
+
+def test_lists_from_before_a_moment_are_made_again(tmp_path: Path) -> None:
+    with counting(tmp_path, []) as of:
+        before = count(of).list_started
+        of.refresh("team", since=before, nodes_since=0.0)
+        assert count(of).list_started == before
+        since = monotonic()
+        of.refresh("team", since=since, nodes_since=since)
+        assert count(of).list_started >= since
+        assert of.nodes.position().list_started >= since
 
 
 def test_a_change_that_is_summed_up_in_part_is_no_sum(
