@@ -60,6 +60,8 @@ NAMESPACES_REMEMBERED = 4096
 
 NO_QUOTA = ReservationOutcome()
 
+CONTENDED = LedgerError("too many others write to the ledger of the quota", transient=True)
+
 
 class ReservationBatcher:
     """Decides on requests by the ledgers of a store. Any number of threads may call it."""
@@ -201,23 +203,25 @@ class ReservationBatcher:
         `settles`: write even if nobody waits.
         """
         pause, fresh = FIRST_PAUSE, False
-        last: LedgerError | None = None
+        last = CONTENDED
         while True:
             self._gather(namespace, batch)
             batch[:] = [waiting for waiting in batch if not self._assigned(namespace, waiting)]
             if not batch and not settles:
                 return
             if deadline <= self._clock():
-                raise last or LedgerError("too many others write to the ledger of the quota", transient=True)
+                raise last
             try:
                 self._attempt(namespace, batch, deadline, fresh=fresh)
             except (LedgerConflict, QuotaGone):
                 self._metrics.conflicts.inc()
+                last = CONTENDED
                 pause = min(pause, CONFLICT_PAUSE) if fresh else 0.0
             except LedgerError as error:
                 if not error.transient:
                     raise
-                last = error
+                if self._clock() < deadline:  # else it only says that the time is up
+                    last = error
             else:
                 return
             self._sleep(random.uniform(0, pause), deadline)  # noqa: S311 - jitter, no secret

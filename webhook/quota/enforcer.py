@@ -74,10 +74,14 @@ class _ReviewQuota(msgspec.Struct, frozen=True, dict=True):
         return outcome
 
     def _decided(self, charge_request: ChargeRequest) -> ReservationOutcome:
-        """Decide; and again while the request does not fit because of what is reserved ahead, or counted twice after that."""
+        """Decide; and again while the request does not fit because of what is reserved ahead, or counted twice after that.
+
+        But not for the pod of a controller, which is made again: a controller has few workers, and other objects wait for them.
+        """
         ask = self.batcher.try_out if self.dry_run else self.batcher.reserve
         outcome = ask(self.namespace, charge_request.charged, self.deadline)
-        if not self.batcher.is_denied_by_spares(outcome) or not PATIENT.acquire(blocking=False):
+        waits = not charge_request.maker and self.batcher.is_denied_by_spares(outcome)
+        if not waits or not PATIENT.acquire(blocking=False):
             return outcome
         try:
             until = min(monotonic() + LONGEST_SECONDS, self.deadline - LEFT_TO_ANSWER)

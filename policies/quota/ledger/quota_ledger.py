@@ -85,7 +85,7 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     charged by another one, and nothing is admitted. `next_catalogue` is the basis to which the controller is moving it: every
     request is then charged under both.
 
-    `settled_since`: whether reservations took the place of spares since the last count. What they are for may be in `used`, too.
+    `settled_uncounted`: reservations took the place of spares since the last count; what they are for may be in `used`, too.
 
     `denials` are left by replicas for the controller, which takes them out.
     """
@@ -98,7 +98,7 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     used: Vector | None = None
     stored_names: Mapping[str, Vector] = {}
     reservations: Reservations = Reservations({})
-    settled_since: bool = False
+    settled_uncounted: bool = False
     revisions: Revisions = Revisions()
     class_catalogue: str | None = None
     next_catalogue: str | None = None

@@ -76,13 +76,13 @@ def settled(ledger: QuotaLedger, settling: SettledSpares) -> QuotaLedger:
     return replace(
         ledger,
         reservations=ledger.reservations.without(there).plus(objects),
-        settled_since=ledger.settled_since or bool(objects),
+        settled_uncounted=ledger.settled_uncounted or bool(objects),
     )
 
 
 def counts_twice(ledger: QuotaLedger) -> bool:
     """Whether `used` may have what is reserved, too: what a spare was assigned to, until the count after it was settled."""
-    return ledger.settled_since or has_spares(ledger)
+    return ledger.settled_uncounted or has_spares(ledger)
 
 
 def _fit(ledger: QuotaLedger, like: Reservation) -> int | None:
