@@ -69,8 +69,8 @@ def mix(namespace: str, number: int) -> list[Request]:
 
 
 MANY, FEW = Load(mix, 1000, HARD), Load(mix, 100, HARD)
-# With ample room for equal pods replicas reserve ahead; at last nothing is free.
-EQUAL, FEW_EQUAL = Load(crowd, 1500, {"gpus": "600"}), Load(crowd, 500, {"gpus": "500"})
+# While there is ample room for equal pods, replicas reserve ahead; at last nothing is free.
+EQUAL, FEW_EQUAL = Load(crowd, 2000, {"gpus": "600"}), Load(crowd, 500, {"gpus": "500"})
 
 
 BESIDE = Load(crowds, 400, {"gpus": "600", "classes": {"nvidia-a100": "20"}})
@@ -159,9 +159,19 @@ def replace(scene: Scene) -> None:
     scene.await_force()
 
 
+AHEAD_PER_SECOND = 45.0
+"""Creations for which replicas reserve ahead while some 150 fit besides: so many could be counted twice."""
+
+
+def nothing_but_a_pace(scene: Scene) -> None:
+    scene.burst.per_second = AHEAD_PER_SECOND
+    scene.admitted(200)
+    scene.burst.per_second = None
+
+
 def everything(scene: Scene) -> None:
     """Each in turn, while replicas hold spares, some of them assigned."""
-    scene.burst.per_second = 60
+    scene.burst.per_second = AHEAD_PER_SECOND
     first, second, _ = scene.replicas.each
     scene.admitted(60)
     await_spares(scene)
@@ -180,7 +190,7 @@ def everything(scene: Scene) -> None:
 
 
 def replace_while_there_are_spares(scene: Scene) -> None:
-    scene.burst.per_second = 60
+    scene.burst.per_second = AHEAD_PER_SECOND
     scene.admitted(60)
     await_spares(scene)
     replace(scene)
@@ -270,7 +280,7 @@ def test_never_over(
 @pytest.mark.parametrize(
     ("fault", "churn", "load"),
     [
-        pytest.param(nothing, False, FEW_EQUAL, id="none"),
+        pytest.param(nothing_but_a_pace, False, FEW_EQUAL, id="none"),
         pytest.param(everything, True, EQUAL, id="all-in-turn", marks=[slow, cut]),
         pytest.param(replace_while_there_are_spares, True, EQUAL, id="quota-replaced", marks=[slow, longer]),
     ],
@@ -283,10 +293,10 @@ def test_never_over_and_full_at_last_where_replicas_reserve_ahead(
     seen = judged(scene, fault, churn, record_property)
     if fault is not replace_while_there_are_spares:
         assert seen.uncharged == []
-    assert never_killed.total(ASSIGNED) - before > scene.load.objects / 30
-    assert seen.by_spares > scene.load.objects / 10
+    assert never_killed.total(ASSIGNED) > before
+    assert seen.by_spares > 50
     assert held(scene)["gpus"] == Fraction(scene.load.hard["gpus"])
-    if fault is nothing:
+    if fault is nothing_but_a_pace:
         assert not scene.burst.refused, "not one was refused that fits"
         assert NO_ROOM in create(scene.plane.client(), crowd(scene.team.name, scene.load.objects + 1)[-1])
     else:
@@ -302,7 +312,7 @@ def test_names_that_come_again_and_changes_beside_spares(scene: Scene) -> None:
     gated = [f"gated-{index}" for index in range(30)]
     for name in gated:
         team.pod(name, schedulingGates=[{"name": "example.com/later"}])
-    scene.burst.per_second = 80
+    scene.burst.per_second = 2 * AHEAD_PER_SECOND
     again: Counter[str] = Counter()
 
     def make_again(name: str) -> None:
@@ -325,7 +335,7 @@ def test_names_that_come_again_and_changes_beside_spares(scene: Scene) -> None:
 
     seen = replay(team.name, history.events(scene.plane, since))
     assert (seen.over, seen.uncharged) == ([], [])
-    assert seen.by_spares > scene.load.objects / 10
+    assert seen.by_spares > 50
     assert changed == {200: 20, 403: 10}
     assert min(again.values()) > 1
     assert not scene.burst.refused
