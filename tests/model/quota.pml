@@ -390,14 +390,17 @@ before a row names its basis: a serve that cannot charge by a basis refuses.
 #define UIDS 2
 #define SPARES 1
 #endif
-#ifdef SPARED_NAMED      /* two pods of one name, the second one larger, and another pod */
+#ifdef SPARED_NAMED      /* a pod comes by a spare whose name a stored one has, and a larger one wants what is left */
 #define SERVES 1
 #define CONTROLLERS 1
 #define OBJECTS 3
-#define CREATED(object) VECTOR((object == 1 -> 2 : 1), 0)
-#define HARD(generation) VECTOR(3, UNLIMITED)
+#define CREATED(object) VECTOR((object == 2 -> 2 : 1), 0)
+#define HARD(generation) VECTOR(2, UNLIMITED)
 #define OF_ONE_NAME 2
+#define DELETIONS 1
+#define STORED_AT_START 1
 #define SPARES 1
+#define SPARE_AT_START 1
 #endif
 #ifdef SPARED_MOVED      /* the row moves to another basis */
 #define SERVES 1
