@@ -23,7 +23,7 @@ class ControllerMetrics:
         )
         self.expired = counter(
             "gpu_admission_quota_reservations_expired",
-            "Reservations removed because their object was never stored.",
+            "Reservations removed because their object was never stored, or the replica that made them ahead was killed.",
             ["namespace"],
         )
         self.unreadable = counter(

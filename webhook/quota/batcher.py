@@ -12,11 +12,10 @@ import math
 import random
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from time import monotonic, sleep
 
-from policies.quota.charge import Catalogues
-from policies.quota.charge_request import ChargedRequest, LedgerError, ReservationOutcome
+from policies.quota.charge_request import LedgerError, ReservationOutcome
 from policies.quota.ledger.decide import Reason, ReservationRequest, ReservationVerdict, decide
 from policies.quota.ledger.quota_ledger import (
     COUNTED_SECONDS,
@@ -24,10 +23,11 @@ from policies.quota.ledger.quota_ledger import (
     SPARE_SECONDS,
     QuotaLedger,
 )
-from policies.quota.ledger.spares import has_spares, settled, with_spares
+from policies.quota.ledger.spares import counts_twice, settled, with_spares
 from webhook.quota.metrics import QuotaMetrics
 from webhook.quota.spares import NamespaceSpares, WantedSpares, spare_ids
 from webhook.quota.store import LedgerConflict, QuotaGone, Store, VersionedLedger
+from webhook.quota.waiting import CataloguesOf, RequestOf, Waiting
 
 log = logging.getLogger("gpu_admission.quota")
 
@@ -58,33 +58,15 @@ VANISHED_SECONDS = 60.0
 
 NAMESPACES_REMEMBERED = 4096
 
-RequestOf = Callable[[QuotaLedger, Mapping[str, Catalogues]], ChargedRequest]
-"""What a review asks of a ledger, which says by which catalogues, some of them published by others, it is charged."""
-
-CataloguesOf = Callable[[QuotaLedger, float], Mapping[str, Catalogues]]
-"""Those of the catalogues that a ledger names, by digest, that can be had within so many seconds. Raises LedgerError."""
-
 NO_QUOTA = ReservationOutcome()
 
 
-class _Waiting:
-    """A request that waits, and its outcome. `turn` is set when there is an outcome, or when it is to lead."""
+class _NoTimeLeftError(LedgerError):
+    """Nothing was asked: what went wrong before is the reason."""
 
-    def __init__(self, request_of: RequestOf, deadline: float) -> None:
-        self.request_of = request_of
-        self.deadline = deadline
-        self.turn = threading.Event()
-        self.leads = False
-        self.given_up = False
-        self.outcome: ReservationOutcome | Exception | None = None
 
-    def finish(self, outcome: ReservationOutcome | Exception) -> None:
-        self.outcome = outcome
-        self.turn.set()
-
-    def lead(self) -> None:
-        self.leads = True
-        self.turn.set()
+def _contended() -> LedgerError:
+    return LedgerError("too many others write to the ledger of the quota", transient=True)
 
 
 class ReservationBatcher:
@@ -103,7 +85,7 @@ class ReservationBatcher:
         self._metrics = metrics
         self._clock = clock
         self._lock = threading.Lock()
-        self._queues: dict[str, deque[_Waiting]] = {}  # a namespace is in it while somebody leads
+        self._queues: dict[str, deque[Waiting]] = {}  # a namespace is in it while somebody leads
         self._known: dict[str, tuple[VersionedLedger, float]] = {}  # and until when it may be used
         self._rivals: dict[str, float] = {}
         self._spares: dict[str, NamespaceSpares] = {}
@@ -130,7 +112,7 @@ class ReservationBatcher:
         """Decide and reserve by `deadline`, a moment of the clock. Raises LedgerError if that cannot be done."""
         if self.has_no_quota(namespace):
             return NO_QUOTA
-        waiting = _Waiting(request_of, deadline)
+        waiting = Waiting(request_of, deadline)
         if not self._assigned(namespace, waiting):
             with self._lock:
                 if namespace in self._queues:
@@ -164,26 +146,28 @@ class ReservationBatcher:
         found = self._store.read(namespace, self._seconds_until(deadline))
         return None if found is None else found.ledger
 
-    def is_denied_by_spares(self, namespace: str, outcome: ReservationOutcome) -> bool:
+    @staticmethod
+    def is_denied_by_spares(outcome: ReservationOutcome) -> bool:
         """Whether a request that does not fit may do so in a moment, once spares are settled and counted."""
-        verdict, spares = outcome.verdict, self._spares.get(namespace)
-        if verdict is None or verdict.reason is not Reason.EXCEEDED or spares is None:
+        ledger, verdict = outcome.ledger, outcome.verdict
+        if ledger is None or verdict is None or verdict.reason is not Reason.EXCEEDED:
             return False
-        may_fit = all(each.used + each.requested <= each.hard for each in verdict.shortfalls)
-        return may_fit and self._clock() < spares.seen + SETTLED_WITHIN
+        return counts_twice(ledger) and all(
+            each.used + each.requested <= each.hard for each in verdict.shortfalls
+        )
 
     def has_no_quota(self, namespace: str) -> bool:
         """Whether a read that began at most D ago found none; cheap, and most namespaces have none."""
         begun = self._without_quota.get(namespace)
         return begun is not None and self._clock() - begun <= NO_QUOTA_SECONDS
 
-    def _give_up(self, waiting: _Waiting) -> bool:
+    def _give_up(self, waiting: Waiting) -> bool:
         """Stop waiting, unless an outcome or the lead has come at this very moment."""
         with self._lock:
             waiting.given_up = not waiting.turn.is_set()
             return waiting.given_up
 
-    def _gather(self, namespace: str, batch: list[_Waiting]) -> None:
+    def _gather(self, namespace: str, batch: list[Waiting]) -> None:
         """Take everyone who waits into the batch, and leave out those who have given up or got their outcome."""
         with self._lock:
             queue = self._queues[namespace]
@@ -191,7 +175,7 @@ class ReservationBatcher:
             queue.clear()
             batch[:] = [waiting for waiting in batch if not waiting.given_up and waiting.outcome is None]
 
-    def _lead(self, namespace: str, leader: _Waiting) -> None:
+    def _lead(self, namespace: str, leader: Waiting) -> None:
         batch = [leader]
         try:
             self._decide(namespace, batch, leader.deadline)
@@ -206,7 +190,7 @@ class ReservationBatcher:
         finally:
             self._hand_over(namespace, batch)
 
-    def _hand_over(self, namespace: str, batch: list[_Waiting]) -> None:
+    def _hand_over(self, namespace: str, batch: list[Waiting]) -> None:
         with self._lock:
             queue = self._queues[namespace]
             queue.extendleft(waiting for waiting in reversed(batch) if waiting.outcome is None)
@@ -218,30 +202,32 @@ class ReservationBatcher:
             del self._queues[namespace]
 
     def _decide(
-        self, namespace: str, batch: list[_Waiting], deadline: float, *, settles: bool = False
+        self, namespace: str, batch: list[Waiting], deadline: float, *, settles: bool = False
     ) -> None:
         """Decide on the batch and on what joins it meanwhile. Raises LedgerError once the deadline has passed.
 
         `settles`: write even if nobody waits.
         """
         pause, fresh = FIRST_PAUSE, False
-        last: LedgerError | None = None
+        last = _contended()
         while True:
             self._gather(namespace, batch)
             batch[:] = [waiting for waiting in batch if not self._assigned(namespace, waiting)]
             if not batch and not settles:
                 return
             if deadline <= self._clock():
-                raise last or LedgerError("too many others write to the ledger of the quota", transient=True)
+                raise last
             try:
                 self._attempt(namespace, batch, deadline, fresh=fresh)
             except (LedgerConflict, QuotaGone):
                 self._metrics.conflicts.inc()
+                last = _contended()
                 pause = min(pause, CONFLICT_PAUSE) if fresh else 0.0
             except LedgerError as error:
                 if not error.transient:
                     raise
-                last = error
+                if not isinstance(error, _NoTimeLeftError):
+                    last = error
             else:
                 return
             self._sleep(random.uniform(0, pause), deadline)  # noqa: S311 - jitter, no secret
@@ -252,7 +238,7 @@ class ReservationBatcher:
         if seconds > 0:
             sleep(min(seconds, max(0.0, deadline - self._clock())))
 
-    def _attempt(self, namespace: str, batch: list[_Waiting], deadline: float, *, fresh: bool) -> None:
+    def _attempt(self, namespace: str, batch: list[Waiting], deadline: float, *, fresh: bool) -> None:
         """Decide on the batch by the ledger as we left it, or else as it is; and write what is reserved.
 
         A ledger that is only remembered may justify nothing but a write, which fails if it is not the ledger any more.
@@ -275,9 +261,6 @@ class ReservationBatcher:
         ):
             self._rivals[namespace] = self._clock() + RIVAL_SECONDS
         self._remember(namespace, before)
-        if has_spares(before.ledger):
-            with self._lock:
-                self._spares_of(namespace).seen = self._clock()
         asked = frozenset(batch)
         self._gather(namespace, batch)
         self._decide_on(namespace, before, batch, deadline, asked=asked)
@@ -286,10 +269,10 @@ class ReservationBatcher:
         self,
         namespace: str,
         before: VersionedLedger,
-        batch: list[_Waiting],
+        batch: list[Waiting],
         deadline: float,
         *,
-        asked: frozenset[_Waiting] | None = None,
+        asked: frozenset[Waiting] | None = None,
     ) -> bool:
         """Decide on the batch by this ledger, and return whether that was done.
 
@@ -297,7 +280,7 @@ class ReservationBatcher:
         None: it is only remembered, and decides on nobody unless all is reserved.
         """
         published = self._catalogues_of(before.ledger, self._seconds_until(deadline))
-        found = [(waiting, _charged(waiting, before.ledger, published)) for waiting in batch]
+        found = [(waiting, waiting.charged(before.ledger, published)) for waiting in batch]
         charged = [(waiting, each) for waiting, each in found if each is not None]
         asking = [(waiting, each.charge, each.request) for waiting, each in charged if each.request]
         requests, limit = [request for _, _, request in asking], self._store.reservations_limit
@@ -345,11 +328,16 @@ class ReservationBatcher:
         with self._lock:
             wanted = self._spares_of(namespace).wanted(reserved, ledger.bases, self._clock())
         for each in wanted:
-            like, limit = each.beside.reservation, self._store.reservations_limit
-            ledger = with_spares(ledger, like, each.ids, limit=limit)
+            ledger = with_spares(
+                ledger,
+                each.beside.reservation,
+                each.ids,
+                coming=math.ceil(each.pace * SETTLED_WITHIN),
+                limit=self._store.reservations_limit,
+            )
         return ledger, wanted
 
-    def _assigned(self, namespace: str, waiting: _Waiting) -> bool:
+    def _assigned(self, namespace: str, waiting: Waiting) -> bool:
         """Finish a request by a spare, and return whether it is finished."""
         with self._lock:
             spares = self._spares.get(namespace)
@@ -360,7 +348,7 @@ class ReservationBatcher:
             published = self._catalogues_of(ledger, self._seconds_until(waiting.deadline))
         except LedgerError:
             return False
-        charged = _charged(waiting, ledger, published)
+        charged = waiting.charged(ledger, published)
         if charged is None or charged.request is None:
             return charged is None
         with self._lock:
@@ -396,11 +384,13 @@ class ReservationBatcher:
             if namespace in self._queues:
                 return
             self._queues[namespace] = deque()
-        batch: list[_Waiting] = []
+        batch: list[Waiting] = []
         try:
             self._decide(namespace, batch, deadline, settles=True)
         except LedgerError:
-            self._metrics.errors.inc()  # tried again in a moment; a controller drops what stays
+            log.debug(
+                "spares of namespace %s are settled later", namespace, exc_info=True
+            )  # nobody was denied
         except Exception:
             log.exception("spares of namespace %s could not be settled", namespace)
         finally:
@@ -435,16 +425,5 @@ class ReservationBatcher:
     def _seconds_until(self, deadline: float) -> float:
         left = deadline - self._clock()
         if left <= 0:
-            raise LedgerError("no time was left to read the quota", transient=True)
+            raise _NoTimeLeftError("no time was left to read the quota", transient=True)
         return left
-
-
-def _charged(
-    waiting: _Waiting, ledger: QuotaLedger, published: Mapping[str, Catalogues]
-) -> ChargedRequest | None:
-    """Return what the review asks; a defect met on the way is its own outcome, and nobody else's."""
-    try:
-        return waiting.request_of(ledger, published)
-    except Exception as error:  # noqa: BLE001 - raised again in the thread of the request
-        waiting.finish(error)
-        return None

@@ -18,7 +18,7 @@ from policies.quota.charge_request import (
     QuotaGrant,
     ReservationOutcome,
 )
-from webhook.quota.batcher import SETTLED_WITHIN, ReservationBatcher
+from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.metrics import QuotaMetrics
 
 PATIENT = threading.BoundedSemaphore(16)
@@ -27,7 +27,10 @@ PATIENT = threading.BoundedSemaphore(16)
 PAUSE_SECONDS = 0.15
 """Between their decisions."""
 
-LEFT_TO_ANSWER = 1.0
+LONGEST_SECONDS = 5.0
+"""How long they wait at most: a replica that was killed leaves its spares there for longer than any of them should."""
+
+LEFT_TO_ANSWER = 0.5
 """Seconds before the deadline at which they have their last decision."""
 
 Release = Callable[[str, str], None]
@@ -71,18 +74,22 @@ class _ReviewQuota(msgspec.Struct, frozen=True, dict=True):
         return outcome
 
     def _decided(self, charge_request: ChargeRequest) -> ReservationOutcome:
-        """Decide; and again while the request does not fit because of what is reserved ahead, or counted twice after that."""
+        """Decide; and again while the request does not fit because of what is reserved ahead, or counted twice after that.
+
+        But not for the pod of a controller, which is made again: a controller has few workers, and other objects wait for them.
+        """
         ask = self.batcher.try_out if self.dry_run else self.batcher.reserve
         outcome = ask(self.namespace, charge_request.charged, self.deadline)
-        if not self.batcher.is_denied_by_spares(self.namespace, outcome) or not PATIENT.acquire(
-            blocking=False
-        ):
+        waits = not charge_request.maker and self.batcher.is_denied_by_spares(outcome)
+        if not waits or not PATIENT.acquire(blocking=False):
             return outcome
         try:
-            until = min(monotonic() + SETTLED_WITHIN, self.deadline - LEFT_TO_ANSWER)
-            while self.batcher.is_denied_by_spares(self.namespace, outcome) and monotonic() < until:
+            until = min(monotonic() + LONGEST_SECONDS, self.deadline - LEFT_TO_ANSWER)
+            while self.batcher.is_denied_by_spares(outcome) and monotonic() < until:
                 sleep(PAUSE_SECONDS)
                 outcome = ask(self.namespace, charge_request.charged, self.deadline)
+        except LedgerError:
+            return outcome  # it was decided: `onLedgerError` must not admit what did not fit
         finally:
             PATIENT.release()
         return outcome

@@ -27,7 +27,7 @@ MOST = 128
 """Spares of one demand: 3 KB of the row."""
 
 PACE_SECONDS = 0.25
-"""The least time over which creations are counted: two that come together say little about a pace."""
+"""Creations are counted by intervals of so long: the pace is that of the last one and of what has begun of the next."""
 
 SHORTEST_SECONDS = 0.02
 """The least time in which spares count as assigned."""
@@ -43,10 +43,11 @@ def spare_ids() -> Iterator[str]:
 
 
 class WantedSpares(msgspec.Struct, frozen=True):
-    """The ids of the spares that should be reserved beside a request, of its demand."""
+    """The ids of the spares that should be reserved beside a request, of its demand, which comes at that pace a second."""
 
     beside: ReservationRequest
     ids: tuple[str, ...]
+    pace: float
 
 
 class _Assigned(NamedTuple):
@@ -65,20 +66,32 @@ class _Demand:
         self.spares: deque[str] = deque()
         self.until = -math.inf
         self._since = self._opened = -math.inf
-        self._counted = self._taken = 0
+        self._before = self._now = self._taken = 0
 
     def count(self, now: float) -> None:
-        if now - self._since > AHEAD_SECONDS:
-            self._counted, self._since = 0, now
-        self._counted += 1
+        passed = now - self._since
+        if passed >= PACE_SECONDS:
+            self._before = self._now if passed < 2 * PACE_SECONDS else 0
+            self._now, self._since = 0, now
+        self._now += 1
 
-    def wanted(self, now: float, together: int) -> int:
-        """Return how many spares are worth reserving if creations go on like this; so many have just come together."""
-        counted = self._counted / max(now - self._since, PACE_SECONDS)
-        # Where writes take long, creations wait for them: how fast they would come, the last spares show.
-        assigned = self._taken / max(now - self._opened, SHORTEST_SECONDS)
-        worthwhile = min(max(int(max(counted, assigned) * AHEAD_SECONDS), 2 * together), MOST)
-        return worthwhile if worthwhile >= FEWEST and not self.spares else 0
+    def pace(self, now: float, together: int) -> float:
+        """Return how many came in a second, with so many that have just come together."""
+        passed = now - self._since
+        if passed < PACE_SECONDS:
+            return (self._before + self._now + together - 1) / (PACE_SECONDS + passed)
+        counted = self._now if passed < 2 * PACE_SECONDS else 0
+        return (counted + together - 1) / (passed if counted else PACE_SECONDS)
+
+    def worthwhile(self, now: float, together: int) -> int:
+        """Return how many spares are worth reserving if creations go on like this."""
+        if self.spares:
+            return 0
+        # Where writes take long, creations wait for them: how fast they would come, the last spares show, if they were just used.
+        passed = now - self._opened
+        assigned = self._taken / max(passed, SHORTEST_SECONDS) if passed <= SPARE_SECONDS else 0
+        wanted = int(max(self.pace(now, together), assigned) * AHEAD_SECONDS)
+        return min(max(wanted, 2 * together), MOST)
 
     def open(self, spares: Collection[str], begun: float, now: float) -> None:
         """Note that these were reserved, by a swap that began then and has ended now."""
@@ -91,13 +104,11 @@ class NamespaceSpares:
     """Not for several threads at once. Moments are those of a monotonic clock.
 
     `ledger` is the last one with spares that this replica wrote, None before the first; `reserved` is what was reserved in it.
-    `seen`: when the row last had spares, of whichever replica.
     """
 
     def __init__(self, ids: Iterator[str]) -> None:
         self.ledger: QuotaLedger | None = None
         self.reserved: Vector = {}
-        self.seen = -math.inf
         self._ids = ids
         self._demands: deque[_Demand] = deque()
         self._assigned: dict[str, _Assigned] = {}
@@ -144,17 +155,18 @@ class NamespaceSpares:
 
         Until `written` they are to be removed: of a swap that fails it is not known whether it happened.
         """
-        alike: dict[int, list[ReservationRequest]] = {}
+        alike: dict[_Demand, list[ReservationRequest]] = {}
         for request in requests:
             if not request.reservation.is_change:
-                demand = self._remembered(request.reservation, bases)
-                alike.setdefault(self._demands.index(demand), []).append(request)
+                alike.setdefault(self._remembered(request.reservation, bases), []).append(request)
         if len(self._unassigned) > MOST:
             return []  # swaps fail, and what they reserved has to go first
         wanted = []
-        for index, together in alike.items():
-            number = self._demands[index].wanted(now, len(together))
-            wanted.append(WantedSpares(together[0], tuple(next(self._ids) for _ in range(number))))
+        for demand, together in alike.items():
+            number = demand.worthwhile(now, len(together))
+            if number >= FEWEST:
+                ids = tuple(next(self._ids) for _ in range(number))
+                wanted.append(WantedSpares(together[0], ids, demand.pace(now, len(together))))
         self._unassigned.update(each for spares in wanted for each in spares.ids)
         return wanted
 
@@ -179,7 +191,7 @@ class NamespaceSpares:
                 demand = self._remembered(each.beside.reservation, ledger.bases)
                 demand.like = replace(demand.like, catalogue=ledger.next_catalogue or "")
                 demand.open(taken, begun, now)
-                self.ledger, self.reserved, self.seen = ledger, ledger.reserved, now
+                self.ledger, self.reserved = ledger, ledger.reserved
 
     def settled(self, settling: SettledSpares) -> None:
         """Note that none of those is in the row any more."""

@@ -1,7 +1,7 @@
 """The ledger of one namespace: what its quota grants, what is used, and what is reserved. The unit of every compare-and-swap.
 
-serve only adds reservations. The controller writes everything else, and removes reservations only together with the `used`
-that replaces them.
+serve adds reservations, and removes none but its own spares. The controller writes everything else, and removes reservations only
+together with the `used` that replaces them.
 """
 
 from collections.abc import Mapping
@@ -85,6 +85,8 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     charged by another one, and nothing is admitted. `next_catalogue` is the basis to which the controller is moving it: every
     request is then charged under both.
 
+    `settled_uncounted`: reservations took the place of spares since the last count; what they are for may be in `used`, too.
+
     `denials` are left by replicas for the controller, which takes them out.
     """
 
@@ -96,6 +98,7 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     used: Vector | None = None
     stored_names: Mapping[str, Vector] = {}
     reservations: Reservations = Reservations({})
+    settled_uncounted: bool = False
     revisions: Revisions = Revisions()
     class_catalogue: str | None = None
     next_catalogue: str | None = None

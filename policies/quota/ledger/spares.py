@@ -18,8 +18,8 @@ from policies.quota.ledger.reservations import Reservation
 PREFIX = "+"
 """Of the ids of spares. A uid never begins with it."""
 
-ROOM_PARTS = 32
-"""The spares of one swap take at most this part of what is free: near its limit, a quota is decided creation by creation."""
+ROOM_PARTS = 16
+"""The spares of one swap take at most this part of what is free, so that others may ask for almost all of it."""
 
 FEWEST = 4
 """In one swap: fewer save too little."""
@@ -33,21 +33,28 @@ def has_spares(ledger: QuotaLedger) -> bool:
     return any(map(is_spare, ledger.reservations.ids))
 
 
-def with_spares(ledger: QuotaLedger, like: Reservation, ids: Sequence[str], *, limit: int) -> QuotaLedger:
+def with_spares(
+    ledger: QuotaLedger, like: Reservation, ids: Sequence[str], *, coming: int, limit: int
+) -> QuotaLedger:
     """Return the ledger with reservations of the demand of `like` under the first of `ids`: as many as there is ample room for.
 
-    `limit` is how many characters the reservations may take.
+    `coming`: creations that are awaited while what spares admitted may be counted twice. Unless so many fit for each replica that
+    has spares, there are none, so that the quota is full only after all is counted once. `limit`: characters of the reservations.
     """
-    mark = ledger.next_catalogue or ""
-    spares = [
-        replace(like, id=each, name="", catalogue=mark) for each in ids[: _room(ledger, like, len(ids))]
-    ]
-    if (
-        len(spares) < FEWEST
-        or ledger.reservations.size + len(spares) * ledger.reservations.cost(spares[-1]) > limit
-    ):
+    fit = _fit(ledger, like)
+    processes = {_process(each) for each in (*ledger.reservations.ids, *ids) if is_spare(each)}
+    if fit is not None and fit < coming * len(processes):
         return ledger
-    return replace(ledger, reservations=ledger.reservations.plus(spares))
+    mark, number = ledger.next_catalogue or "", len(ids) if fit is None else fit // ROOM_PARTS
+    spares = [replace(like, id=each, name="", catalogue=mark) for each in ids[:number]]
+    if len(spares) < FEWEST:
+        return ledger
+    text = ledger.reservations.size + len(spares) * ledger.reservations.cost(spares[-1])
+    return ledger if text > limit else replace(ledger, reservations=ledger.reservations.plus(spares))
+
+
+def _process(spare: str) -> str:
+    return spare.rpartition("-")[0]
 
 
 class SettledSpares(msgspec.Struct, frozen=True):
@@ -65,18 +72,29 @@ def settled(ledger: QuotaLedger, settling: SettledSpares) -> QuotaLedger:
     there = [each for each in (*settling.assigned, *settling.unassigned) if each in ledger.reservations]
     if not there:
         return ledger
-    objects = (settling.assigned[each] for each in there if each in settling.assigned)
-    return replace(ledger, reservations=ledger.reservations.without(there).plus(objects))
+    objects = [settling.assigned[each] for each in there if each in settling.assigned]
+    return replace(
+        ledger,
+        reservations=ledger.reservations.without(there).plus(objects),
+        settled_uncounted=ledger.settled_uncounted or bool(objects),
+    )
 
 
-def _room(ledger: QuotaLedger, like: Reservation, most: int) -> int:
-    """Return how many times the demand fits into that part of what is free, `most` at most."""
+def counts_twice(ledger: QuotaLedger) -> bool:
+    """Whether `used` may have what is reserved, too: what a spare was assigned to, until the count after it was settled."""
+    return ledger.settled_uncounted or has_spares(ledger)
+
+
+def _fit(ledger: QuotaLedger, like: Reservation) -> int | None:
+    """Return how many times the demand fits into what is free, None where that is not limited."""
     used, reserved = ledger.used, ledger.reserved
     if used is None:
         return 0
-    fit = (
-        floor((ledger.hard[key] - used.get(key, NOTHING) - reserved.get(key, NOTHING)) / (ROOM_PARTS * each))
-        for key, each in like.demand.items()
-        if key in ledger.hard
+    return min(
+        (
+            max(0, floor((ledger.hard[key] - used.get(key, NOTHING) - reserved.get(key, NOTHING)) / each))
+            for key, each in like.demand.items()
+            if key in ledger.hard
+        ),
+        default=None,
     )
-    return max(0, min(fit, default=most))

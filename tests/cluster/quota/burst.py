@@ -52,22 +52,29 @@ def requests(namespace: str, number: int, seed: int) -> list[Request]:
 
 def _request(namespace: str, name: str, kind: str, draw: random.Random) -> Request:
     if kind == "claim":
-        exactly = {"deviceClassName": "gpu.nvidia.com", "count": draw.randint(1, 2)}
-        body: JSON = {
-            "metadata": {"name": name},
-            "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}},
-        }
-        return Request(name, CLAIMS.format(namespace), body)
+        return _claim(namespace, name, draw.randint(1, 2))
     resource, amount = (SLICE, draw.randint(1, 3)) if kind == "slices" else (GPU, int(kind))
     pinned = draw.choice([A100, H100] if kind == "slices" else [A100, H100, T4])
     body = gpu_pod(name, resource, amount, nodeSelector={"accelerator": pinned})
     return Request(name, PODS.format(namespace), body)
 
 
-def crowd(namespace: str, number: int) -> list[Request]:
+def _claim(namespace: str, name: str, count: int) -> Request:
+    exactly = {"deviceClassName": "gpu.nvidia.com", "count": count}
+    spec = {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
+    return Request(name, CLAIMS.format(namespace), {"metadata": {"name": name}, "spec": spec})
+
+
+def crowd(namespace: str, number: int, **spec: Any) -> list[Request]:
     """Return pods that cost the same: what they are admitted by, replicas reserve ahead."""
     names = [f"crowd-{index:04}" for index in range(number)]
-    return [Request(name, PODS.format(namespace), gpu_pod(name, GPU, 1)) for name in names]
+    return [Request(name, PODS.format(namespace), gpu_pod(name, GPU, 1, **spec)) for name in names]
+
+
+def crowds(namespace: str, number: int) -> list[Request]:
+    """Return as many claims as pods, each kind in equal amounts."""
+    pods = crowd(namespace, number // 2)
+    return [each for pod in pods for each in (pod, _claim(namespace, f"claim-of-{pod.name}", 1))]
 
 
 class Burst:
@@ -102,6 +109,11 @@ class Burst:
     @property
     def answered(self) -> int:
         return len(self.admitted) + len(self.refused) + len(self.undecided)
+
+    def stop(self) -> None:
+        """Ask for nothing that was not begun."""
+        with self._lock:
+            self._queue = iter(())
 
     def _work(self) -> None:
         while (request := self._next()) is not None:

@@ -8,7 +8,9 @@ import json
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -19,7 +21,19 @@ import yaml
 from policies.quota.ledger.quota_ledger import SPARE_SECONDS
 from tests.cluster.controllers import Command, eventually
 from tests.cluster.quota import history
-from tests.cluster.quota.burst import CLAIMS, NO_ROOM, PODS, Burst, Churn, Request, create, crowd, requests
+from tests.cluster.quota.burst import (
+    A100,
+    CLAIMS,
+    NO_ROOM,
+    PODS,
+    Burst,
+    Churn,
+    Request,
+    create,
+    crowd,
+    crowds,
+    requests,
+)
 from tests.cluster.quota.quotas import gpu_quota
 from tests.cluster.quota.referee import Cost, Replay, cost, fits, replay, total
 from tests.cluster.quota.spares_used import SPARE
@@ -57,6 +71,9 @@ def mix(namespace: str, number: int) -> list[Request]:
 MANY, FEW = Load(mix, 1000, HARD), Load(mix, 100, HARD)
 # With ample room for equal pods replicas reserve ahead; at last nothing is free.
 EQUAL, FEW_EQUAL = Load(crowd, 1500, {"gpus": "600"}), Load(crowd, 500, {"gpus": "500"})
+
+
+BESIDE = Load(crowds, 400, {"gpus": "600", "classes": {"nvidia-a100": "20"}})
 
 
 @dataclass
@@ -261,7 +278,7 @@ def test_never_over(
 def test_never_over_and_full_at_last_where_replicas_reserve_ahead(
     scene: Scene, fault: Fault, churn: bool, record_property: Callable[[str, object], None]
 ) -> None:
-    never_killed = scene.replicas.each[2]
+    *_, never_killed = scene.replicas.each
     before = never_killed.total(ASSIGNED)
     seen = judged(scene, fault, churn, record_property)
     if fault is not replace_while_there_are_spares:
@@ -275,6 +292,46 @@ def test_never_over_and_full_at_last_where_replicas_reserve_ahead(
     else:
         assert scene.burst.refused, "some found no room"
     assert eventually(lambda: not scene.team.row().reservations, seconds=FULL_WITHIN), "nothing is kept"
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("load", [pytest.param(BESIDE, id="claims")])
+def test_names_that_come_again_and_changes_beside_spares(scene: Scene) -> None:
+    since, team = history.revision(scene.plane), scene.team
+    scene.create_quota()
+    gated = [f"gated-{index}" for index in range(30)]
+    for name in gated:
+        team.pod(name, schedulingGates=[{"name": "example.com/later"}])
+    scene.burst.per_second = 80
+    again: Counter[str] = Counter()
+
+    def make_again(name: str) -> None:
+        """Create and delete a pod as a StatefulSet does, under one name."""
+        while scene.burst.answered < scene.load.objects * 0.95:
+            team.pod(name)
+            team.delete_pod(name)
+            again[name] += 1
+
+    def change(name: str) -> int:
+        spec = {"nodeSelector": {"accelerator": A100}}
+        return team.client.patch(team.path("pods", name), {"spec": spec})[0]
+
+    with scene.burst, ThreadPoolExecutor(8) as pool:
+        members = [pool.submit(make_again, f"member-{index}") for index in range(4)]
+        scene.answered(0.2)
+        changed = Counter(pool.map(change, gated))
+        for each in members:
+            each.result()
+
+    seen = replay(team.name, history.events(scene.plane, since))
+    assert (seen.over, seen.uncharged) == ([], [])
+    assert seen.by_spares > scene.load.objects / 10
+    assert changed == {200: 20, 403: 10}
+    assert min(again.values()) > 1
+    assert not scene.burst.refused
+    assert eventually(lambda: not team.row().reservations, seconds=FULL_WITHIN)
+    used = team.row().used or {}
+    assert used == {key: amount for key, amount in held(scene).items() if key in used}
 
 
 def judged(scene: Scene, fault: Fault, churn: bool, record_property: Callable[[str, object], None]) -> Replay:

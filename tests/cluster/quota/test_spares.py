@@ -5,12 +5,18 @@ import time
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from policies.quota.amounts import GPUS
-from policies.quota.ledger.quota_ledger import CREATION_SECONDS, EXPIRY_SECONDS, SPARE_SECONDS
-from policies.quota.ledger.reservations import Reservation, Reservations
+from policies.quota.ledger.quota_ledger import (
+    CREATION_SECONDS,
+    EXPIRY_SECONDS,
+    SPARE_SECONDS,
+    QuotaLedger,
+)
+from policies.quota.ledger.reservations import Reservation
+from policies.quota.ledger.spares import SettledSpares, settled
 from tests.cluster.controllers import Running, eventually
 from tests.cluster.quota.burst import PODS, Burst, crowd, gpu_pod
 from tests.cluster.quota.referee import GPU
@@ -88,17 +94,17 @@ def test_spares_of_a_replica_that_ends(
 def reserve_elsewhere(team: Namespace, number: int) -> Callable[[], None]:
     """Reserve ahead as another replica does, and return what gives it back."""
     ours = [Reservation(f"{FOREIGN}{each}", {GPUS: Fraction(1)}) for each in range(number)]
-    swap(team, lambda row: row.plus(ours))
-    return lambda: swap(team, lambda row: row.without(each.id for each in ours))
+    swap(team, lambda ledger: replace(ledger, reservations=ledger.reservations.plus(ours)))
+    settling = SettledSpares({}, frozenset(each.id for each in ours))
+    return lambda: swap(team, lambda ledger: settled(ledger, settling))
 
 
-def swap(team: Namespace, change: Callable[[Reservations], Reservations]) -> None:
+def swap(team: Namespace, change: Callable[[QuotaLedger], QuotaLedger]) -> None:
     while True:
         before = team.store.read(team.name, 10)
         assert before is not None
-        after = msgspec.structs.replace(before.ledger, reservations=change(before.ledger.reservations))
         try:
-            team.store.compare_and_swap(team.name, before, after, 10)
+            team.store.compare_and_swap(team.name, before, change(before.ledger), 10)
         except LedgerConflict:
             continue
         return
@@ -127,3 +133,18 @@ def test_what_does_not_fit_beside_what_is_used_waits_for_no_spares(team: Namespa
 
     assert status == 403, answer
     assert time.monotonic() - began < SETTLED_WITHIN
+
+
+def test_what_fits_but_for_what_is_counted_twice_waits_for_the_count(team: Namespace) -> None:
+    """Another replica has put the reservation of a pod in the place of its spare; that pod is counted already."""
+    in_force(team, 8)
+    uid = team.pod("holds", 4)
+    assert eventually(lambda: (team.used() or {}).get(GPUS) == 4 and not team.row().reservations)
+    assigned = Reservation(f"{FOREIGN}1", {GPUS: Fraction(4)})
+    swap(team, lambda ledger: replace(ledger, reservations=ledger.reservations.plus([assigned])))
+    settling = SettledSpares({assigned.id: replace(assigned, id=uid, name="pods/holds")}, frozenset())
+    swap(team, lambda ledger: settled(ledger, settling))
+
+    status, answer = team.client.post(PODS.format(team.name), gpu_pod("fits", GPU, 4))
+
+    assert status == 201, answer

@@ -9,16 +9,21 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from policies.quota.charge import Charge
-from policies.quota.charge_request import ChargedRequest, LedgerError
+from policies.quota.charge_request import ChargedRequest, ChargeRequest, LedgerError
 from policies.quota.ledger.decide import Reason, ReservationRequest
 from policies.quota.ledger.quota_ledger import SPARE_SECONDS
-from policies.quota.ledger.spares import is_spare
+from policies.quota.ledger.reconcile import Listing, Reconciled, StoredObject, reconcile
+from policies.quota.ledger.spares import has_spares, is_spare
+from tests.webhook.quota.ledgers import configuration
 from tests.webhook.quota.slow_store import Bench, reason
 from tests.webhook.quota.world import NAMESPACE, vector
-from webhook.quota.batcher import SETTLED_WITHIN, RequestOf, ReservationBatcher
+from webhook.quota import enforcer
+from webhook.quota.batcher import ReservationBatcher
+from webhook.quota.enforcer import QuotaEnforcer
 from webhook.quota.metrics import QuotaMetrics
-from webhook.quota.spares import MOST, spare_ids
+from webhook.quota.spares import DEMANDS, MOST, NamespaceSpares, spare_ids
 from webhook.quota.store import LedgerConflict
+from webhook.quota.waiting import RequestOf
 
 STEP = 0.01
 """Seconds between two creations that come fast."""
@@ -92,13 +97,49 @@ def test_a_crowd_takes_two_spares_for_each_that_came_together() -> None:
     ("gpus", "step"),
     [
         pytest.param(16_000, 0.3, id="creations-that-come-slowly"),
-        pytest.param(120, STEP, id="a-quota-without-ample-room"),
+        pytest.param(63, STEP, id="a-quota-without-ample-room"),
     ],
 )
 def test_no_spares_for(gpus: int, step: float) -> None:
     replica = Fast(gpus)
     replica.create(pods(30), step)
     assert (replica.store.writes, replica.spares()) == (30, [])
+
+
+@pytest.mark.parametrize("seconds", [1.5, 5, 20])
+def test_a_lone_creation_after_a_crowd_takes_no_spares(seconds: float) -> None:
+    replica = Fast()
+    replica.create(pods(300), 0.001)
+    replica.now += SPARE_SECONDS
+    replica.settle()
+    replica.now += seconds
+    writes = replica.store.writes
+    replica.create(["lone"])
+    assert (replica.spares(), replica.store.writes) == ([], writes + 1)
+
+
+def test_each_of_many_demands_has_a_pace_of_its_own() -> None:
+    asked = [
+        ReservationRequest.creation(f"{gpus}-{number}", vector(gpus=gpus))
+        for gpus in range(1, DEMANDS + 4)
+        for number in range(gpus)
+    ]
+    wanted = NamespaceSpares(spare_ids()).wanted(asked, frozenset(), 0.0)
+    found = {int(each.beside.reservation.demand["gpus"]): len(each.ids) for each in wanted}
+    assert sorted(found) == list(range(2, DEMANDS + 4)), "one alone shows no pace"
+    assert sorted(found.values()) == list(found.values())
+    assert len(wanted) == len(found)
+
+
+def test_there_are_no_spares_when_the_quota_may_be_full_before_all_is_counted_once() -> None:
+    replica = Fast(600)
+    for number, uid in enumerate(pods(600)):
+        replica.create([uid])
+        if number > 300:
+            replica.settle()
+        if number == 500:
+            assert replica.spares() == []
+    assert reason(replica.reserve("one-more")) is Reason.EXCEEDED
 
 
 def test_a_swap_takes_no_more_than_the_most() -> None:
@@ -250,7 +291,7 @@ def test_three_replicas_admit_exactly_what_there_is() -> None:
         until = monotonic() + 60
         while True:
             answer = replica.reserve(NAMESPACE, bench.ask(f"pod{number}"), until)
-            if not replica.is_denied_by_spares(NAMESPACE, answer):
+            if answer.ledger is None or not has_spares(answer.ledger) or reason(answer) is Reason.RESERVED:
                 return reason(answer)
 
     with ThreadPoolExecutor(24) as pool:
@@ -262,23 +303,114 @@ def test_three_replicas_admit_exactly_what_there_is() -> None:
     assert not any(map(is_spare, bench.held()))
 
 
+def count(replica: Fast, stored: list[str]) -> None:
+    before = replica.store.read(NAMESPACE, 1)
+    assert before is not None
+    listing = Listing(
+        used=vector(gpus=len(stored)),
+        objects={each: StoredObject(vector(gpus=1)) for each in stored},
+        revisions=before.ledger.revisions,
+        catalogue=replica.ledger.catalogue,
+    )
+    counted = reconcile(before.ledger, listing, frozenset())
+    assert isinstance(counted, Reconciled)
+    replica.store.compare_and_swap(NAMESPACE, before, counted.ledger, 1)
+
+
 @pytest.mark.parametrize(
-    ("gpus", "seconds", "want"),
+    ("gpus", "is_settled", "is_counted", "want"),
     [
-        pytest.param(15_990, SETTLED_WITHIN / 2, True, id="fits-but-for-what-is-reserved"),
-        pytest.param(16_001, SETTLED_WITHIN / 2, False, id="can-never-fit"),
-        pytest.param(15_990, SETTLED_WITHIN, False, id="long-after-the-last-spare"),
+        pytest.param(15_990, False, False, True, id="fits-but-for-spares"),
+        pytest.param(15_990, True, False, True, id="fits-but-for-what-may-be-counted-twice"),
+        pytest.param(15_990, True, True, False, id="comes-after-the-next-count"),
+        pytest.param(16_001, True, False, False, id="can-never-fit"),
     ],
 )
-def test_a_denial_is_for_spares_when_the_request(gpus: int, seconds: float, want: bool) -> None:
+def test_a_denial_is_for_spares_when_the_request(
+    gpus: int, is_settled: bool, is_counted: bool, want: bool
+) -> None:
+    """Whichever replica is asked."""
+    replica = Fast()
+    replica.create(pods(20))
+    assert replica.spares()
+    if is_settled:
+        replica.now += SPARE_SECONDS
+        replica.settle()
+    if is_counted:
+        count(replica, pods(5))
+    other = ReservationBatcher(replica.store, QuotaMetrics(CollectorRegistry()))
+    answer = other.reserve(NAMESPACE, replica.ask("large", gpus), monotonic() + 5)
+    assert reason(answer) is Reason.EXCEEDED
+    assert ReservationBatcher.is_denied_by_spares(answer) is want
+
+
+def test_a_replica_that_only_tries_out_knows_of_spares_of_others() -> None:
+    bench = Fast()
+    bench.create(pods(20))
+    assert bench.spares()
+    other = ReservationBatcher(bench.store, QuotaMetrics(CollectorRegistry()), lambda: bench.now)
+    answer = other.try_out(NAMESPACE, bench.ask("large", 15_980), bench.now + 5)
+    assert reason(answer) is Reason.EXCEEDED
+    assert other.is_denied_by_spares(answer)
+
+
+def test_what_was_denied_stays_denied_though_the_ledger_cannot_be_read_any_more() -> None:
+    bench = Bench(gpus=16_000)
+    bench.batches._reserves_ahead = True
+    for uid in pods(20):
+        bench.reserve(uid)
+    asks = 0
+
+    def fails(what: str) -> None:
+        nonlocal asks
+        asks += what == "read"
+        if asks > 1:
+            raise LedgerError("connection refused", transient=False)
+
+    bench.store.fails = fails
+    large = ChargeRequest(
+        "request", "large", configuration(), lambda _by, _unpinned: Charge(vector(gpus=15_990)), is_free=False
+    )
+    quota = QuotaEnforcer(bench.batches, bench.batches._metrics).of(
+        NAMESPACE, monotonic() + 10, dry_run=False
+    )
+    assert reason(quota.reserve(large)) is Reason.EXCEEDED
+    assert asks == 2
+
+
+def test_nobody_waits_for_as_long_as_the_spares_of_a_replica_that_was_killed_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench(gpus=16_000)
+    bench.batches._reserves_ahead = True
+    for uid in pods(20):
+        bench.reserve(uid)
+    other = ReservationBatcher(bench.store, QuotaMetrics(CollectorRegistry()))
+    monkeypatch.setattr(enforcer, "LONGEST_SECONDS", 0.3)
+    quota = QuotaEnforcer(other, other._metrics).of(NAMESPACE, monotonic() + 10, dry_run=True)
+    large = ChargeRequest(
+        "request", "large", configuration(), lambda _by, _unpinned: Charge(vector(gpus=15_990))
+    )
+    reads = bench.store.reads
+    assert reason(quota.reserve(large)) is Reason.EXCEEDED
+    assert 1 < bench.store.reads - reads < 10
+    assert any(map(is_spare, bench.held())), "they are still there"
+
+
+def test_a_settling_that_fails_is_no_error_of_a_review() -> None:
     replica = Fast()
     replica.create(pods(20))
     replica.now += SPARE_SECONDS
+
+    def fails(_what: str) -> None:
+        raise LedgerError("connection refused", transient=False)
+
+    replica.store.fails = fails
     replica.settle()
-    replica.now += seconds
-    answer = replica.reserve("large", gpus)
-    assert reason(answer) is Reason.EXCEEDED
-    assert replica.batches.is_denied_by_spares(NAMESPACE, answer) is want
+    assert replica.metric("ledger_errors_total") == 0
+    replica.store.fails = lambda _what: None
+    replica.settle()
+    assert sorted(replica.held()) == sorted(pods(20))
 
 
 def test_ids_are_of_one_process_and_never_used_twice() -> None:

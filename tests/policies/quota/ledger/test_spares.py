@@ -18,15 +18,15 @@ IDS = tuple(f"+replica-{number}" for number in range(100))
 @pytest.mark.parametrize(
     ("hard", "used", "demand", "want"),
     [
-        pytest.param({"gpus": 3200}, {"gpus": 0}, {"gpus": 1}, 99, id="a-part-of-what-is-free"),
+        pytest.param({"gpus": 1600}, {"gpus": 0}, {"gpus": 1}, 99, id="a-part-of-what-is-free"),
         pytest.param(
-            {"gpus": 3200}, {"gpus": 3008}, {"gpus": 1}, 5, id="free-is-less-what-is-used-and-reserved"
+            {"gpus": 1600}, {"gpus": 1504}, {"gpus": 1}, 5, id="free-is-less-what-is-used-and-reserved"
         ),
-        pytest.param({"gpus": 3200}, {"gpus": 0}, {"gpus": 8}, 12, id="by-what-each-costs"),
-        pytest.param({"gpus": 128}, {"gpus": 0}, {"gpus": 1}, 0, id="none-in-a-small-quota"),
+        pytest.param({"gpus": 1600}, {"gpus": 0}, {"gpus": 8}, 12, id="by-what-each-costs"),
+        pytest.param({"gpus": 64}, {"gpus": 0}, {"gpus": 1}, 0, id="none-in-a-small-quota"),
         pytest.param({"gpus": 16}, {"gpus": 90}, {"gpus": 1}, 0, id="none-beyond-the-limit"),
         pytest.param(
-            {"gpus": 3200, "a": 128}, {"gpus": 0, "a": 0}, {"gpus": 1, "a": 1}, 4, id="the-scarcest-dimension"
+            {"gpus": 1600, "a": 64}, {"gpus": 0, "a": 0}, {"gpus": 1, "a": 1}, 4, id="the-scarcest-dimension"
         ),
         pytest.param({"a": 1}, {"a": 0}, {"gpus": 1}, 100, id="what-is-not-granted-is-unlimited"),
         pytest.param({"gpus": 1600}, None, {"gpus": 1}, 0, id="none-before-it-was-counted"),
@@ -39,18 +39,36 @@ def test_spares_take_a_small_part_of_what_is_free(
     before = ledger(
         amounts(**hard), None if used is None else amounts(**used), Reservation("other", amounts(gpus=1))
     )
-    after = with_spares(before, Reservation("pod", amounts(**demand), name="pods/train-0"), IDS, limit=LIMIT)
+    after = with_spares(
+        before, Reservation("pod", amounts(**demand), name="pods/train-0"), IDS, coming=4, limit=LIMIT
+    )
     spares = [each for each in after.reservations if is_spare(each.id)]
     assert [each.id for each in spares] == list(IDS[:want])
     assert all((each.demand, each.name) == (amounts(**demand), "") for each in spares)
     assert has_spares(after) == bool(want)
 
 
+@pytest.mark.parametrize(
+    ("coming", "others", "want"),
+    [
+        pytest.param(1600, 0, 100, id="all-that-come-fit"),
+        pytest.param(1601, 0, 0, id="the-quota-may-be-full-before-all-is-counted-once"),
+        pytest.param(533, 2, 100, id="with-those-of-two-other-replicas"),
+        pytest.param(534, 2, 0, id="not-with-those-of-two-other-replicas"),
+    ],
+)
+def test_spares_end_before_a_quota_is_full(coming: int, others: int, want: int) -> None:
+    held = [Reservation(f"+other{number}-7", amounts(gpus=1)) for number in range(others)]
+    before = ledger(amounts(gpus=1604), amounts(gpus=4 - others), *held)
+    after = with_spares(before, Reservation("pod", amounts(gpus=1)), IDS, coming=coming, limit=LIMIT)
+    assert len(after.reservations) == others + want
+
+
 def test_spares_take_no_room_in_the_text_that_creations_need() -> None:
     before = ledger(amounts(gpus=16000), amounts(gpus=0))
     like = Reservation("pod", amounts(gpus=1))
-    fitting = with_spares(before, like, IDS, limit=LIMIT).reservations.size
-    assert with_spares(before, like, IDS, limit=fitting // 2) is before
+    fitting = with_spares(before, like, IDS, coming=4, limit=LIMIT).reservations.size
+    assert with_spares(before, like, IDS, coming=4, limit=fitting // 2) is before
 
 
 def test_spares_bear_the_mark_of_a_move_like_all_that_is_charged_then() -> None:
@@ -58,7 +76,7 @@ def test_spares_bear_the_mark_of_a_move_like_all_that_is_charged_then() -> None:
     moving = type(moving)(
         **{**{key: getattr(moving, key) for key in moving.__struct_fields__}, "next_catalogue": "n"}
     )
-    after = with_spares(moving, Reservation("pod", amounts(gpus=1)), IDS[:4], limit=LIMIT)
+    after = with_spares(moving, Reservation("pod", amounts(gpus=1)), IDS[:4], coming=4, limit=LIMIT)
     assert [each.catalogue for each in after.reservations] == ["n"] * 4
 
 
