@@ -103,7 +103,7 @@ def test_the_code_decides_and_counts_as_the_model_does(instance: str, tmp_path: 
 
 
 def kinds_of(line: str) -> set[str]:
-    kind, facts = line.split()[0], facts_of(line.split(" then ")[0])
+    kind, facts = line.split(maxsplit=1)[0], facts_of(line.split(" then ", maxsplit=1)[0])
     is_of_a_pod = kind == "spares" and int(facts["assigned_to"]) != NOBODY and facts["spares"][0] != "0"
     return {kind, "a spare of a pod"} if is_of_a_pod else {kind}
 
