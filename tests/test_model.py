@@ -86,16 +86,26 @@ def test_every_rule_is_taken_out_explained_and_replayed() -> None:
 @pytest.mark.parametrize("instance", INSTANCES)
 def test_the_code_decides_and_counts_as_the_model_does(instance: str, tmp_path: Path) -> None:
     lines, kinds = [], set[str]()
-    wanted = {"decide", "settle", "spares"} if instance.startswith("SPARED") else {"decide", "settle"}
+    wanted = {"decide", "settle"}
+    if instance.startswith("SPARED"):
+        wanted.add("spares")
+    if instance == "SPARED_NAMED":  # where most runs come to that
+        wanted.add("a spare of a pod")
     for seed in range(1, MOST_RUNS):  # where the quota is yet to be created, few runs come to a decision
         lines += run(instance, seed, tmp_path)
-        kinds = {line.split()[0] for line in lines}
-        if seed >= LEAST_RUNS and kinds == wanted:
+        kinds = {kind for line in lines for kind in kinds_of(line)}
+        if seed >= LEAST_RUNS and kinds >= wanted:
             break
 
-    assert kinds == wanted
+    assert kinds >= wanted
     for line in lines:
         REPLAYS[line.split()[0]](line)
+
+
+def kinds_of(line: str) -> set[str]:
+    kind, facts = line.split(maxsplit=1)[0], facts_of(line.split(" then ", maxsplit=1)[0])
+    is_of_a_pod = kind == "spares" and int(facts["assigned_to"]) != NOBODY and facts["spares"][0] != "0"
+    return {kind, "a spare of a pod"} if is_of_a_pod else {kind}
 
 
 def run(instance: str, seed: int, folder: Path) -> list[str]:
@@ -156,7 +166,8 @@ def replay_settling(line: str) -> None:
         }
         settling = SettledSpares(assigned, frozenset())
 
-    assert settled(before, settling) == expected, line
+    after_it = msgspec.structs.replace(settled(before, settling), settled_uncounted=False)  # a hint to serve
+    assert after_it == expected, line
 
 
 REPLAYS = {"decide": replay_decision, "settle": replay_count, "spares": replay_settling}

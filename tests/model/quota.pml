@@ -7,14 +7,14 @@ API server that stores and deletes, an administrator.
 What each inline stands for is named above it; tests/test_model.py replays what the inlines decide with those functions.
 
   S1  who is let in fits: what is stored or let in never grows beyond the `hard` in force, which is that of the row; and that is
-      never older than one that was in force
+      never older than one that was in force. By a spare, up to the most that was in force since it was taken
   S2  every stored, live object that was admitted under the quota is in `used` or in entries
   L1  once nothing arrives any more, entries are empty and `used` is what is stored: no run is infinite (pan -l), and the
       state in which every run ends is such a one (Quiet)
 
 Time is order. A request ends when nothing of it can be stored any more (it failed, or the API server's bound has passed); an
 entry matures in a controller that saw it only after that. A pause is a step not taken, and a crash one that is never taken:
-a restarted controller knows no more than one that looks for the first time.
+a restarted controller knows no more than one that looks for the first time. A serve that crashes forgets its spares.
 
 Not modelled, because they only refuse: Reason.FULL, Refused.OTHER_CATALOGUE, Refused.UNMARKED. Nor that a catalogue is published
 before a row names its basis: a serve that cannot charge by a basis refuses.
@@ -390,14 +390,17 @@ before a row names its basis: a serve that cannot charge by a basis refuses.
 #define UIDS 2
 #define SPARES 1
 #endif
-#ifdef SPARED_NAMED      /* two pods of one name, the second one larger, and another pod */
+#ifdef SPARED_NAMED      /* a pod comes by a spare whose name a stored one has, and a larger one wants what is left */
 #define SERVES 1
 #define CONTROLLERS 1
 #define OBJECTS 3
-#define CREATED(object) VECTOR((object == 1 -> 2 : 1), 0)
-#define HARD(generation) VECTOR(3, UNLIMITED)
+#define CREATED(object) VECTOR((object == 2 -> 2 : 1), 0)
+#define HARD(generation) VECTOR(2, UNLIMITED)
 #define OF_ONE_NAME 2
+#define DELETIONS 1
+#define STORED_AT_START 1
 #define SPARES 1
+#define SPARE_AT_START 1
 #endif
 #ifdef SPARED_MOVED      /* the row moves to another basis */
 #define SERVES 1
@@ -534,7 +537,7 @@ Row copy[WRITERS];
 #endif
 #if UPGRADES
 Row status;                  /* the ledger of an earlier version, in the status of the quota; serve 0 knows only the row, serve 1 only this */
-Row spare;
+Row aside;
 bool has_status = true;      /* until a controller writes the status of today there, or the quota goes */
 bool has_right = true;       /* serve 1 may write it */
 #define TOO_EARLY (has_right && TAKEN_OVER_WHEN_RIGHT_IS_GONE)   /* for controllers of today */
@@ -1054,14 +1057,14 @@ end:
      };
      do
 #if UPGRADES
-     :: atomic { IS_OLD(s) && has_status && has_right -> move_row(row, spare); move_row(status, row);
+     :: atomic { IS_OLD(s) && has_status && has_right -> move_row(row, aside); move_row(status, row);
                  in_force = row.generation;
                  decide(s, q);
                  if
                  :: verdict == RESERVED -> promised[OF(q)] = true; row.entry[q] = FULL
                  :: else
                  fi;
-                 move_row(row, status); move_row(spare, row);
+                 move_row(row, status); move_row(aside, row);
                  if
                  :: IS_YES -> answers_yes(q)
                  :: else
