@@ -7,7 +7,7 @@ from tests.controlplane.gpuquota import Namespace, api_client
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import FEW, Informer, Resource
 from webhook.cluster.objects import decode_metadata
-from webhook.cluster.pages import IDENTITIES, Identity
+from webhook.cluster.pages import Identity
 from webhook.controller.records import PODS, QUOTAS
 
 
@@ -91,4 +91,3 @@ def test_identities_are_those_of_the_objects(quotas: ControlPlane) -> None:
         assert listed.items == [
             Identity(each.name, each.uid, each.resource_version, each.namespace) for each in found.items
         ]
-        assert api.get(path, accept=IDENTITIES).startswith(b"k8s\0"), "it speaks protobuf of every kind"

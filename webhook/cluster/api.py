@@ -19,7 +19,7 @@ import urllib3
 
 from webhook.cluster import errors
 from webhook.cluster.access import RELOAD_SECONDS, Access
-from webhook.cluster.pages import IDENTITIES, Identity, Page, page_of_identities, page_of_objects
+from webhook.cluster.pages import Identity, Page, page_of_identities, page_of_objects
 
 CONNECT_SECONDS = 3.0
 READ_SECONDS = 30.0
@@ -180,7 +180,7 @@ class ApiClient:
     def identities(self, path: str) -> Listed[Identity]:
         """Return which objects there are, as `list` does."""
         limited = {"limit": str(IDENTITIES_PAGE)}
-        return self._list(path, page_of_identities, _itself, limited, IDENTITIES)
+        return self._list(path, page_of_identities, _itself, limited, METADATA_LIST)
 
     def _list(
         self,
@@ -219,12 +219,12 @@ class ApiClient:
     def _page(self, path: str, read: Callable[[bytes], Page[U]], query: Query, accept: str) -> Page[U]:
         try:
             return read(self.get(path, query=query, accept=accept, compressed=True))
-        except (msgspec.MsgspecError, ValueError) as error:
+        except msgspec.MsgspecError as error:
             raise errors.ApiError(f"the list of {path} cannot be read: {error}") from None
 
     def revision(self, path: str, query: Query = None) -> int:
         """Return the revision at which a collection is now, from the shortest list of it."""
-        page = self._page(path, page_of_identities, {**(query or {}), "limit": "1"}, IDENTITIES)
+        page = self._page(path, page_of_identities, {**(query or {}), "limit": "1"}, METADATA_LIST)
         try:
             return int(page.revision)
         except ValueError as error:

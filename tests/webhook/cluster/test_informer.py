@@ -11,10 +11,9 @@ import pytest
 
 from tests.cluster.controllers import eventually
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, event, page, status
-from webhook.cluster.api import JSON
+from webhook.cluster.api import JSON, METADATA_LIST
 from webhook.cluster.collection import NOWHERE
 from webhook.cluster.informer import AWAY_SECONDS, FEW, ONE_IN, Informer, Pauses, Resource, WatchTimings
-from webhook.cluster.pages import IDENTITIES
 
 PODS = Resource("/api/v1", "pods")
 A_AT_TEN = b'"a", "namespace": "team", "resourceVersion": "10"'
@@ -301,7 +300,7 @@ def test_a_list_is_of_metadata_and_of_the_bodies_that_are_not_held(tmp_path: Pat
         assert names_at(informer) == {"a": "10", "b": "20", "c": "20"}
         assert informer.position("team").revision == 20
         listed, *bodies = [each for each in server.requests[before:] if "watch" not in each.query]
-    assert listed.headers["Accept"] == IDENTITIES
+    assert listed.headers["Accept"] == METADATA_LIST
     assert listed.headers["Accept-Encoding"] == "gzip"
     assert [(each.query["fieldSelector"], each.query["resourceVersion"]) for each in bodies] == [
         ("metadata.name=b", "20"),
@@ -330,7 +329,7 @@ def test_the_namespace_is_read_in_full_where_bodies_cannot_be_read_one_by_one(
         assert names_at(informer) == dict.fromkeys(sorted(names), "30")
         assert informer.position("team").revision == 30
         accepted = [each.headers["Accept"] for each in server.requests if is_list(each)]
-    assert accepted == [JSON, IDENTITIES, JSON]
+    assert accepted == [JSON, METADATA_LIST, JSON]
 
 
 def test_the_watch_goes_on_while_everything_is_listed_anew(tmp_path: Path) -> None:
