@@ -60,7 +60,13 @@ NAMESPACES_REMEMBERED = 4096
 
 NO_QUOTA = ReservationOutcome()
 
-CONTENDED = LedgerError("too many others write to the ledger of the quota", transient=True)
+
+class _NoTimeLeftError(LedgerError):
+    """Nothing was asked: what went wrong before is the reason."""
+
+
+def _contended() -> LedgerError:
+    return LedgerError("too many others write to the ledger of the quota", transient=True)
 
 
 class ReservationBatcher:
@@ -203,7 +209,7 @@ class ReservationBatcher:
         `settles`: write even if nobody waits.
         """
         pause, fresh = FIRST_PAUSE, False
-        last = CONTENDED
+        last = _contended()
         while True:
             self._gather(namespace, batch)
             batch[:] = [waiting for waiting in batch if not self._assigned(namespace, waiting)]
@@ -215,12 +221,12 @@ class ReservationBatcher:
                 self._attempt(namespace, batch, deadline, fresh=fresh)
             except (LedgerConflict, QuotaGone):
                 self._metrics.conflicts.inc()
-                last = CONTENDED
+                last = _contended()
                 pause = min(pause, CONFLICT_PAUSE) if fresh else 0.0
             except LedgerError as error:
                 if not error.transient:
                     raise
-                if self._clock() < deadline:  # else it only says that the time is up
+                if not isinstance(error, _NoTimeLeftError):
                     last = error
             else:
                 return
@@ -419,5 +425,5 @@ class ReservationBatcher:
     def _seconds_until(self, deadline: float) -> float:
         left = deadline - self._clock()
         if left <= 0:
-            raise LedgerError("no time was left to read the quota", transient=True)
+            raise _NoTimeLeftError("no time was left to read the quota", transient=True)
         return left
