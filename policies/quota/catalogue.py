@@ -59,6 +59,11 @@ def catalogue_digest(catalogues: Catalogues) -> str:
     return f"{catalogues.classes.digest[:_DIGITS]}{catalogues.resource_mapping.digest[:_DIGITS]}"
 
 
+_DOCUMENT = msgspec.json.Decoder(_Document)
+_CLASSES = msgspec.json.Decoder(tuple[GPUClass, ...])
+_MAPPINGS = msgspec.json.Decoder(tuple[ResourceMappingSpec, ...])
+
+
 def write_catalogue(catalogues: Catalogues) -> str:
     """Return the document of a catalogue."""
     classes, mappings = catalogues.classes.document, catalogues.resource_mapping.document
@@ -68,11 +73,11 @@ def write_catalogue(catalogues: Catalogues) -> str:
 def read_catalogue(digest: str, document: str) -> ChargeCatalogue:
     """Return the catalogue of that digest. Raises CatalogueError."""
     try:
-        read = msgspec.json.decode(document, type=_Document)
+        read = _DOCUMENT.decode(document)
         if read.digest != digest:
             raise CatalogueError(f"catalogue {digest} has the content of {read.digest}")
-        classes = msgspec.json.decode(read.classes, type=tuple[GPUClass, ...])
-        mappings = msgspec.json.decode(read.resource_mappings, type=tuple[ResourceMappingSpec, ...])
+        classes = _CLASSES.decode(read.classes)
+        mappings = _MAPPINGS.decode(read.resource_mappings)
     except msgspec.MsgspecError as error:
         raise CatalogueError(f"catalogue {digest} cannot be read: {error}") from None
     return ChargeCatalogue(ClassCatalogue(classes), ResourceMapping(mappings))

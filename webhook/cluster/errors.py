@@ -62,6 +62,8 @@ class _Status(msgspec.Struct):
     reason: str = ""
 
 
+_STATUS = msgspec.json.Decoder(_Status)
+
 _BY_CODE: dict[int, type[ApiError]] = {
     HTTPStatus.UNAUTHORIZED: Unauthorized,
     HTTPStatus.FORBIDDEN: Forbidden,
@@ -74,7 +76,7 @@ _BY_CODE: dict[int, type[ApiError]] = {
 def of_response(code: int, body: bytes, *, retry_after: str | None = None) -> ApiError:
     """Return the error for a response of this code; `body` is a Status if the API server made it."""
     try:
-        status = msgspec.json.decode(body, type=_Status)
+        status = _STATUS.decode(body)
     except msgspec.MsgspecError:  # a proxy's page, an aggregated API's plain text
         status = _Status(message=body[:200].decode(errors="replace").strip())
     message = status.message or f"HTTP {code}"

@@ -52,6 +52,9 @@ class _ConfigMap(PartialObject, frozen=True):
     data: dict[str, str] | None = None
 
 
+_CONFIG_MAP = msgspec.json.Decoder(_ConfigMap)
+
+
 class PublishedCatalogues:
     """The ConfigMap of one installation. Any number of threads may call it, and no lock is held over a call."""
 
@@ -142,7 +145,7 @@ class PublishedCatalogues:
 
     def _read(self, seconds: float) -> tuple[str, dict[str, str]]:
         try:
-            found = msgspec.json.decode(self._api.get(self._path, timeout=seconds), type=_ConfigMap)
+            found = _CONFIG_MAP.decode(self._api.get(self._path, timeout=seconds))
         except msgspec.MsgspecError as error:
             raise errors.ApiError(f"the ConfigMap {CATALOGUES} cannot be read: {error}") from None
         return found.metadata.resource_version, found.data or {}

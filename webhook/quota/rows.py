@@ -98,6 +98,7 @@ _IDENTITY = msgspec.json.Decoder(_Identity)
 _LEDGER = msgspec.json.Decoder(_Ledger)
 _QUOTA = msgspec.json.Decoder(_Quota)
 _COUNTED = msgspec.json.Decoder(_Counted)
+msgspec.convert({}, Revisions)  # msgspec crashes where threads use a type for the first time together
 _ENCODER = msgspec.json.Encoder()
 
 

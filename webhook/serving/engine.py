@@ -378,6 +378,9 @@ class _ResourceQuota(msgspec.Struct):
     spec: _Spec | None = None
 
 
+_RESOURCE_QUOTA = msgspec.json.Decoder(_ResourceQuota)
+
+
 def advise(
     kind: tuple[str, str], document: bytes | msgspec.Raw, subject: Subject, engine: Engine, now: datetime
 ) -> Decision:
@@ -387,7 +390,7 @@ def advise(
     """
     try:
         template = decode_claim_template(document) if kind == CLAIM_TEMPLATE else None
-        spec = None if template is not None else msgspec.json.decode(document, type=_ResourceQuota).spec
+        spec = None if template is not None else _RESOURCE_QUOTA.decode(document).spec
     except msgspec.ValidationError:
         return Decision(policy=subject.policy)
     if template is not None:

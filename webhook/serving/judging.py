@@ -243,8 +243,12 @@ class _Managed(msgspec.Struct):
     metadata: _ManagedMetadata
 
 
+# Made once, as everywhere: msgspec crashes where threads use a type for the first time together.
+_NAMED, _MANAGED = msgspec.json.Decoder(_Named), msgspec.json.Decoder(_Managed)
+
+
 def _metadata(document: msgspec.Raw) -> Metadata:
-    return msgspec.json.decode(document, type=_Named).metadata
+    return _NAMED.decode(document).metadata
 
 
 def _names_its_node(document: msgspec.Raw) -> bool:
@@ -252,7 +256,7 @@ def _names_its_node(document: msgspec.Raw) -> bool:
 
     (`BindingREST.assignPod`, pkg/registry/core/pod/storage, v1.36.) Where nothing is recorded, the scheduler is assumed.
     """
-    managed = msgspec.json.decode(document, type=_Managed).metadata.managed_fields
+    managed = _MANAGED.decode(document).metadata.managed_fields
     return any(b'"f:nodeName"' in bytes(each.fields_v1) for each in managed or ())
 
 

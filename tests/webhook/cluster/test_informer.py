@@ -38,8 +38,12 @@ class _Object(msgspec.Struct):
     metadata: _Metadata
 
 
+# Made once: msgspec is not safe for threads that use a type for the first time together.
+_OBJECT = msgspec.json.Decoder(_Object)
+
+
 def record(raw: msgspec.Raw) -> Record | None:
-    seen = msgspec.json.decode(raw, type=_Object).metadata
+    seen = _OBJECT.decode(raw).metadata
     if seen.name == "unwanted":
         return None
     return Record(seen.uid, seen.namespace, seen.name, seen.resource_version)
