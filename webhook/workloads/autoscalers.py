@@ -87,6 +87,11 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     max_replica_count: int | None = None
 
 
+msgspec.convert(
+    {"scaleTargetRef": {"name": ""}}, _Spec
+)  # see `quota/rows.py`: not first by several threads together
+
+
 def scale_target(group: str, kind: str, data: Any) -> ScaleTarget | None:
     """Return what an autoscaler scales; None of other kinds, and of a target that is not known to be scaled."""
     if (group, kind) not in AUTOSCALERS or not isinstance(data, dict):
