@@ -128,8 +128,8 @@ def replay_decision(line: str) -> None:
 
 
 def replay_count(line: str) -> None:
-    told, after = line.split(" then ")
-    facts, expected = facts_of(told), row(facts_of(after))
+    state, after = line.split(" then ")
+    facts, expected = facts_of(state), row(facts_of(after))
     before, listing = row(facts), listing_of(facts, expected.class_catalogue or "")
     ids = [
         UNREADABLE + unreadable(number) if number == int(facts["unreadable"]) else asked.reservation.id
@@ -153,8 +153,8 @@ def replay_count(line: str) -> None:
 
 
 def replay_settling(line: str) -> None:
-    told, after = line.split(" then ")
-    facts, expected = facts_of(told), row(facts_of(after))
+    state, after = line.split(" then ")
+    facts, expected = facts_of(state), row(facts_of(after))
     before, number = row(facts), int(facts["assigned_to"])
     settling = SettledSpares({}, frozenset({spare(0)}))
     if number != NOBODY:

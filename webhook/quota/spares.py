@@ -131,10 +131,10 @@ class NamespaceSpares:
             return True  # a repeated call
         bases = self.ledger.bases if self.ledger else frozenset()
         found = self._demand_of(asked, bases)
-        if found is None or not found.spares or now >= found.until or not bases <= request.catalogues:
+        if asked.is_change or found is None or not found.spares or now >= found.until:
             return False
-        if asked.is_change:
-            return False
+        if not bases <= request.catalogues:
+            return False  # it could not be charged by all of them
         spare = found.spares.popleft()
         self._assigned[spare] = _Assigned(replace(found.like, id=asked.id, name=asked.name), found.until)
         found.count(now)

@@ -4,7 +4,7 @@ It knows the three classes and the one MIG profile of `burst`, what `Weights` sa
 
 What is *promised* at a revision is what live
 pods and claims cost, and what those cost that are in the quota's row, by themselves or by a spare, and are stored later. The
-rule: where more is promised than the quota grants, no event made it more. So nothing is let in while a quota is exceeded, by
+rule: where more is promised than the quota grants, no event made it more. So nothing is admitted while a quota is exceeded, by
 whatever it came to be. And when an object is stored, the row has it, or a spare that is for nobody else, and has that until the
 object is in its place or was counted.
 """
