@@ -129,8 +129,9 @@ def test_api_server_with_the_certificate_is_answered_and_probes_need_none(regist
         )
         assert status == 201, answer
         assert answer["spec"]["tolerations"], "changed by /mutate"
+        assert eventually(webhook.ready), "the documents are read"
         status, detail = ask(webhook, "GET", "/readyz")
-        assert status == 200
+        assert status == 200, detail
         assert json.loads(detail)["clientCA"]["lastError"] is None
         assert ask(webhook, "GET", "/healthz") == (200, "ok\n")
 

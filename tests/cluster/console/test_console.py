@@ -203,6 +203,7 @@ def test_every_page_is_reached_by_keys(page: Page, consoles: Consoles) -> None:
     page.keyboard.press("Tab")
     expect(page.locator(".skip")).to_be_focused()
     page.keyboard.press("2")
+    page.wait_for_url("**/denials")  # loaded: its script listens
     expect(page.locator("h1")).to_have_text("Denials")
     page.keyboard.press("3")
     page.wait_for_url("**/why")

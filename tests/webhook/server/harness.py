@@ -52,8 +52,14 @@ class Client:
         self.context = context or ssl.create_default_context(cafile=ca)
         if pem is not None:
             self.context.load_cert_chain(pem)
-        raw = socket.create_connection(("127.0.0.1", port), timeout=timeout)
-        self.socket = self.context.wrap_socket(raw, server_hostname="localhost", session=session)
+        # Connected after it was wrapped: of a peer that resets in between, wrap_socket() of 3.11 leaves a socket open.
+        self.socket = self.context.wrap_socket(socket.socket(), server_hostname="localhost", session=session)
+        self.socket.settimeout(timeout)
+        try:
+            self.socket.connect(("127.0.0.1", port))
+        except BaseException:
+            self.socket.close()
+            raise
         self._left = b""
 
     def send(self, data: bytes) -> None:
