@@ -8,24 +8,18 @@ some are reserved ahead with a write, and cost none when they come: `spares`.
 """
 
 import logging
-import math
 import random
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from time import monotonic, sleep
 
 from policies.quota.charge_request import LedgerError, ReservationOutcome
-from policies.quota.ledger.decide import Reason, ReservationRequest, ReservationVerdict, decide
-from policies.quota.ledger.quota_ledger import (
-    COUNTED_SECONDS,
-    NO_QUOTA_SECONDS,
-    SPARE_SECONDS,
-    QuotaLedger,
-)
-from policies.quota.ledger.spares import counts_twice, settled, with_spares
+from policies.quota.ledger.decide import Reason, ReservationVerdict, decide
+from policies.quota.ledger.quota_ledger import NO_QUOTA_SECONDS, QuotaLedger
+from policies.quota.ledger.spares import counts_twice, settled
 from webhook.quota.metrics import QuotaMetrics
-from webhook.quota.spares import NamespaceSpares, WantedSpares, spare_ids
+from webhook.quota.spares import SETTLE_SECONDS, Spares
 from webhook.quota.store import LedgerConflict, QuotaGone, Store, VersionedLedger
 from webhook.quota.waiting import CataloguesOf, RequestOf, Waiting
 
@@ -42,12 +36,6 @@ REMEMBERED_SECONDS = 0.1
 
 RIVAL_SECONDS = 1.0
 """How long the ledger is read before each write, after another replica was seen to write it."""
-
-SETTLE_SECONDS = 0.25
-"""How often spares are looked for that a swap should settle, though nobody asks for one."""
-
-SETTLED_WITHIN = SPARE_SECONDS + SETTLE_SECONDS + COUNTED_SECONDS + 1.0
-"""Seconds until what was admitted by spares is counted once, with 1 s for the writes; before, it may be counted twice."""
 
 SETTLE_AT_MOST = 2.0
 """Seconds for all swaps that settle where nobody waits, at one time."""
@@ -88,9 +76,7 @@ class ReservationBatcher:
         self._queues: dict[str, deque[Waiting]] = {}  # a namespace is in it while somebody leads
         self._known: dict[str, tuple[VersionedLedger, float]] = {}  # and until when it may be used
         self._rivals: dict[str, float] = {}
-        self._spares: dict[str, NamespaceSpares] = {}
-        self._spare_ids = spare_ids()
-        self._reserves_ahead = False
+        self._spares = Spares(clock)
         self._stopped = threading.Event()
         self._settling = threading.Thread(target=self._settle_what_is_due, name="spares", daemon=True)
         self._without_quota: dict[str, float] = {}
@@ -98,12 +84,12 @@ class ReservationBatcher:
 
     def start(self) -> None:
         """Reserve ahead where creations come fast, and settle what was."""
-        self._reserves_ahead = True
+        self._spares.reserves_ahead = True
         self._settling.start()
 
     def stop(self) -> None:
         """Reserve nothing ahead any more, and give back what was not assigned."""
-        self._reserves_ahead = False
+        self._spares.reserves_ahead = False
         self._stopped.set()
         self._settling.join()
         self.settle_due(last=True)
@@ -284,10 +270,8 @@ class ReservationBatcher:
         charged = [(waiting, each) for waiting, each in found if each is not None]
         asking = [(waiting, each.charge, each.request) for waiting, each in charged if each.request]
         requests, limit = [request for _, _, request in asking], self._store.reservations_limit
-        with self._lock:
-            settling = self._spares_of(namespace).retire(self._clock())
-        ledger = settled(before.ledger, settling)
-        decided = decide(ledger, requests, limit=limit)
+        settling = self._spares.retire(namespace)
+        decided = decide(settled(before.ledger, settling), requests, limit=limit)
         reserved = [
             request
             for request, verdict in zip(requests, decided.verdicts, strict=True)
@@ -297,18 +281,14 @@ class ReservationBatcher:
             return False
         if decided.ledger is not before.ledger:
             self._known[namespace] = before, 0.0
-            after, wanted = self._with_spares(namespace, decided.ledger, reserved)
+            after, wanted = self._spares.reserve(namespace, decided.ledger, reserved, limit)
             with self._metrics.write_seconds.time():
                 begun, left = self._clock(), self._seconds_until(deadline)
                 written = self._store.compare_and_swap(namespace, before, after, left)
             self._remember(namespace, written)
-            with self._lock:
-                spares = self._spares_of(namespace)
-                spares.settled(settling)
-                spares.written(written.ledger, reserved, wanted, begun, self._clock())
-        elif asked is not None:
-            with self._lock:
-                self._spares_of(namespace).settled(settling)
+            self._spares.written(namespace, written.ledger, reserved, wanted, begun)
+        if decided.ledger is not before.ledger or asked is not None:
+            self._spares.settled(namespace, settling)
         if batch:
             self._metrics.batch_size.observe(len(batch))
         for (waiting, charge, _), verdict in zip(asking, decided.verdicts, strict=True):
@@ -319,30 +299,10 @@ class ReservationBatcher:
                 waiting.finish(ReservationOutcome(before.ledger, each.charge))
         return True
 
-    def _with_spares(
-        self, namespace: str, ledger: QuotaLedger, reserved: Iterable[ReservationRequest]
-    ) -> tuple[QuotaLedger, list[WantedSpares]]:
-        """Return the ledger with what is reserved ahead beside these requests."""
-        if not self._reserves_ahead:
-            return ledger, []
-        with self._lock:
-            wanted = self._spares_of(namespace).wanted(reserved, ledger.bases, self._clock())
-        for each in wanted:
-            ledger = with_spares(
-                ledger,
-                each.beside.reservation,
-                each.ids,
-                coming=math.ceil(each.pace * SETTLED_WITHIN),
-                limit=self._store.reservations_limit,
-            )
-        return ledger, wanted
-
     def _assigned(self, namespace: str, waiting: Waiting) -> bool:
         """Finish a request by a spare, and return whether it is finished."""
-        with self._lock:
-            spares = self._spares.get(namespace)
-            ledger = spares.ledger if spares is not None and spares.has_any(self._clock()) else None
-        if spares is None or ledger is None:
+        ledger = self._spares.ledger(namespace)
+        if ledger is None:
             return False
         try:
             published = self._catalogues_of(ledger, self._seconds_until(waiting.deadline))
@@ -351,16 +311,13 @@ class ReservationBatcher:
         charged = waiting.charged(ledger, published)
         if charged is None or charged.request is None:
             return charged is None
-        with self._lock:
-            if not spares.assign(charged.request, self._clock()):
-                return False
+        reserved = self._spares.assign(namespace, charged.request)
+        if reserved is None:
+            return False
         self._metrics.assigned.inc()
-        verdict = ReservationVerdict(Reason.RESERVED, reserved=spares.reserved)
+        verdict = ReservationVerdict(Reason.RESERVED, reserved=reserved)
         waiting.finish(ReservationOutcome(ledger, charged.charge, verdict))
         return True
-
-    def _spares_of(self, namespace: str) -> NamespaceSpares:
-        return self._spares.setdefault(namespace, NamespaceSpares(self._spare_ids))
 
     def _settle_what_is_due(self) -> None:
         while not self._stopped.wait(SETTLE_SECONDS):
@@ -368,14 +325,8 @@ class ReservationBatcher:
 
     def settle_due(self, *, last: bool = False) -> None:
         """Settle the spares that are due; at the `last` time all."""
-        with self._lock:
-            now = math.inf if last else self._clock()
-            due = [namespace for namespace, spares in self._spares.items() if spares.is_due(now)]
-            if last:
-                for namespace in due:
-                    self._spares[namespace].retire(now)
         deadline = self._clock() + SETTLE_AT_MOST
-        for namespace in due:
+        for namespace in self._spares.due(last=last):
             self._settle(namespace, deadline)
 
     def _settle(self, namespace: str, deadline: float) -> None:
@@ -402,18 +353,14 @@ class ReservationBatcher:
             # All of it only saves reads and conflicts, and most may be of namespaces that are gone.
             for remembered in (self._known, self._quota_seen, self._rivals):
                 remembered.clear()
-            with self._lock:
-                self._spares = {
-                    name: spares for name, spares in self._spares.items() if spares.is_due(math.inf)
-                }
+            self._spares.forget_idle()
         self._known[namespace] = ledger, now + REMEMBERED_SECONDS
         self._quota_seen[namespace] = now
 
     def _forget(self, namespace: str, begun: float) -> None:
         self._known.pop(namespace, None)
         self._rivals.pop(namespace, None)
-        with self._lock:
-            self._spares.pop(namespace, None)
+        self._spares.forget(namespace)
         seen = self._quota_seen.get(namespace)
         if seen is not None and begun - seen <= VANISHED_SECONDS:
             return

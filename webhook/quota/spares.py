@@ -1,4 +1,4 @@
-"""The spare reservations of this replica in one namespace: which demands deserve some, and what became of each.
+"""The spare reservations of this replica: which demands deserve some, and what became of each.
 
 A spare is assigned only after the swap that reserved it has succeeded, and only for SPARE_SECONDS after that began. What a swap
 is to remove is assigned no more from before it begins, whatever becomes of it. The ledger's side: `policies.quota.ledger.spares`.
@@ -6,8 +6,9 @@ is to remove is assigned no more from before it begins, whatever becomes of it. 
 
 import math
 import secrets
+import threading
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import count
 from typing import NamedTuple
 
@@ -16,15 +17,21 @@ from msgspec.structs import replace
 
 from policies.quota.amounts import Vector
 from policies.quota.ledger.decide import ReservationRequest
-from policies.quota.ledger.quota_ledger import SPARE_SECONDS, QuotaLedger
+from policies.quota.ledger.quota_ledger import COUNTED_SECONDS, SPARE_SECONDS, QuotaLedger
 from policies.quota.ledger.reservations import Reservation
-from policies.quota.ledger.spares import FEWEST, PREFIX, SettledSpares
+from policies.quota.ledger.spares import FEWEST, PREFIX, SettledSpares, with_spares
 
 AHEAD_SECONDS = 0.75
 """For how long the spares of one swap should last: somewhat shorter than they may be assigned."""
 
 MOST = 128
 """Spares of one demand: 3 KB of the row."""
+
+SETTLE_SECONDS = 0.25
+"""How often spares are looked for that a swap should settle, though nobody asks for one."""
+
+SETTLED_WITHIN = SPARE_SECONDS + SETTLE_SECONDS + COUNTED_SECONDS + 1.0
+"""Seconds until what was admitted by spares is counted once, with 1 s for the writes; before, it may be counted twice."""
 
 PACE_SECONDS = 0.25
 """Creations are counted by intervals of so long: the pace is that of the last one and of what has begun of the next."""
@@ -100,10 +107,99 @@ class _Demand:
         self._taken, self._opened = len(spares), now
 
 
+class Spares:
+    """Those of all namespaces. Any number of threads may call it; one at a time makes the swaps of a namespace."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.reserves_ahead = False
+        self._clock = clock
+        self._ids = spare_ids()
+        self._lock = threading.Lock()
+        self._namespaces: dict[str, NamespaceSpares] = {}
+
+    def ledger(self, namespace: str) -> QuotaLedger | None:
+        """Return the ledger by which a creation must be charged to be assigned a spare; None: there is no spare."""
+        with self._lock:
+            spares = self._namespaces.get(namespace)
+            return spares.ledger if spares is not None and spares.has_any(self._clock()) else None
+
+    def assign(self, namespace: str, request: ReservationRequest) -> Vector | None:
+        """Assign a spare to a creation, and return what was reserved in its ledger; None: there is no spare for it."""
+        with self._lock:
+            spares = self._namespaces.get(namespace)
+            if spares is None or not spares.assign(request, self._clock()):
+                return None
+            return spares.reserved
+
+    def retire(self, namespace: str) -> SettledSpares:
+        """Return what the swap that begins now is to settle. What it removes is assigned no more, whatever becomes of it."""
+        with self._lock:
+            return self._of(namespace).retire(self._clock())
+
+    def reserve(
+        self, namespace: str, ledger: QuotaLedger, requests: Iterable[ReservationRequest], limit: int
+    ) -> tuple[QuotaLedger, list[WantedSpares]]:
+        """Return the ledger with what is reserved ahead beside these requests, in at most `limit` characters."""
+        if not self.reserves_ahead:
+            return ledger, []
+        with self._lock:
+            wanted = self._of(namespace).wanted(requests, ledger.bases, self._clock())
+        for each in wanted:
+            coming = math.ceil(each.pace * SETTLED_WITHIN)
+            ledger = with_spares(ledger, each.beside.reservation, each.ids, coming=coming, limit=limit)
+        return ledger, wanted
+
+    def written(
+        self,
+        namespace: str,
+        ledger: QuotaLedger,
+        requests: Iterable[ReservationRequest],
+        wanted: Collection[WantedSpares],
+        begun: float,
+    ) -> None:
+        """Note that the swap to `ledger` succeeded, that it began at `begun`, and reserved for these requests.
+
+        It has as many of the wanted spares as there was room for.
+        """
+        reserved = (
+            ledger.reserved if wanted else {}
+        )  # milliseconds of a long ledger, and nobody waits for them
+        with self._lock:
+            self._of(namespace).written(ledger, reserved, requests, wanted, begun, self._clock())
+
+    def settled(self, namespace: str, settling: SettledSpares) -> None:
+        """Note that none of those is in the row any more."""
+        with self._lock:
+            self._of(namespace).settled(settling)
+
+    def due(self, *, last: bool) -> list[str]:
+        """Return the namespaces where a swap should settle some, though nobody asks for one; at the `last` time all of it."""
+        with self._lock:
+            now = math.inf if last else self._clock()
+            due = [namespace for namespace, spares in self._namespaces.items() if spares.is_due(now)]
+            if last:
+                for namespace in due:
+                    self._namespaces[namespace].retire(now)
+        return due
+
+    def forget(self, namespace: str) -> None:
+        with self._lock:
+            self._namespaces.pop(namespace, None)
+
+    def forget_idle(self) -> None:
+        """Forget the pace of all namespaces where there is nothing to settle."""
+        with self._lock:
+            due = {name: spares for name, spares in self._namespaces.items() if spares.is_due(math.inf)}
+            self._namespaces = due
+
+    def _of(self, namespace: str) -> "NamespaceSpares":
+        return self._namespaces.setdefault(namespace, NamespaceSpares(self._ids))
+
+
 class NamespaceSpares:
     """Not for several threads at once. Moments are those of a monotonic clock.
 
-    `ledger` is the last one with spares that this replica wrote, None before the first; `reserved` is what was reserved in it.
+    `ledger` is the last one with spares that this replica wrote, None when all are settled; `reserved` is what it reserves.
     """
 
     def __init__(self, ids: Iterator[str]) -> None:
@@ -173,15 +269,13 @@ class NamespaceSpares:
     def written(
         self,
         ledger: QuotaLedger,
+        reserved: Vector,
         requests: Iterable[ReservationRequest],
         wanted: Iterable[WantedSpares],
         begun: float,
         now: float,
     ) -> None:
-        """Note that the swap to `ledger` succeeded, that it began at `begun`, and reserved for these requests.
-
-        It has as many of the wanted spares as there was room for.
-        """
+        """Note that the swap to `ledger`, in which so much is reserved, succeeded."""
         for request in requests:
             if not request.reservation.is_change:
                 self._remembered(request.reservation, ledger.bases).count(begun)
@@ -191,13 +285,15 @@ class NamespaceSpares:
                 demand = self._remembered(each.beside.reservation, ledger.bases)
                 demand.like = replace(demand.like, catalogue=ledger.next_catalogue or "")
                 demand.open(taken, begun, now)
-                self.ledger, self.reserved = ledger, ledger.reserved
+                self.ledger, self.reserved = ledger, reserved
 
     def settled(self, settling: SettledSpares) -> None:
         """Note that none of those is in the row any more."""
         for each in settling.assigned:
             self._assigned.pop(each, None)
         self._unassigned.difference_update(settling.unassigned)
+        if not self.is_due(math.inf):
+            self.ledger, self.reserved = None, {}
 
     def _demand_of(self, reservation: Reservation, bases: frozenset[str]) -> _Demand | None:
         alike = (each for each in self._demands if each.like.demand == reservation.demand)

@@ -24,7 +24,7 @@ from tests.cluster.quota.spares_used import SPARE
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import Namespace
 from tests.controlplane.webhook import Webhook
-from webhook.quota.batcher import SETTLED_WITHIN
+from webhook.quota.spares import SETTLED_WITHIN
 from webhook.quota.store import LedgerConflict
 
 ASSIGNED = "gpu_admission_quota_spares_assigned_total"

@@ -24,7 +24,7 @@ class Replica:
         self.world = world
         world.spared = self.spared
         self.batcher = ReservationBatcher(world.store, QuotaMetrics(CollectorRegistry()), lambda: world.now)
-        self.batcher._reserves_ahead = True
+        self.batcher._spares.reserves_ahead = True
 
     def take_spares(self) -> None:
         """Admit pods at one time, one after the other, until there are spares beside them."""
@@ -34,10 +34,10 @@ class Replica:
     @property
     def spares(self) -> int:
         """How many it may still assign."""
-        return sum(len(each.spares) for each in self.batcher._spares_of(NAMESPACE)._demands)
+        return sum(len(each.spares) for each in self.batcher._spares._of(NAMESPACE)._demands)
 
     def spared(self) -> Vector:
-        demands = self.batcher._spares_of(NAMESPACE)._demands
+        demands = self.batcher._spares._of(NAMESPACE)._demands
         open_ = [each for each in demands if self.world.now < each.until]
         return total(times(len(each.spares), each.like.demand) for each in open_)
 

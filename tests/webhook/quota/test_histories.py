@@ -31,7 +31,7 @@ def test_no_history_with_spares_breaks_it() -> None:
     with (
         patch.multiple("policies.quota.ledger.spares", FEWEST=1, ROOM_PARTS=1),
         patch("webhook.quota.spares.FEWEST", 1),
-        patch("webhook.quota.batcher.SETTLED_WITHIN", 0.0),
+        patch("webhook.quota.spares.SETTLED_WITHIN", 0.0),
     ):
         run_state_machine_as_test(
             machine(PlainLedger, ahead=True),

@@ -917,7 +917,7 @@ def two_replicas_have_the_same_spares(*, rule: bool) -> World:
     def of_one_name() -> Iterator[str]:
         return (f"+name-{number}" for number in count(1))
 
-    with patch("webhook.quota.batcher.spare_ids", spare_ids if rule else of_one_name):
+    with patch("webhook.quota.spares.spare_ids", spare_ids if rule else of_one_name):
         first, second = spared(around), spared(around)
     assert first.admit_by_spares()
     assert second.admit_by_spares()

@@ -35,7 +35,7 @@ class Fast(Bench):
     def __init__(self, gpus: int = 16_000) -> None:
         self.now = 100.0
         super().__init__(gpus, clock=lambda: self.now)
-        self.batches._reserves_ahead = True
+        self.batches._spares.reserves_ahead = True
 
     def create(self, uids: Iterator[str] | list[str], step: float = STEP) -> None:
         for uid in uids:
@@ -72,6 +72,15 @@ def test_a_hundred_creations_one_by_one_take_few_writes_and_all_are_in_the_row_a
     replica.now += SPARE_SECONDS
     replica.settle()
     assert sorted(replica.held()) == sorted(pods(100)), "and no spare"
+
+
+def test_a_ledger_is_kept_only_while_it_has_spares_of_ours() -> None:
+    replica = Fast()
+    replica.create(pods(20))
+    assert replica.batches._spares._of(NAMESPACE).ledger is not None
+    replica.now += SPARE_SECONDS
+    replica.settle()
+    assert replica.batches._spares._of(NAMESPACE).ledger is None, "it may be of thousands of reservations"
 
 
 def test_what_is_reserved_is_never_less_than_what_was_admitted() -> None:
@@ -262,7 +271,7 @@ def test_what_a_swap_is_to_remove_is_assigned_no_more_while_it_is_made() -> None
         if what == "swap" and not late:
             late.append("late")
             replica.now -= SPARE_SECONDS / 2  # even if the clock says that there is time
-            assert not replica.batches._spares[NAMESPACE].has_any(replica.now)
+            assert replica.batches._spares.ledger(NAMESPACE) is None
 
     replica.store.fails = meanwhile
     replica.settle()
@@ -356,7 +365,7 @@ def test_a_replica_that_only_tries_out_knows_of_spares_of_others() -> None:
 
 def test_what_was_denied_stays_denied_though_the_ledger_cannot_be_read_any_more() -> None:
     bench = Bench(gpus=16_000)
-    bench.batches._reserves_ahead = True
+    bench.batches._spares.reserves_ahead = True
     for uid in pods(20):
         bench.reserve(uid)
     asks = 0
@@ -382,7 +391,7 @@ def test_nobody_waits_for_as_long_as_the_spares_of_a_replica_that_was_killed_sta
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bench = Bench(gpus=16_000)
-    bench.batches._reserves_ahead = True
+    bench.batches._spares.reserves_ahead = True
     for uid in pods(20):
         bench.reserve(uid)
     other = ReservationBatcher(bench.store, QuotaMetrics(CollectorRegistry()))
