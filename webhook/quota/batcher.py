@@ -288,7 +288,7 @@ class ReservationBatcher:
             self._remember(namespace, written)
             self._spares.written(namespace, written.ledger, reserved, wanted, begun)
         if decided.ledger is not before.ledger or asked is not None:
-            self._spares.settled(namespace, settling)
+            self._spares.settled(namespace, settling)  # last: a ledger without spares of ours is not kept
         if batch:
             self._metrics.batch_size.observe(len(batch))
         for (waiting, charge, _), verdict in zip(asking, decided.verdicts, strict=True):
@@ -311,10 +311,11 @@ class ReservationBatcher:
         charged = waiting.charged(ledger, published)
         if charged is None or charged.request is None:
             return charged is None
-        reserved = self._spares.assign(namespace, charged.request)
-        if reserved is None:
+        assigned = self._spares.assign(namespace, charged.request)
+        if assigned is None:
             return False
         self._metrics.assigned.inc()
+        ledger, reserved = assigned
         verdict = ReservationVerdict(Reason.RESERVED, reserved=reserved)
         waiting.finish(ReservationOutcome(ledger, charged.charge, verdict))
         return True

@@ -123,13 +123,11 @@ class Spares:
             spares = self._namespaces.get(namespace)
             return spares.ledger if spares is not None and spares.has_any(self._clock()) else None
 
-    def assign(self, namespace: str, request: ReservationRequest) -> Vector | None:
-        """Assign a spare to a creation, and return what was reserved in its ledger; None: there is no spare for it."""
+    def assign(self, namespace: str, request: ReservationRequest) -> tuple[QuotaLedger, Vector] | None:
+        """Assign a spare to a creation, and return the ledger that has it, and what is reserved in it; None: none is for it."""
         with self._lock:
             spares = self._namespaces.get(namespace)
-            if spares is None or not spares.assign(request, self._clock()):
-                return None
-            return spares.reserved
+            return spares.assign(request, self._clock()) if spares is not None else None
 
     def retire(self, namespace: str) -> SettledSpares:
         """Return what the swap that begins now is to settle. What it removes is assigned no more, whatever becomes of it."""
@@ -161,9 +159,9 @@ class Spares:
 
         It has as many of the wanted spares as there was room for.
         """
-        reserved = (
-            ledger.reserved if wanted else {}
-        )  # milliseconds of a long ledger, and nobody waits for them
+        # Where there is room for any, the first has it. Outside the lock: it takes milliseconds of a long ledger.
+        any_taken = any(each.ids[0] in ledger.reservations for each in wanted)
+        reserved = ledger.reserved if any_taken else {}
         with self._lock:
             self._of(namespace).written(ledger, reserved, requests, wanted, begun, self._clock())
 
@@ -173,7 +171,10 @@ class Spares:
             self._of(namespace).settled(settling)
 
     def due(self, *, last: bool) -> list[str]:
-        """Return the namespaces where a swap should settle some, though nobody asks for one; at the `last` time all of it."""
+        """Return the namespaces where a swap should settle some, though nobody asks for one.
+
+        At the `last` time these are all that have any, and nothing is assigned any more.
+        """
         with self._lock:
             now = math.inf if last else self._clock()
             due = [namespace for namespace, spares in self._namespaces.items() if spares.is_due(now)]
@@ -189,8 +190,8 @@ class Spares:
     def forget_idle(self) -> None:
         """Forget the pace of all namespaces where there is nothing to settle."""
         with self._lock:
-            due = {name: spares for name, spares in self._namespaces.items() if spares.is_due(math.inf)}
-            self._namespaces = due
+            kept = {name: spares for name, spares in self._namespaces.items() if spares.is_due(math.inf)}
+            self._namespaces = kept
 
     def _of(self, namespace: str) -> "NamespaceSpares":
         return self._namespaces.setdefault(namespace, NamespaceSpares(self._ids))
@@ -199,7 +200,7 @@ class Spares:
 class NamespaceSpares:
     """Not for several threads at once. Moments are those of a monotonic clock.
 
-    `ledger` is the last one with spares that this replica wrote, None when all are settled; `reserved` is what it reserves.
+    `ledger` is the last one of this replica's that took spares, None when all are settled; `reserved` is what it reserves.
     """
 
     def __init__(self, ids: Iterator[str]) -> None:
@@ -216,25 +217,28 @@ class NamespaceSpares:
 
     def is_due(self, now: float) -> bool:
         """Whether a swap should settle some, though nobody asks for one."""
+        if self.ledger is None and not self._unassigned:
+            return False  # without a ledger none is open or assigned
         expired = any(each.spares and now >= each.until for each in self._demands)
         waits = any(now >= each.until for each in self._assigned.values())
         return expired or waits or bool(self._unassigned)
 
-    def assign(self, request: ReservationRequest, now: float) -> bool:
-        """Assign a spare to a creation that was charged by `ledger`, and return whether it has one."""
-        asked = request.reservation
+    def assign(self, request: ReservationRequest, now: float) -> tuple[QuotaLedger, Vector] | None:
+        """Assign a spare to a creation that was charged by the bases of `ledger`, and return that one; None: there is none."""
+        if self.ledger is None:
+            return None
+        held, asked, bases = (self.ledger, self.reserved), request.reservation, self.ledger.bases
         if any(each.reservation.id == asked.id for each in self._assigned.values()):
-            return True  # a repeated call
-        bases = self.ledger.bases if self.ledger else frozenset()
+            return held  # a repeated call
         found = self._demand_of(asked, bases)
         if asked.is_change or found is None or not found.spares or now >= found.until:
-            return False
+            return None
         if not bases <= request.catalogues:
-            return False  # it could not be charged by all of them
+            return None  # it could not be charged by all of them
         spare = found.spares.popleft()
         self._assigned[spare] = _Assigned(replace(found.like, id=asked.id, name=asked.name), found.until)
         found.count(now)
-        return True
+        return held
 
     def retire(self, now: float) -> SettledSpares:
         """Return what the swap that begins now is to settle. What it removes is assigned no more, whatever becomes of it."""
