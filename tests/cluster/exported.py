@@ -101,13 +101,14 @@ spec:
 """
 """`restricted` fits the name of `team`, too, and is not asked there; `warned` fits all of them."""
 
+# Of a kind that no other test of this plane makes and deletes: it stays for as long as the plane.
 TRAINING_JOBS: JSON = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",
-    "metadata": {"name": "pytorchjobs.kubeflow.org"},
+    "metadata": {"name": "tfjobs.kubeflow.org"},
     "spec": {
         "group": "kubeflow.org",
-        "names": {"kind": "PyTorchJob", "plural": "pytorchjobs"},
+        "names": {"kind": "TFJob", "plural": "tfjobs"},
         "scope": "Namespaced",
         "versions": [
             {
@@ -206,11 +207,11 @@ def create(client: Client, document: JSON, namespace: str = TEAM, *, dry_run: bo
 
 def create_job(client: Client, resources: JSON) -> tuple[int, Any]:
     """Try to create a job whose workers ask for this: nobody but a policy looks into a custom resource."""
-    worker = {"template": {"spec": {"containers": [container("pytorch", resources=resources)]}}}
+    worker = {"template": {"spec": {"containers": [container("tensorflow", resources=resources)]}}}
     job = {
         "apiVersion": "kubeflow.org/v1",
-        "kind": "PyTorchJob",
+        "kind": "TFJob",
         "metadata": {"name": "train"},
-        "spec": {"pytorchReplicaSpecs": {"Worker": worker, "Master": None}},
+        "spec": {"tfReplicaSpecs": {"Worker": worker, "Master": None}},
     }
-    return client.post(f"/apis/kubeflow.org/v1/namespaces/{TEAM}/pytorchjobs", job, {"dryRun": "All"})
+    return client.post(f"/apis/kubeflow.org/v1/namespaces/{TEAM}/tfjobs", job, {"dryRun": "All"})

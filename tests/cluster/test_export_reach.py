@@ -117,7 +117,7 @@ def gpus(quantity: object) -> JSON:
     return {"nvidia.com/gpu": quantity}
 
 
-HERE = "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].resources."
+HERE = "spec.tfReplicaSpecs.Worker.template.spec.containers[0].resources."
 
 
 @pytest.mark.parametrize(
@@ -126,12 +126,12 @@ HERE = "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].resources."
         pytest.param(
             {"limits": gpus("0.5")},
             HERE
-            + 'limits[nvidia.com/gpu] (container "pytorch") = "0.5": set nvidia.com/gpu: 1, or request a slice',
+            + 'limits[nvidia.com/gpu] (container "tensorflow") = "0.5": set nvidia.com/gpu: 1, or request a slice',
             id="half",
         ),
         pytest.param(
             {"limits": gpus(0.5)},
-            'limits[nvidia.com/gpu] (container "pytorch") = "0.5"',
+            'limits[nvidia.com/gpu] (container "tensorflow") = "0.5"',
             id="half-as-a-number",
         ),
         pytest.param({"limits": gpus("500m")}, '"500m": set nvidia.com/gpu: 1, or request', id="500m"),
@@ -152,7 +152,7 @@ HERE = "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].resources."
         ),
         pytest.param(
             {"limits": gpus("2"), "requests": gpus("1")},
-            HERE + 'requests[nvidia.com/gpu] (container "pytorch") = "1": set both to the same value',
+            HERE + 'requests[nvidia.com/gpu] (container "tensorflow") = "1": set both to the same value',
             id="request-below-limit",
         ),
         pytest.param({"requests": gpus("1")}, "must have an equal limit", id="request-without-limit"),
