@@ -189,6 +189,8 @@ class Informer(MergedCollection[K]):
 
         Raises `errors.ApiError`.
         """
+        if self.position(namespace).list_started >= since:
+            return  # whatever is being listed for others
         with self._turn_of(namespace):
             if self.position(namespace).list_started < since:
                 self._refresh(namespace)

@@ -423,6 +423,8 @@ def test_who_waits_for_a_list_of_a_namespace_needs_no_other(tmp_path: Path) -> N
         first = threading.Thread(target=held.refresh, args=("team",))
         first.start()
         assert eventually(lambda: count() == 2)
+        held.refresh("team", since=before)
+        assert first.is_alive(), "who needs nothing newer than what is held waits for nobody"
         second = threading.Thread(target=held.refresh, args=("team",), kwargs={"since": before + 1e-9})
         second.start()
         assert not eventually(lambda: count() > 2, seconds=0.3)
