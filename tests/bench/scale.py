@@ -222,9 +222,11 @@ class _Turn:
                     self._fill(namespace)
                 self._restart_api_server()
                 installed.stop_controller()
+                installed.start_controller("--recount-seconds", str(RECOUNT_SECONDS))
+                self._recount()
+                installed.stop_controller()
                 with self._way() as (server, process):
-                    installed.start_controller("--recount-seconds", str(RECOUNT_SECONDS), server=server)
-                    self._recount()
+                    installed.start_controller(server=server)
                     self._relist(process)
                     installed.stop_controller()
         self._label_nodes(CLASS)
@@ -449,6 +451,8 @@ class _Turn:
     def _relist(self, way: subprocess.Popen[str]) -> None:
         """Let the watch end as too old, and release meanwhile."""
         taken: dict[str, list[float]] = {SMALL: [], BIG: []}
+        for namespace in taken:
+            self._one_release(namespace)  # what the start has queued is done by then
         read = self._read_bytes()
         for namespace, found in taken.items():
             for _ in range(RELISTS):
