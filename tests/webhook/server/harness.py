@@ -22,6 +22,8 @@ import psutil
 from certs.files import ensure_self_signed
 from certs.issue import KeyPair, issue_authority, issue_server
 
+WITHIN = 60.0
+"""Seconds for what takes one where the machine has nothing else to do."""
 NAMES = ["localhost", "127.0.0.1"]
 _SERVING = re.compile(r"serving https://127\.0\.0\.1:(\d+), metrics http://127\.0\.0\.1:(\d+)/metrics")
 
@@ -43,7 +45,7 @@ class Client:
         self,
         port: int,
         ca: Path,
-        timeout: float = 10,
+        timeout: float = 30,
         *,
         pem: Path | None = None,
         context: ssl.SSLContext | None = None,
@@ -146,13 +148,13 @@ class Server:
         return Client(self.port, self.ca, **options)
 
     def plain_socket(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), timeout=10)
+        return socket.create_connection(("127.0.0.1", self.port), timeout=30)
 
     def worker(self) -> psutil.Process:
         [worker] = psutil.Process(self.process.pid).children()
         return worker
 
-    def wait_for(self, text: str, within: float = 20) -> str:
+    def wait_for(self, text: str, within: float = WITHIN) -> str:
         end = time.monotonic() + within
         while time.monotonic() < end:
             if found := [line for line in self.lines if text in line]:
@@ -161,7 +163,7 @@ class Server:
         raise AssertionError(f"{text!r} is not in:\n{''.join(self.lines)}")
 
     def scrape(self) -> str:
-        with socket.create_connection(("127.0.0.1", self.metrics_port), timeout=5) as scraper:
+        with socket.create_connection(("127.0.0.1", self.metrics_port), timeout=30) as scraper:
             scraper.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
             parts = []
             while data := scraper.recv(65536):
@@ -176,19 +178,19 @@ class Server:
         assert values or "{" in name, name
         return float(values[0]) if values else 0.0
 
-    def wait_for_metric(self, name: str, want: float, within: float = 20) -> None:
+    def wait_for_metric(self, name: str, want: float, within: float = WITHIN) -> None:
         end = time.monotonic() + within
         while (found := self.metric(name)) != want:
             assert time.monotonic() < end, f"{name} is {found}"
             time.sleep(0.02)
 
-    def stop(self, number: int = signal.SIGTERM, within: float = 20) -> int:
+    def stop(self, number: int = signal.SIGTERM, within: float = WITHIN) -> int:
         self.process.send_signal(number)
         return self.wait(within)
 
-    def wait(self, within: float = 20) -> int:
+    def wait(self, within: float = WITHIN) -> int:
         code = self.process.wait(within)
-        self._reader.join(5)
+        self._reader.join(30)
         return code
 
     def end(self) -> None:
@@ -196,7 +198,7 @@ class Server:
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
-        self._reader.join(5)
+        self._reader.join(30)
         assert self.process.stderr is not None
         self.process.stderr.close()
 
@@ -231,7 +233,7 @@ def start_in_vain(directory: Path, **settings: Any) -> tuple[int, str]:
     """Start what must end by itself; exit code and all that it said on stderr."""
     process = start(directory, **settings)
     try:
-        _, said = process.communicate(timeout=20)
+        _, said = process.communicate(timeout=WITHIN)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()

@@ -38,7 +38,7 @@ def respond(
             body = environ["wsgi.input"].read()
             answer: dict[str, Any] = {"length": len(body), "sha256": hashlib.sha256(body).hexdigest()}
         case "/sleep" | "/at-once" | "/waits":
-            time.sleep(float(argument))
+            stay(argument)
             answer = {"slept": argument}
         case "/healthz":
             answer = {}
@@ -64,6 +64,15 @@ def respond(
     content = json.dumps(answer).encode()
     start_response("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(content)))])
     return [content]
+
+
+def stay(argument: str) -> None:
+    """Stay for so many seconds, or until the file of that path is there."""
+    if not argument.startswith("/"):
+        time.sleep(float(argument))
+    else:
+        while not Path(argument).exists():
+            time.sleep(0.01)
 
 
 def _half() -> Iterator[bytes]:

@@ -9,7 +9,7 @@ from tests.webhook.server import harness
 
 
 def test_server_whose_start_fails_is_ended(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def give_up(server: harness.Server, _text: str, within: float = 20) -> str:  # noqa: ARG001 - as the method
+    def give_up(server: harness.Server, _text: str, within: float = 60) -> str:  # noqa: ARG001 - as the method
         started.append(server)
         raise AssertionError("it took too long")
 

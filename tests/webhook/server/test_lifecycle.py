@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.webhook.server.harness import Client, Server, request, serving, start_in_vain
+from tests.webhook.server.harness import WITHIN, Client, Server, request, serving, start_in_vain
 
 pytestmark = pytest.mark.processes
 
@@ -61,19 +61,19 @@ class Load:
 def test_stopping_under_load_loses_no_request(directory: Path) -> None:
     with serving(directory, drain_seconds=2) as server:
         load = Load(server, clients=8)
-        time.sleep(0.5)
-        before = load.answered
+        while (before := load.answered) < 100:
+            time.sleep(0.01)
         server.process.send_signal(signal.SIGTERM)
         code = server.wait()
         load.stop()
         assert code == 0
         assert load.lost == 0
-        assert load.answered > before > 0
+        assert load.answered > before
         assert load.asked_to_leave > 0
 
 
 def test_draining_is_announced_while_new_connections_are_still_served(directory: Path) -> None:
-    with serving(directory, drain_seconds=2) as server, server.client() as before:
+    with serving(directory, drain_seconds=60) as server, server.client() as before:
         assert before.post("/state").json()["draining"] is False
         server.process.send_signal(signal.SIGTERM)
         server.wait_for("draining for")
@@ -82,11 +82,11 @@ def test_draining_is_announced_while_new_connections_are_still_served(directory:
         assert answer.json()["draining"] is True
         assert answer.headers["connection"] == "close"
         assert before.post("/state").headers["connection"] == "close"
-        assert server.wait() == 0
+        assert server.stop(signal.SIGINT) == 0
 
 
 def test_second_sigterm_changes_nothing(directory: Path) -> None:
-    with serving(directory, drain_seconds=2) as server:
+    with serving(directory, drain_seconds=5) as server:
         load = Load(server, clients=4)
         began = time.monotonic()
         for _ in range(3):
@@ -95,7 +95,7 @@ def test_second_sigterm_changes_nothing(directory: Path) -> None:
             time.sleep(0.3)
         assert server.wait() == 0
         load.stop()
-        assert time.monotonic() - began > 2
+        assert time.monotonic() - began > 5
         assert load.lost == 0
         assert len([line for line in server.lines if "draining for" in line]) == 1
 
@@ -130,30 +130,33 @@ def test_connections_that_the_kernel_has_taken_are_served_to_the_end(directory: 
 
 def test_request_in_flight_is_finished(directory: Path) -> None:
     with serving(directory) as server, server.client() as client:
-        client.send(request("/sleep?1.5"))
-        time.sleep(0.2)
+        ended = directory / "ended"
+        client.send(request(f"/sleep?{ended}"))
+        server.wait_for_metric("gpu_admission_requests_held", 1)
         server.process.send_signal(signal.SIGTERM)
-        assert client.answer().json() == {"slept": "1.5"}
+        server.wait_for("draining for")
+        ended.touch()
+        assert client.answer().json() == {"slept": str(ended)}
         assert server.wait() == 0
 
 
 def test_request_that_never_ends_is_given_up(directory: Path) -> None:
     with serving(directory, graceful_seconds=1) as server, server.client() as client:
         client.send(request("/sleep?60"))
-        time.sleep(0.2)
+        server.wait_for_metric("gpu_admission_requests_held", 1)
         began = time.monotonic()
         assert server.stop() == 0
-        assert time.monotonic() - began < 20  # of the 60 that the request would have taken
+        assert time.monotonic() - began < 40  # of the 60 that the request would have taken
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT])
 def test_interrupt_stops_at_once(directory: Path, number: int) -> None:
     with serving(directory, drain_seconds=60) as server, server.client() as client:
         client.send(request("/sleep?60"))
-        time.sleep(0.2)
+        server.wait_for_metric("gpu_admission_requests_held", 1)
         began = time.monotonic()
         assert server.stop(number) == 0
-        assert time.monotonic() - began < 20  # of the 60 that draining would have taken
+        assert time.monotonic() - began < 40  # of the 60 that draining would have taken
 
 
 def test_interrupt_ends_draining(directory: Path) -> None:
@@ -162,7 +165,7 @@ def test_interrupt_ends_draining(directory: Path) -> None:
         server.wait_for("draining for")
         began = time.monotonic()
         assert server.stop(signal.SIGINT) == 0
-        assert time.monotonic() - began < 20  # of the 60 that draining would have taken
+        assert time.monotonic() - began < 40  # of the 60 that draining would have taken
 
 
 def test_there_is_only_ever_one_worker(directory: Path) -> None:
@@ -178,7 +181,7 @@ def test_worker_that_dies_is_replaced_and_serves_metrics_again(directory: Path) 
     with serving(directory) as server:
         first = server.worker()
         first.kill()
-        end = time.monotonic() + 10
+        end = time.monotonic() + WITHIN
         while len([line for line in server.lines if "Booting worker" in line]) < 2:
             assert time.monotonic() < end
             time.sleep(0.05)
@@ -191,7 +194,7 @@ def test_worker_does_not_outlive_its_master(directory: Path) -> None:
     with serving(directory) as server:
         worker = server.worker()
         server.process.kill()
-        worker.wait(timeout=10)
+        worker.wait(timeout=WITHIN)
 
 
 def test_slow_scrapers_do_not_pile_up(directory: Path) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import ssl
 import time
+from pathlib import Path
 
 import pytest
 
@@ -81,7 +82,7 @@ def test_chunked_body_is_never_cut_short(server: Server) -> None:
         client.send(b"POST /body HTTP/1.1\r\nHost: l\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
         answer = client.answer()
         assert (answer.status, answer.headers["connection"]) == (411, "close")
-        assert client.is_closed(within=1)
+        assert client.is_closed(within=30)
 
 
 @pytest.mark.parametrize(
@@ -114,13 +115,15 @@ def test_client_that_asks_first_hears_once_to_continue(server: Server) -> None:
         assert client.post("/body").status == 200
 
 
-def test_large_body_is_not_answered_on_the_spot(server: Server) -> None:
+def test_large_body_is_not_answered_on_the_spot(server: Server, tmp_path: Path) -> None:
+    ended = tmp_path / "ended"
     with server.client() as large, server.client() as small:
-        large.send(request("/at-once?3", b"x" * 65 * 1024))
+        large.send(request(f"/at-once?{ended}", b"x" * 65 * 1024))
         server.wait_for_metric("gpu_admission_requests_held", 1)  # a thread is at it
         assert small.post("/at-once?0").status == 200
         assert large.is_waiting()
-        assert large.answer().json() == {"slept": "3"}
+        ended.touch()
+        assert large.answer().json() == {"slept": str(ended)}
 
 
 @pytest.mark.parametrize("path", ["/unknown", "/fails-half-way", "/bad-header"])
@@ -145,7 +148,7 @@ def test_connection_close_is_honoured_at_once(server: Server) -> None:
     with server.client() as client:
         client.send(b"POST /body HTTP/1.1\r\nHost: l\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
         assert client.answer().status == 200
-        assert client.is_closed(within=0.5)
+        assert client.is_closed(within=30)  # an idle connection is kept for 110
 
 
 def test_plain_http_on_the_tls_port_is_closed(server: Server) -> None:
