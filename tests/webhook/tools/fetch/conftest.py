@@ -92,12 +92,17 @@ class Warmer:
     def run(self, uri: str, *options: str, **environment: str) -> tuple[int, str]:
         """Return (exit code, everything it said)."""
         process = self.start(uri, *options, **environment)
-        said, _ = process.communicate(timeout=60)
+        said, _ = process.communicate(timeout=120)
         return process.returncode, said
+
+    def has(self, least: int) -> bool:
+        """Whether so many bytes of a file that is not whole have reached the disk."""
+        partial = (self.state / "partial").rglob("*")
+        return any(file.is_file() and file.stat().st_size >= least for file in partial)
 
     def stop(self, process: subprocess.Popen[str], number: signal.Signals) -> tuple[int, str]:
         process.send_signal(number)
-        said, _ = process.communicate(timeout=10)
+        said, _ = process.communicate(timeout=60)
         return process.returncode, said
 
     def files(self) -> dict[str, bytes]:

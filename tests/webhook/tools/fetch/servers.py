@@ -46,6 +46,7 @@ class Store:
     claimed_size: int | None = None
     seen: list[Seen] = field(default_factory=list)
     sent: int = 0
+    pouring: int = 0  # bodies under way
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def etag(self, body: bytes) -> str:
@@ -121,13 +122,23 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def pour(self, body: bytes, *, probe: bool) -> None:
         store = self.server.store
+        with store.lock:
+            store.pouring += 1
+        try:
+            self.pour_all(body, probe=probe)
+        finally:
+            with store.lock:
+                store.pouring -= 1
+
+    def pour_all(self, body: bytes, *, probe: bool) -> None:
+        store = self.server.store
         cut = len(body) if probe or not store.cuts else store.cuts.pop(0)
         at = 0
         while at < min(cut, len(body)):
             until = min(at + PIECE, cut, len(body))
             if not probe and store.pause_at is not None and at >= store.pause_at:
                 store.paused.set()
-                store.resume.wait(30)
+                store.resume.wait(120)
             self.wfile.write(body[at:until])
             with store.lock:
                 store.sent += until - at

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.controllers import eventually
 from tests.webhook.tools.fetch.conftest import Authority, Warmer
 from tests.webhook.tools.fetch.servers import Store, serving
 
@@ -75,15 +76,13 @@ def test_a_stopped_run_is_resumed(
 ) -> None:
     store.pause_at = 1_200_000
     process = warmer.start(f"{web}/llama/model.bin")
-    assert store.paused.wait(20)
+    assert store.paused.wait(60)
     until_it_says(process, "1 file(s)")
     part = next(iter((warmer.state / "partial").iterdir()))
-    deadline = time.monotonic() + 10
-    while part.stat().st_size < 1_000_000 and time.monotonic() < deadline:
-        time.sleep(0.02)
+    assert eventually(lambda: warmer.has(1_000_000))
     began = time.monotonic()
     code, said = warmer.stop(process, number)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30  # which a kubelet gives
     assert (code, said) == want
     assert warmer.files() == {}
 
@@ -188,15 +187,15 @@ def test_an_untrusted_certificate_is_said_at_once(warmer: Warmer, web: str, stor
 def test_of_two_at_once_one_downloads_and_the_other_waits(warmer: Warmer, web: str, store: Store) -> None:
     store.pause_at = 1_200_000
     first = warmer.start(f"{web}/llama/model.bin")
-    assert store.paused.wait(20)
+    assert store.paused.wait(60)
     second = warmer.start(f"{web}/llama/model.bin")
     said = until_it_says(second, "waiting for")
     assert re.search(rf"waiting for \S+ \(since \d{{4}}-.*Z\), which fetches into {warmer.destination}", said)
 
     store.resume.set()
 
-    assert "done: " in first.communicate(timeout=20)[0]
-    assert second.communicate(timeout=20)[0] == f"warm: {warmer.destination} holds {web}/llama/model.bin\n"
+    assert "done: " in first.communicate(timeout=60)[0]
+    assert second.communicate(timeout=60)[0] == f"warm: {warmer.destination} holds {web}/llama/model.bin\n"
     assert (first.returncode, second.returncode) == (0, 0)
     assert len(store.bodies()) == 1
 
@@ -206,7 +205,7 @@ def test_waiting_is_bounded_and_a_dead_holder_is_not_waited_for(
 ) -> None:
     store.pause_at = 1_200_000
     first = warmer.start(f"{web}/llama/model.bin")
-    assert store.paused.wait(20)
+    assert store.paused.wait(60)
 
     code, said = warmer.run(f"{web}/llama/model.bin", MODEL_LOCK_WAIT="1")
 

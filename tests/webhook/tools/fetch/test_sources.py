@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub import HfApi
 
+from tests.cluster.controllers import eventually
 from tests.webhook.tools.fetch.conftest import Warmer
 from tests.webhook.tools.fetch.servers import GSHandler, HubHandler, S3Handler, Store, serving
 
@@ -98,18 +99,18 @@ def test_a_stopped_run_is_resumed(
         del store.objects[source.prefix + name]
     store.pause_at = 1_200_000
     process = warmer.start(source.uri, *source.options, **source.environment)
-    assert store.paused.wait(30)
-    time.sleep(0.3)  # what was sent reaches the disk
+    assert store.paused.wait(60)
+    assert eventually(lambda: warmer.has(900_000))
     began = time.monotonic()
 
     code, _ = warmer.stop(process, number)
 
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30  # which a kubelet gives
     assert code == (143 if number == signal.SIGTERM else -number)
     assert warmer.files() == {}
     store.pause_at = None
     store.resume.set()
-    time.sleep(0.1)
+    assert eventually(lambda: not store.pouring), "what was sent to the first run is counted"
     before = store.sent
 
     code, _ = warmer.run(source.uri, *source.options, **source.environment)
@@ -212,8 +213,8 @@ def test_content_that_does_not_match_its_checksum_is_refused(
         del store.objects[source.prefix + name]
     store.pause_at = 1_200_000
     process = warmer.start(source.uri, *source.options, **source.environment)
-    assert store.paused.wait(30)
-    time.sleep(0.3)  # what was sent reaches the disk
+    assert store.paused.wait(60)
+    assert eventually(lambda: warmer.has(500_001))
     warmer.stop(process, signal.SIGKILL)
     store.pause_at = None
     store.resume.set()
