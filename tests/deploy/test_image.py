@@ -201,7 +201,7 @@ def test_the_fetcher_fetches_with_nothing_but_itself(
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=180,
         )
 
     assert (done.returncode, done.stderr) == (0, "")
@@ -234,7 +234,7 @@ def test_serves_with_nothing_but_itself(app: Path, user: int, group: int) -> Non
     directory = "/tmp/certs"  # noqa: S108 - a file system of its own
     with started([*as_in_a_pod(app, user, group), *PROGRAM], directory) as (process, url):
         # Whom it presents itself as is not what is asked here.
-        with urllib3.PoolManager(cert_reqs="CERT_NONE", retries=False, timeout=10) as pool:
+        with urllib3.PoolManager(cert_reqs="CERT_NONE", retries=False, timeout=30) as pool:
             assert pool.request("GET", f"{url}/readyz").status == 200
         status = dict(
             line.split(":\t", 1)
@@ -272,7 +272,7 @@ class started:  # noqa: N801 - reads as a verb
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         self._process.terminate()
-        said, _ = self._process.communicate(timeout=30)
+        said, _ = self._process.communicate(timeout=60)
         if error is not None:
             error.add_note(f"it ended with {self._process.returncode} and said:\n{said}")
 

@@ -133,7 +133,9 @@ def test_documents_are_in_force_before_built_in_ones_would_be_where_device_class
 
     clock[0] += 9.0
 
-    assert eventually(lambda: source.state.read, seconds=1), "only as late as the built-in ones"
+    assert eventually(lambda: source.state.read, seconds=cluster_source.START_SECONDS / 2), (
+        "only as late as the built-in ones"
+    )
     assert [policy.name for policy in source.configuration.policies.policies] == ["default"]
 
 
@@ -153,7 +155,7 @@ def test_kinds_that_are_not_installed_are_not_waited_for(cluster: Cluster, sourc
 def test_an_api_server_that_is_away_is_waited_for_but_not_forever(
     cluster: Cluster, source: ClusterSource, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(cluster_source, "START_SECONDS", 0.5)
+    monkeypatch.setattr(cluster_source, "START_SECONDS", 2.0)
     cluster.answer = status(503, "starting")
 
     source.start()

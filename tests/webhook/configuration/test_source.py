@@ -2,11 +2,11 @@
 
 import logging
 import os
-import threading
 from pathlib import Path
 
 import pytest
 
+from tests.cluster.controllers import eventually
 from webhook.configuration import source as source_module
 from webhook.configuration.loader import ConfigurationError
 from webhook.configuration.source import ConfigurationState, DirectorySource
@@ -195,12 +195,10 @@ def test_without_a_directory_the_built_in_documents_hold() -> None:
 def test_the_thread_finds_a_change_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source_module, "POLL_SECONDS", 0.02)
     (tmp_path / "p.yaml").write_text(policy("one"))
-    found = threading.Event()
-    source = DirectorySource(tmp_path, lambda _state: found.set())
+    source = DirectorySource(tmp_path, lambda _state: None)
     source.start()
 
     (tmp_path / "p.yaml").write_text(policy("second"))
 
-    assert found.wait(20)
+    assert eventually(lambda: source.configuration.policies.for_namespace("ml").name == "second")
     source.stop()
-    assert source.configuration.policies.for_namespace("ml").name == "second"

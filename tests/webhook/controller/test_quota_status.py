@@ -137,12 +137,12 @@ def run_events(world: World, until: Callable[[], bool]) -> None:
     stopping = threading.Event()
     thread = threading.Thread(target=world.events.run, args=(stopping,))
     thread.start()
-    for _ in range(200):
+    for _ in range(1200):
         if until():
             break
         stopping.wait(0.05)
     stopping.set()
-    thread.join(10)
+    thread.join(60)
 
 
 def test_the_status_shows_the_ledger_and_none_of_its_protocol(world: World) -> None:
@@ -253,12 +253,12 @@ def test_only_the_leader_writes(world: World, monkeypatch: pytest.MonkeyPatch) -
     stopping.wait(0.1)
     assert world.writes == 0
     world.leads = True
-    for _ in range(200):
+    for _ in range(1200):
         if world.writes:
             break
         stopping.wait(0.05)
     stopping.set()
-    thread.join(10)
+    thread.join(60)
     assert world.writes == 1
 
 

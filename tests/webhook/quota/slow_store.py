@@ -83,7 +83,7 @@ class Bench:
         asked = ReservationRequest.creation(uid, demand, self.ledger.catalogue)
         return lambda _row, _published: ChargedRequest(Charge(demand), asked)
 
-    def reserve(self, uid: str, gpus: int = 1, seconds: float = 5.0) -> ReservationOutcome:
+    def reserve(self, uid: str, gpus: int = 1, seconds: float = 20.0) -> ReservationOutcome:
         return self.batches.reserve(NAMESPACE, self.ask(uid, gpus), self.clock() + seconds)
 
     def held(self) -> list[str]:

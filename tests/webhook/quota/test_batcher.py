@@ -26,7 +26,7 @@ from webhook.quota.store import LedgerConflict, VersionedLedger
 
 
 def test_thirty_two_threads_share_writes_and_get_exactly_what_there_is() -> None:
-    bench = Bench(gpus=100, seconds=0.002)
+    bench = Bench(gpus=100, seconds=0.02)  # long beside what a thread takes to ask
     with ThreadPoolExecutor(32) as pool:
         answers = list(pool.map(bench.reserve, (f"pod{number}" for number in range(160))))
     reasons = [reason(answer) for answer in answers]
@@ -204,7 +204,7 @@ def test_who_has_time_left_is_decided_after_the_leader_gave_up() -> None:
     with ThreadPoolExecutor(2) as pool:
         leader = pool.submit(bench.reserve, "pod1", 1, 0.3)
         sleep(0.1)
-        follower = pool.submit(bench.reserve, "pod2", 1, 5.0)
+        follower = pool.submit(bench.reserve, "pod2", 1, 60.0)
         assert isinstance(leader.exception(), LedgerError)
         broken.clear()
         assert reason(follower.result()) is Reason.RESERVED
@@ -220,8 +220,8 @@ def test_an_error_that_will_not_pass_is_told_at_once() -> None:
     bench.store.fails = forbidden
     begun = monotonic()
     with pytest.raises(LedgerError, match="forbidden"):
-        bench.reserve("pod1", seconds=5.0)
-    assert monotonic() - begun < 4  # of the 5 that it may take
+        bench.reserve("pod1", seconds=60.0)
+    assert monotonic() - begun < 30  # of the 60 that it may take
 
 
 def test_a_write_of_which_nothing_was_heard_is_charged_once() -> None:
@@ -250,7 +250,7 @@ def test_a_defect_in_one_request_is_its_own() -> None:
 
     with ThreadPoolExecutor(4) as pool:
         good = [pool.submit(bench.reserve, f"pod{number}") for number in range(3)]
-        bad = pool.submit(bench.batches.reserve, NAMESPACE, defect, monotonic() + 5)
+        bad = pool.submit(bench.batches.reserve, NAMESPACE, defect, monotonic() + 60)
         assert isinstance(bad.exception(), ZeroDivisionError)
         assert [reason(each.result()) for each in good] == [Reason.RESERVED] * 3
     assert bench.batches._queues == {}

@@ -93,7 +93,7 @@ def claiming(*templates: str, containers: tuple[JSON, ...] = ()) -> JSON:
 
 def added(admission: Admission, document: JSON) -> Mapping[str, Any]:
     """Return what /mutate adds, by the path in the pod."""
-    response = admission.mutate(request(document), monotonic() + 2)
+    response = admission.mutate(request(document), monotonic() + 20)
     assert response.allowed
     operations = msgspec.json.decode(response.patch or b"[]")
     return {each["path"]: each["value"] for each in operations if "annotations" not in each["path"]}
@@ -136,18 +136,18 @@ def test_a_claim_and_a_template_of_one_name_are_two(admission: Admission) -> Non
 
 
 def test_the_final_pod_is_judged_by_what_is_known_then(admission: Admission) -> None:
-    response = admission.validate(request(claiming("card")), monotonic() + 2)
+    response = admission.validate(request(claiming("card")), monotonic() + 20)
 
     assert any("toleration" in each and "is missing" in each for each in response.warnings or ())
-    assert admission.validate(request(pod(server())), monotonic() + 2).warnings == (
-        admission.validate(request(claiming("link")), monotonic() + 2).warnings
+    assert admission.validate(request(pod(server())), monotonic() + 20).warnings == (
+        admission.validate(request(claiming("link")), monotonic() + 20).warnings
     )
 
 
 def test_the_templates_of_a_workload_are_looked_up_together(admission: Admission, lookups: Lookups) -> None:
     template = {"spec": claiming("link")["spec"]}
     document = {"metadata": {"name": "server"}, "spec": {"template": template}}
-    response = admission.validate(request(document, kind=DEPLOYMENT), monotonic() + 2)
+    response = admission.validate(request(document, kind=DEPLOYMENT), monotonic() + 20)
 
     assert response.allowed
     assert not any("toleration" in each for each in response.warnings or ())

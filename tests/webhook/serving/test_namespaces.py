@@ -48,7 +48,7 @@ def running(folder: Path, one: Callable[[Request], Answer]) -> Iterator[tuple[Na
 
 
 def soon() -> float:
-    return monotonic() + 2
+    return monotonic() + 20
 
 
 def test_what_the_watch_has_seen_is_not_asked_for(tmp_path: Path) -> None:
@@ -70,9 +70,9 @@ def test_one_that_is_new_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("answer", "left", "want"),
     [
-        pytest.param(status(404, 'namespaces "no" not found'), 2.0, 'namespaces "no" not found', id="none-there"),
-        pytest.param(status(503, "starting"), 2.0, "starting", id="server-is-away"),
-        pytest.param(Answer(b"{}"), 2.0, "Object missing required field `metadata`", id="nonsense"),
+        pytest.param(status(404, 'namespaces "no" not found'), 20.0, 'namespaces "no" not found', id="none-there"),
+        pytest.param(status(503, "starting"), 20.0, "starting", id="server-is-away"),
+        pytest.param(Answer(b"{}"), 20.0, "Object missing required field `metadata`", id="nonsense"),
         pytest.param(Answer(b"{}"), -1.0, "no time was left to ask the API server", id="too-late"),
     ],
 )  # fmt: skip
