@@ -62,7 +62,7 @@ class Creators:
     def wait_for(self, more: int) -> None:
         """Return after so many more pods."""
         want = len(self.created) + more
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while len(self.created) < want:
             assert time.monotonic() < deadline, self.failed[-3:]
             time.sleep(0.02)

@@ -21,6 +21,8 @@ class Say(NamedTuple):
 
 
 ALLOW = Say(200)
+TIMEOUT_SECONDS = 15
+"""Of a script that does not wait for its end."""
 
 
 class Script(NamedTuple):
@@ -28,7 +30,7 @@ class Script(NamedTuple):
 
     first: tuple[Say, ...]
     last: Say = ALLOW
-    timeout_seconds: int = 5
+    timeout_seconds: int = TIMEOUT_SECONDS
 
 
 class Called(NamedTuple):

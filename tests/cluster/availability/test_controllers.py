@@ -31,11 +31,11 @@ def pair(quotas: ControlPlane) -> Iterator[tuple[Command, Command]]:
     yield first, second
     for each in (first, second):
         if each.exit_status() is None:
-            quotas.processes.terminate(each.name, grace=10)
+            quotas.processes.terminate(each.name, grace=30)
 
 
 def stop_in_order(plane: ControlPlane, leader: Command) -> None:
-    plane.processes.terminate(leader.name, grace=10)
+    plane.processes.terminate(leader.name, grace=30)
     assert leader.exit_status() == 0
 
 

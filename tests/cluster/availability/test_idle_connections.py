@@ -29,7 +29,7 @@ class Road:
     def _hold(self, _: bytes) -> None:
         if not self.open.is_set():
             self.held.set()
-            self.open.wait(30)
+            self.open.wait(60)
 
 
 @pytest.fixture
@@ -48,11 +48,12 @@ def following(plane: ControlPlane, stopping: Webhook) -> Iterator[Webhook]:
 def road(plane: ControlPlane, stopping: Webhook) -> Iterator[Road]:
     road = Road(plane, stopping)
     with road.proxy:
-        install(
-            plane,
-            manifests(plane.service_address(50), stopping.certificates / "ca.crt"),
-            stopping.calls,
-        )
+        documents = manifests(plane.service_address(50), stopping.certificates / "ca.crt")
+        for webhook in (each for document in documents for each in document.get("webhooks", ())):
+            webhook["timeoutSeconds"] = (
+                30  # of which the end of a process may take some while the call is held
+            )
+        install(plane, documents, stopping.calls)
         yield road
         road.open.set()
         uninstall(plane)
@@ -66,12 +67,12 @@ def test_call_that_crosses_the_end_of_its_connection_is_repeated(
     road.open.clear()
     creating = threading.Thread(target=lambda: outcome.append(client.post(PODS, gpu_pod())[0]))
     creating.start()
-    assert road.held.wait(10)  # sent on the connection that there is, and still on its way
+    assert road.held.wait(30)  # sent on the connection that there is, and still on its way
     road.proxy.target = (following.address, 443)
     stopping.stop()
     assert "stopped with" in stopping.log()
     road.open.set()
-    creating.join(20)
+    creating.join(60)
     assert outcome == [201]
     assert eventually(lambda: following.calls()["mutate"] == 1)
 

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 PROPAGATION_SECONDS = 1.0
 """Until a change of readiness reaches who spreads the connections."""
-DRAIN_SECONDS = 3.0
+DRAIN_SECONDS = 5.0
 CALL_SECONDS = 5.0
 """timeoutSeconds of the webhooks of pods."""
 CLIENTS = 6
@@ -65,15 +65,16 @@ def test_killed_replica_fails_what_was_led_to_it_and_nothing_after(
         creators.wait_for(50)
         killed = time.monotonic()
         victim.kill()
-        # One look at its readiness and the time until that is known, here with a second for a busy machine.
-        known = PROBE_SECONDS + PROPAGATION_SECONDS + 1
+        # One look at its readiness and the time until that is known, here with some seconds for a busy machine.
+        known = PROBE_SECONDS + PROPAGATION_SECONDS + 4
         time.sleep(known)
         began_after = time.monotonic()
         creators.wait_for(50)
     victim.start()
     after = [attempt for attempt in creators.failed if attempt.began > began_after]
     assert after == []
-    assert all(attempt.seconds < CALL_SECONDS + 1 for attempt in creators.attempts)
+    # The end of its time for the one call, and for the other.
+    assert all(attempt.seconds < 2 * CALL_SECONDS for attempt in creators.attempts)
     window = [attempt.began - killed for attempt in creators.failed]
     log.info(
         "%d of %d creations failed, the last begun %.2f s after the kill",

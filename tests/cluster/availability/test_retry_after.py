@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.cluster.availability.scripted import Called, Say, Script, ScriptedWebhook
+from tests.cluster.availability.scripted import TIMEOUT_SECONDS, Called, Say, Script, ScriptedWebhook
 from tests.controlplane import ControlPlane
 
 SCRIPTS = {
@@ -19,7 +19,7 @@ SCRIPTS = {
     "by-date": Script((Say(503, "Wed, 21 Oct 2099 07:28:00 GMT"),)),
     "forbidden": Script((Say(403, "1"),)),
     "closed": Script((Say(0),)),
-    "never": Script((), last=Say(503, "1"), timeout_seconds=3),
+    "never": Script((), last=Say(503, "1"), timeout_seconds=5),
     "never-at-once": Script((), last=Say(503, "0")),
     "too-late": Script((), last=Say(503, "30"), timeout_seconds=3),
 }
@@ -64,7 +64,7 @@ def test_repeated_where_told_when(outcomes: dict[str, Outcome], script: str) -> 
     assert (status, len(calls)) == (201, 2), answer
     pause = float(SCRIPTS[script].first[0].retry_after or 0)
     assert calls[1].at - calls[0].at >= pause
-    assert seconds < 5
+    assert seconds < TIMEOUT_SECONDS
 
 
 @pytest.mark.parametrize(
@@ -90,10 +90,10 @@ def test_not_repeated(outcomes: dict[str, Outcome], script: str, want: str) -> N
 def test_repeated_until_the_webhooks_timeout(outcomes: dict[str, Outcome]) -> None:
     status, answer, seconds, calls = outcomes["never"]
     assert status == 500
-    assert 2 <= len(calls) <= 3  # at 0, 1 and 2 s of 3
-    assert seconds < 5
+    assert 2 <= len(calls) <= 5  # at 0, 1, 2, 3 and 4 s of 5
+    assert seconds < 10  # which ten repetitions would take
     # Nothing of what we said: an operator finds overload in gpu_admission_requests_shed_total, not in this message.
-    assert answer["message"].endswith('/never?timeout=3s": context deadline exceeded')
+    assert answer["message"].endswith('/never?timeout=5s": context deadline exceeded')
 
 
 def test_repeated_ten_times_at_most(outcomes: dict[str, Outcome]) -> None:
@@ -104,8 +104,8 @@ def test_repeated_ten_times_at_most(outcomes: dict[str, Outcome]) -> None:
 def test_a_wait_beyond_the_timeout_is_in_vain(outcomes: dict[str, Outcome]) -> None:
     status, _, seconds, calls = outcomes["too-late"]
     assert (status, len(calls)) == (500, 1)
-    assert seconds < 5
+    assert seconds < 15  # of the 30 that it was asked to wait
 
 
 def test_a_repeated_call_says_the_same_timeout_though_less_is_left(outcomes: dict[str, Outcome]) -> None:
-    assert {call.query for call in outcomes["unavailable"].calls} == {"timeout=5s"}
+    assert {call.query for call in outcomes["unavailable"].calls} == {f"timeout={TIMEOUT_SECONDS}s"}
