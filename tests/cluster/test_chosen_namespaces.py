@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.builders import container, gpu_container, pod
+from tests.cluster.controllers import eventually
 from tests.controlplane import ControlPlane
 from tests.controlplane.webhook import Calls, Webhook, install
 
@@ -84,7 +85,7 @@ def test_the_owners_of_a_namespace_cannot_take_its_label_away(plane: ControlPlan
         name = f"system:aggregate-to-{role}"
         plane.kubectl("create", "rolebinding", role, "-n", CHOSEN, f"--clusterrole={name}", "--user=engineer")
     tenant = plane.client("engineer")
-    assert tenant.get(f"/api/v1/namespaces/{CHOSEN}/pods")[0] == 200
+    assert eventually(lambda: tenant.get(f"/api/v1/namespaces/{CHOSEN}/pods")[0] == 200)
     status, _ = tenant.patch(
         f"/api/v1/namespaces/{CHOSEN}", {"metadata": {"labels": dict.fromkeys(LABEL, None)}}
     )

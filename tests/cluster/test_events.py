@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from tests.cluster.controllers import eventually
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import Namespace, api_client
 from webhook.cluster.access import load_access
@@ -24,6 +25,8 @@ def writing(quotas: ControlPlane) -> Iterator[ControlPlane]:
     quotas.kubectl(
         "create", "clusterrolebinding", "event-writer", "--clusterrole=event-writer", f"--user={WRITER}"
     )
+    allowed = ("auth", "can-i", "patch", "events", "--all-namespaces")
+    assert eventually(lambda: quotas.kubectl(*allowed, user=WRITER, check=False).returncode == 0)
     yield quotas
     quotas.kubectl("delete", "clusterrolebinding", "event-writer")
     quotas.kubectl("delete", "clusterrole", "event-writer")

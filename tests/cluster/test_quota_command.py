@@ -15,6 +15,7 @@ from tests.cluster.controllers import Command, Running, eventually, shows, uses
 from tests.controlplane import ControlPlane, create_gpu_node
 from tests.controlplane.gpuquota import Namespace
 from webhook.commands.quota import quota
+from webhook.quota.documents import quota_path
 
 
 def run(plane: ControlPlane, *arguments: str, user: str = "admin") -> Result:
@@ -87,6 +88,9 @@ def test_a_tenant_sees_the_namespace_of_the_context(quotas: ControlPlane, tmp_pa
     rules = ("--verb=get,list", "--resource=gpuquotas.gpu-admission.dev,pods,resourceclaims.resource.k8s.io")
     quotas.kubectl("create", "role", "reader", "-n", team.name, *rules)
     quotas.kubectl("create", "rolebinding", "reader", "-n", team.name, "--role=reader", "--user=engineer")
+    assert eventually(lambda: quotas.client("engineer").get(quota_path(team.name))[0] == 200), (
+        "the right is known"
+    )
     kubeconfig = json.loads(quotas.kubeconfig("engineer").read_text())
     kubeconfig["contexts"][0]["context"]["namespace"] = team.name
     (tmp_path / "config").write_text(json.dumps(kubeconfig))
@@ -108,7 +112,7 @@ def test_metrics_of_the_command(quotas: ControlPlane) -> None:
     controller.start()
     team.quota({"gpus": "7"})
     team.pod("trainer", 3)
-    assert uses(team, 3, seconds=20), controller.log()
+    assert uses(team, 3), controller.log()
     labels = f'{{dimension="gpus",namespace="{team.name}"}}'
 
     def shown() -> bool:
@@ -120,7 +124,7 @@ def test_metrics_of_the_command(quotas: ControlPlane) -> None:
     assert eventually(shown), controller.get("/metrics")[1]
     assert controller.metric("gpu_admission_quota_last_recount_timestamp_seconds")
     assert controller.get("/nothing")[0] == 404
-    quotas.processes.terminate(controller.name, grace=10)
+    quotas.processes.terminate(controller.name, grace=30)
     assert controller.exit_status() == 0
 
 
@@ -135,5 +139,5 @@ def test_probes_of_the_command_wait_for_no_stalled_client(quotas: ControlPlane) 
         assert controller.get("/healthz") == (200, "ok\n")
         assert controller.get("/readyz") == (200, "ok\n")
         assert time.monotonic() - began < 8  # before the first stalled client is cut
-    quotas.processes.terminate(controller.name, grace=10)
+    quotas.processes.terminate(controller.name, grace=30)
     assert controller.exit_status() == 0

@@ -24,7 +24,7 @@ class Load:
     def __enter__(self) -> Self:
         client = self._installation.client
         assert client.post("/api/v1/namespaces", {"metadata": {"name": "certificates"}})[0] in {201, 409}
-        within(15, lambda: client.post(PODS, gpu_pod("probe"), {"dryRun": "All"})[0] == 201)
+        within(60, lambda: client.post(PODS, gpu_pod("probe"), {"dryRun": "All"})[0] == 201)
         self._before = webhook_calls(self._installation.plane)
         for thread in self._threads:
             thread.start()

@@ -26,8 +26,8 @@ from tests.controlplane.gpuquota import api_client
 from tests.controlplane.webhook import NAMESPACE
 from webhook.certificates.objects import ClusterSecret
 
-READY_SECONDS = 10.0
-REPAIR_SECONDS = 10.0
+READY_SECONDS = REPAIR_SECONDS = 20.0
+"""A second or two where the machine is idle; 24 is the least after which everybody looks without having been told."""
 
 
 def test_replicas_that_start_together_agree_on_one_authority(
@@ -41,7 +41,7 @@ def test_replicas_that_start_together_agree_on_one_authority(
     within(READY_SECONDS, installation.ready)
     record_property("ready after", round(time.monotonic() - begun, 2))
 
-    within(5, installation.serve_the_secrets)
+    within(READY_SECONDS, installation.serve_the_secrets)
     assert len(installation.state().authorities) == 1
     assert sum(each.log().count("making a certificate authority") for each in installation.reconcilers) >= 1
 
@@ -49,22 +49,22 @@ def test_replicas_that_start_together_agree_on_one_authority(
 def rotate_leaf(installation: Installation) -> None:
     leaf = installation.state().leaf
     installation.ask("leaf")
-    within(20, lambda: installation.state().leaf != leaf)
-    within(20, installation.serve_the_secrets)
+    within(60, lambda: installation.state().leaf != leaf)
+    within(60, installation.serve_the_secrets)
 
 
 def rotate_authority(installation: Installation, dies: Process) -> None:
     """One of the controllers dies in the middle of it, and is back afterwards."""
     authority = installation.state().authority.certificate
     installation.ask("ca")
-    within(20, lambda: installation.state().phase is RotationPhase.PROPAGATING)
+    within(60, lambda: installation.state().phase is RotationPhase.PROPAGATING)
     dies.kill()
     within(
         60,
         lambda: installation.state().phase is RotationPhase.STEADY and installation.state().requested is None,
     )
     assert installation.state().authority.certificate != authority
-    within(20, installation.serve_the_secrets)
+    within(60, installation.serve_the_secrets)
     starts = dies.log().count("metrics on port")
     dies.start()
     within(60, lambda: dies.log().count("metrics on port") > starts)
