@@ -46,7 +46,7 @@ def every_use(plane: ControlPlane, team: Namespace) -> Iterator[list[Fraction]]:
     stopping = threading.Event()
     informer = Informer(api_client(plane), ledgers(INSTALLATION), ledger_record, changed)
     threading.Thread(target=informer.run, args=(stopping,), daemon=True).start()
-    assert informer.wait(10)
+    assert informer.wait(30)
     yield seen
     stopping.set()
 
@@ -73,7 +73,7 @@ def test_a_dead_connection_is_replaced(
             getattr(proxy, fault)()
             team.pod("after", 1)
 
-            assert uses(team, 3, seconds=15)
+            assert uses(team, 3)
             assert running.controller.countings.own.pods.failures >= failures
             # The watch goes on where it was: what was missed is asked for, not everything.
             assert running.controller.countings.own.pods.relists == lists
@@ -87,7 +87,7 @@ def test_nothing_is_given_up_by_a_list_from_before(plane: ControlPlane, tmp_path
     with Proxy(address(plane)) as proxy:
         api = ApiClient(load_access(str(through(plane, proxy, tmp_path))), read_seconds=1.0)
         deaf = WatchTimings(silence=120.0)
-        with Running(plane, api=api, timings=deaf, expiry=4.0) as running:
+        with Running(plane, api=api, timings=deaf, expiry=8.0) as running:
             team.quota({"gpus": "8", "classes": {"nvidia-a100": "8"}}, unpinned="TotalOnly")
             uid = team.pod("gated", 2, schedulingGates=[gate])
             assert uses(team, 2)
@@ -128,7 +128,7 @@ def test_a_restarted_api_server_has_forgotten_and_is_listed_anew(plane: ControlP
         plane.restart("kube-apiserver")
         team.pod("after", 1)
 
-        assert uses(team, 3, seconds=40)
+        assert uses(team, 3, seconds=60)
         assert (
             running.controller.countings.own.pods.relists > lists
         )  # 410 Gone: its cache is younger than our revision
@@ -148,14 +148,14 @@ def test_the_leader_stopped_between_read_and_swap_changes_nothing(
             os.kill(first.pid, signal.SIGSTOP)
             stopped.set()
         if stopped.is_set():
-            released.wait(60)
+            released.wait(120)
 
     with Proxy(address(plane), hold) as proxy:
         first.kubeconfig = through(plane, proxy, tmp_path)
         first.start()
         team.quota({"gpus": "100"})
         team.pod("early", 1)
-        assert uses(team, 1, seconds=15)
+        assert uses(team, 1)
         catalogue = str(team.row().class_catalogue)
         team.reserve(
             *(
@@ -168,7 +168,7 @@ def test_the_leader_stopped_between_read_and_swap_changes_nothing(
 
         armed.set()
         team.pod("noticed", 1)  # counting it, the first one comes to its swap
-        assert stopped.wait(15)
+        assert stopped.wait(30)
         uid = team.pod("late", 1)
         team.reserve(ReservationRequest.creation(uid, {GPUS: Fraction(1)}, catalogue))
         with Running(plane, lease="second"):
@@ -193,7 +193,7 @@ def test_a_killed_leader_is_followed_by_another(plane: ControlPlane) -> None:
     killed.start()
     team.quota({"gpus": "8"})
     team.pod("trainer", 5)
-    assert uses(team, 5, seconds=15)
+    assert uses(team, 5)
 
     plane.processes.kill(killed.name)
     team.delete_pod("trainer")
@@ -201,9 +201,9 @@ def test_a_killed_leader_is_followed_by_another(plane: ControlPlane) -> None:
     follower.start()
 
     # 15 s until the Lease of the dead one has run out.
-    assert uses(team, 0, seconds=40), follower.log()
+    assert uses(team, 0, seconds=60), follower.log()
     assert follower.metric("gpu_admission_controller_leader") == ["gpu_admission_controller_leader 1.0"]
     assert gpus(team) == 0
-    plane.processes.terminate(follower.name, grace=10)
+    plane.processes.terminate(follower.name, grace=30)
     assert follower.exit_status() == 0
     assert follower.log().rstrip().endswith("stopped")

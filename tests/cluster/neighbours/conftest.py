@@ -40,7 +40,7 @@ def installed(full_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
     arguments = ("--kubeconfig", full_plane.kubeconfig())
     with Webhook(full_plane, config=config, host=16, arguments=arguments) as webhook:
         webhook.register()
-        with Running(full_plane, configuration=load_directory(config), expiry=2.0):
+        with Running(full_plane, configuration=load_directory(config), expiry=5.0):
             yield full_plane
         webhook.unregister()
 

@@ -105,7 +105,7 @@ def test_a_suspended_job_costs_nothing_until_kueue_starts_it_where_it_wants(team
     assert team.client.patch(f"{jobs}/train", placed)[0] == 200
     assert team.client.patch(f"{jobs}/train", {"spec": {"suspend": False}})[0] == 200
 
-    assert uses(team, 5, seconds=20)
+    assert uses(team, 5)
     listed = team.client.get(team.path("pods"), {"labelSelector": "job-name=train"})[1]["items"]
     assert [pod["spec"]["nodeSelector"] for pod in listed] == [{"accelerator": "nvidia-t4"}] * 2
     assert [ours(pod["spec"]["tolerations"]) for pod in listed] == [[TOLERATION]] * 2

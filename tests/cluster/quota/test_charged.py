@@ -106,7 +106,7 @@ def test_what_ends_makes_room_within_seconds(team: Namespace, end: str) -> None:
     else:
         team.set_phase("first", end)
 
-    assert eventually(lambda: gpu_pods(team, "next") == [201], seconds=5)
+    assert eventually(lambda: gpu_pods(team, "next") == [201])
 
 
 def test_creations_of_a_name_that_is_taken_hold_nothing(team: Namespace) -> None:
@@ -116,7 +116,7 @@ def test_creations_of_a_name_that_is_taken_hold_nothing(team: Namespace) -> None
     again = gpu_pods(team, *["train"] * 14, gpus=7)
 
     assert again == [409] * 14, "each was admitted, and none could be stored"
-    assert eventually(lambda: gpu_pods(team, "rider", gpus=93) == [201], seconds=5)
+    assert eventually(lambda: gpu_pods(team, "rider", gpus=93) == [201])
 
 
 def test_a_claim_template_that_never_fits_is_warned_about(team_of: ControlPlane, team: Namespace) -> None:
@@ -240,7 +240,7 @@ def test_a_claim_shared_by_three_pods_is_charged_once_until_it_is_deleted(team: 
 
     assert status == 403
     assert "requested: gpus=2, used: gpus=2, limited: gpus=3" in refused["message"]
-    assert eventually(lambda: team.client.post(claims, claim("second", 2))[0] == 201, seconds=5)
+    assert eventually(lambda: team.client.post(claims, claim("second", 2))[0] == 201)
 
 
 def test_a_share_of_a_card_that_grows_is_charged(team: Namespace) -> None:

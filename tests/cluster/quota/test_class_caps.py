@@ -33,7 +33,7 @@ def served(quotas: ControlPlane) -> Iterator[ControlPlane]:
             team = Namespace(quotas)
             in_force(team, {A100: "0"})
             # Until the webhook has listed the nodes, it charges every class.
-            eventually(lambda: create(team, "probe", 1, nodeName=T4_NODE)[0] == 201)
+            assert eventually(lambda: create(team, "probe", 1, nodeName=T4_NODE)[0] == 201)
             yield quotas
         webhook.unregister()
 

@@ -20,7 +20,8 @@ from webhook.cluster.objects import Condition
 from webhook.commands.quota import quota
 from webhook.quota.documents import quota_path
 
-EXPIRY = 4.0
+EXPIRY = 10.0
+"""Seconds; all that is said of a damaged row meanwhile has to be read within them."""
 READABLE = "gpus=1 | 5f0c7a38-0000-4000-8000-000000000000:pods/phantom"
 
 
@@ -102,7 +103,7 @@ def test_a_row_with_a_line_that_cannot_be_read_heals(
     assert READABLE in team.row().reservations.text
     assert team.row().reservations.unreadable == (line,)
 
-    assert eventually(lambda: team.row().reservations.text == "", seconds=EXPIRY + 5)
+    assert eventually(lambda: team.row().reservations.text == "", seconds=EXPIRY + 30)
     assert eventually(lambda: is_ready(team))
     assert create(team, "after")[0] == 201
     (event,) = eventually(lambda: dropped(team))
@@ -170,4 +171,4 @@ def test_a_row_of_the_future_is_said_and_not_listed_for_again_and_again(
     )
 
     assert team.client.delete(team.row_path)[0] == 200
-    assert uses(team, 1, seconds=15)
+    assert uses(team, 1)

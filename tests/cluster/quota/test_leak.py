@@ -190,7 +190,7 @@ def _reserved(controller: Command, team: Namespace) -> float:
     def value() -> float:
         return sum(float(line.split()[-1]) for line in controller.metric(name))
 
-    eventually(lambda: value() == 8, seconds=5)
+    eventually(lambda: value() == 8)
     return value()
 
 

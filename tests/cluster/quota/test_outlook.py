@@ -27,7 +27,7 @@ def served(quotas: ControlPlane) -> Iterator[ControlPlane]:
         webhook.register()
         with Running(quotas):
             team = team_of(quotas)
-            eventually(lambda: "Warning" in apply(quotas, deployment(team, 99))[1])
+            assert eventually(lambda: "Warning" in apply(quotas, deployment(team, 99))[1])
             yield quotas
         webhook.unregister()
     for group, _, kind in KINDS:

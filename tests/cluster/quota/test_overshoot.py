@@ -25,6 +25,7 @@ from tests.cluster.quota.burst import (
     A100,
     CLAIMS,
     NO_ROOM,
+    PAUSE,
     PODS,
     Burst,
     Churn,
@@ -101,7 +102,7 @@ class Scene:
         self.await_force()
 
     def await_force(self) -> None:
-        assert eventually(self.team.in_force, seconds=45)
+        assert eventually(self.team.in_force, seconds=90)
         self.in_force_since = time.monotonic()
 
 
@@ -324,7 +325,11 @@ def test_names_that_come_again_and_changes_beside_spares(scene: Scene) -> None:
 
     def change(name: str) -> int:
         spec = {"nodeSelector": {"accelerator": A100}}
-        return team.client.patch(team.path("pods", name), {"spec": spec})[0]
+        while True:  # what was not decided is asked again
+            status, answer = team.client.patch(team.path("pods", name), {"spec": spec})
+            if status == 200 or NO_ROOM in answer["message"]:
+                return status
+            time.sleep(PAUSE)
 
     with scene.burst, ThreadPoolExecutor(8) as pool:
         members = [pool.submit(make_again, f"member-{index}") for index in range(4)]

@@ -61,7 +61,7 @@ def held(team: Namespace) -> int:
 @pytest.mark.parametrize(
     ("end", "soonest", "latest"),
     [
-        pytest.param(Webhook.stop, 0.0, 2.0, id="terminated"),
+        pytest.param(Webhook.stop, 0.0, CREATION_SECONDS / 2, id="terminated"),
         pytest.param(Webhook.kill, CREATION_SECONDS, EXPIRY_SECONDS + 8, id="killed", marks=pytest.mark.slow),
     ],
 )
@@ -75,7 +75,7 @@ def test_spares_of_a_replica_that_ends(
 ) -> None:
     """A replica that is stopped gives them back itself. What pods were admitted by stays charged."""
     in_force(team, 1000)
-    burst = Burst(plane.client(), crowd(team.name, 100))
+    burst = Burst(plane.client(), crowd(team.name, 300))
     burst.per_second = 60
     with burst:
         assert eventually(lambda: served.total(ASSIGNED) > 20 and spares(team))
@@ -127,12 +127,14 @@ def test_what_does_not_fit_beside_what_is_used_waits_for_no_spares(team: Namespa
     team.client.post(PODS.format(team.name), gpu_pod("holds", GPU, 4))
     assert eventually(lambda: (team.used() or {}).get(GPUS) == 4)
     reserve_elsewhere(team, 1)
-    began = time.monotonic()
+    taken = []
+    for _ in range(3):
+        began = time.monotonic()
+        status, answer = team.client.post(PODS.format(team.name), gpu_pod("large", GPU, 5))
+        taken.append(time.monotonic() - began)
+        assert status == 403, answer
 
-    status, answer = team.client.post(PODS.format(team.name), gpu_pod("large", GPU, 5))
-
-    assert status == 403, answer
-    assert time.monotonic() - began < SETTLED_WITHIN
+    assert min(taken) < SETTLED_WITHIN, "which each of them would have waited"
 
 
 def test_what_fits_but_for_what_is_counted_twice_waits_for_the_count(team: Namespace) -> None:

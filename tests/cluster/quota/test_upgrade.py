@@ -149,7 +149,7 @@ def test_an_upgrade_denies_nothing_and_admits_nothing_over(
         first = old.controller(readable)
         team = Namespace(readable)
         team.quota(HARD)
-        assert eventually(lambda: team.row().used is not None, seconds=45)
+        assert eventually(lambda: team.row().used is not None, seconds=90)
         basis = str(team.row().class_catalogue)
         if in_flight:
             team.reserve(ReservationRequest.creation("never-stored", {GPUS: Fraction(1)}, basis))
@@ -161,7 +161,7 @@ def test_an_upgrade_denies_nothing_and_admits_nothing_over(
             restarted(replicas.each[0], new)
             assert eventually(lambda: burst.answered > OBJECTS * 0.2, seconds=120), burst.troubles
             second = new.controller(readable)
-            readable.processes.terminate(first.name, grace=20)
+            readable.processes.terminate(first.name, grace=30)
             assert eventually(lambda: team.row().class_catalogue not in {None, basis}, seconds=90), (
                 second.log()
             )
@@ -175,11 +175,9 @@ def test_an_upgrade_denies_nothing_and_admits_nothing_over(
             assert eventually(lambda: not team.row().reservations, seconds=60), team.row().reservations
             pods, claims = (team.client.get(path)[1]["items"] for path in paths(team.name))
             held = total(cost(each, new.weights) for each in (*pods, *claims)).get("gpus", 0)
-            assert eventually(lambda: (team.used() or {}).get(GPUS) == held, seconds=10), (
-                "nothing is left over"
-            )
+            assert eventually(lambda: (team.used() or {}).get(GPUS) == held), "nothing is left over"
         finally:
-            readable.processes.terminate(second.name, grace=20)
+            readable.processes.terminate(second.name, grace=30)
             replicas.unregister()
 
     weights = {basis: old.weights, str(team.row().class_catalogue): new.weights}
@@ -214,15 +212,15 @@ def test_a_quota_moves_while_replicas_reserve_ahead(
         first = old.controller(readable)
         team = Namespace(readable)
         team.quota({"gpus": "3000"})
-        assert eventually(lambda: team.row().used is not None, seconds=45)
+        assert eventually(lambda: team.row().used is not None, seconds=90)
         basis = str(team.row().class_catalogue)
         burst = Burst(readable.client(), crowd(team.name, 3000, nodeSelector={"accelerator": T4}))
         burst.per_second = 60
         with burst:
             assert eventually(lambda: burst.answered > 100, seconds=60), burst.troubles
             second = new.controller(readable)
-            readable.processes.terminate(first.name, grace=20)
-            assert eventually(lambda: team.row().class_catalogue not in {None, basis}, seconds=45), (
+            readable.processes.terminate(first.name, grace=30)
+            assert eventually(lambda: team.row().class_catalogue not in {None, basis}, seconds=90), (
                 second.log()
             )
             moved = burst.answered
@@ -231,9 +229,9 @@ def test_a_quota_moves_while_replicas_reserve_ahead(
         try:
             assert eventually(lambda: not team.row().reservations, seconds=60), team.row().reservations
             held = Fraction(len(burst.admitted), 2)
-            assert eventually(lambda: (team.used() or {}).get(GPUS) == held, seconds=10)
+            assert eventually(lambda: (team.used() or {}).get(GPUS) == held)
         finally:
-            readable.processes.terminate(second.name, grace=20)
+            readable.processes.terminate(second.name, grace=30)
             replicas.unregister()
 
     weights = {basis: old.weights, str(team.row().class_catalogue): new.weights}
