@@ -23,7 +23,7 @@ def install_configuration_kinds(plane: ControlPlane) -> None:
     for plural in KINDS.values():
         status, answer = client.post(CRDS, yaml.safe_load((FOLDER / f"{plural}.yaml").read_text()))
         assert status in {201, 409}, answer
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while any(client.get(f"/apis/{API_VERSION}/{plural}")[0] != 200 for plural in KINDS.values()):
         assert time.monotonic() < deadline, "the API server does not serve our kinds"
         time.sleep(0.05)

@@ -128,7 +128,7 @@ KINDS = (
     "mutatingadmissionpolicies",
     "mutatingadmissionpolicybindings",
 )
-IN_FORCE_WITHIN = 30  # seconds; the API server reads its policies once a second
+IN_FORCE_WITHIN = 60  # seconds; the API server reads its policies once a second
 
 
 def configuration(folder: Path) -> Configuration:

@@ -24,7 +24,7 @@ class OtherWebhook(FakeWebhook):
         self._plane = plane
         self._namespace = namespace
         self.change: Change
-        self.calls = 0
+        self.calls = self._registered = 0
 
     @contextmanager
     def in_force(
@@ -37,10 +37,11 @@ class OtherWebhook(FakeWebhook):
     ) -> Iterator[None]:
         """Register it; configurations are called in the order of their names, and ours is zz-gpu-admission."""
         self.change, self.calls = change, 0
+        self._registered += 1
         entry = self.entry(
             "pods.another.example.com",
             "pods",
-            path="/mutate",
+            path=self._path,
             reinvocationPolicy=reinvocation,
             failurePolicy=failure_policy,
             namespaceSelector={"matchLabels": {"kubernetes.io/metadata.name": self._namespace}},
@@ -49,10 +50,15 @@ class OtherWebhook(FakeWebhook):
             self._wait_until_called()
             yield
 
+    @property
+    def _path(self) -> str:
+        return f"/mutate/{self._registered}"
+
     def _patch(self, call: Call) -> Reply:
         before = call.request["object"]
         changed = json.loads(json.dumps(before))
-        self.calls += 1
+        # The API server hears a moment late that an earlier configuration has gone, too.
+        self.calls += call.path.partition("?")[0] == self._path
         self.change(changed)
         patch = jsonpatch.make_patch(before, changed).to_string().encode()
         return Reply({"patchType": "JSONPatch", "patch": b64encode(patch).decode()})
@@ -60,7 +66,7 @@ class OtherWebhook(FakeWebhook):
     def _wait_until_called(self) -> None:
         """Return once the API server has taken the configuration over, which it does a moment after storing it."""
         path = f"/api/v1/namespaces/{self._namespace}/pods"
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not self.calls:
             assert time.monotonic() < deadline, "the API server does not call it"
             self._plane.client().post(path, {**pod(), "metadata": {"name": "probe"}}, {"dryRun": "All"})

@@ -1,7 +1,6 @@
 """What `kubectl apply` shows its user, with both configurations of deploy/ registered on a real API server."""
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import yaml
 
 from policies.pods.quantity import parse_quantity
 from tests.builders import JSON, gpu_container, pod
+from tests.cluster.controllers import eventually
 from tests.controlplane import ControlPlane
 from tests.controlplane.webhook import Webhook
 
@@ -313,17 +313,7 @@ def test_a_configuration_is_taken_over_while_running(plane: ControlPlane, tmp_pa
         (tmp_path / "policy.yaml").write_text(
             POLICY.replace("default: nvidia-a100-80gb", "default: nvidia-a1000")
         )
-        assert _eventually(lambda: "gpu_admission_config_valid 0.0" in running.metrics())
-        assert "nvidia-a1000" in running.log()
+        assert eventually(lambda: "gpu_admission_config_valid 0.0" in running.metrics())
+        assert eventually(lambda: "nvidia-a1000" in running.log())
         (tmp_path / "policy.yaml").write_text(POLICY)
-        assert _eventually(lambda: "gpu_admission_config_valid 1.0" in running.metrics())
-
-
-def _eventually(holds: Any) -> bool:
-
-    deadline = time.monotonic() + 15
-    while not holds():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.2)
-    return True
+        assert eventually(lambda: "gpu_admission_config_valid 1.0" in running.metrics())

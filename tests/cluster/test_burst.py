@@ -65,7 +65,7 @@ def fresh_webhook(plane: ControlPlane) -> Iterator[Webhook]:
 
 def await_calls(plane: ControlPlane) -> None:
     """Return once both configurations are in force, which takes the API server a moment."""
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 60
     called: set[str] = set()
     while not called.issuperset(HOOKS):
         assert time.monotonic() < deadline, f"called: {called}"

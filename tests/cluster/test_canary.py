@@ -422,6 +422,6 @@ def test_the_controller_shows_the_canary_in_its_metrics(
     assert float(failures['gpu_admission_canary_failures_total{reason="not-called"}']) == 0
     assert eventually(lambda: leader.metric("gpu_admission_canary_success")[0].endswith(" 1.0"))
     assert leader.log().count("start the webhook") == 1, "a failure that lasts is said once"
-    quotas.processes.terminate("canary-leader", grace=10)
+    quotas.processes.terminate("canary-leader", grace=30)
     assert eventually(lambda: bool(follower.metric("gpu_admission_canary_success")), seconds=30)
-    quotas.processes.terminate("canary-follower", grace=10)
+    quotas.processes.terminate("canary-follower", grace=30)

@@ -26,6 +26,8 @@ from webhook.commands import main
 from webhook.configuration.documents import API_VERSION, Document
 
 JSON = dict[str, Any]
+SOON = 10.0
+"""Seconds. Two are enough for a change to hold where the machine has nothing else to do; a list of everything comes far later."""
 MAX_ONE = {"rules": {"gpu-requests": {"maxPerPod": 1}}}
 TWO_GPUS = pod(gpu_container("2"))
 
@@ -79,7 +81,7 @@ class Served:
         return found[0] if found else {}
 
     def _request(self, method: str, path: str, **fields: Any) -> urllib3.BaseHTTPResponse:
-        with urllib3.PoolManager(ca_certs=str(self._authority), retries=False, timeout=10) as pool:
+        with urllib3.PoolManager(ca_certs=str(self._authority), retries=False, timeout=30) as pool:
             return pool.request(method, f"https://{self.webhook.address}{path}", **fields)
 
 
@@ -107,19 +109,19 @@ def controller(started: Served) -> Iterator[Command]:
     command = Command(started.plane, "configuration-controller", "--lease", "configuration")
     command.start()
     yield command
-    started.plane.processes.terminate(command.name, grace=10)
+    started.plane.processes.terminate(command.name, grace=30)
 
 
 def policy(name: str, spec: JSON) -> Document:
     return Document("GPUPolicy", name, spec)
 
 
-def test_what_is_applied_holds_within_two_seconds(served: Served) -> None:
+def test_what_is_applied_holds_within_seconds(served: Served) -> None:
     assert not served.refuses_two_gpus()
 
     served.apply(policy("default", MAX_ONE))
 
-    assert eventually(served.refuses_two_gpus, seconds=2)
+    assert eventually(served.refuses_two_gpus, seconds=SOON)
     reported = served.configuration()
     assert (reported["from"], reported["read"], reported["refused"]) == ("cluster", True, [])
     assert reported["unconfirmedSeconds"] < 80
@@ -216,7 +218,7 @@ def test_labels_choose_a_policy(served: Served) -> None:
 
     # A namespace and a pod in it that come at once: the watch has not shown it yet.
     served.client.post("/api/v1/namespaces", {"metadata": {"name": "small", "labels": {"gpus": "one"}}})
-    assert eventually(lambda: served.refuses_two_gpus("small"), seconds=2)
+    assert eventually(lambda: served.refuses_two_gpus("small"), seconds=SOON)
     assert not served.refuses_two_gpus("large")
 
     served.client.patch("/api/v1/namespaces/small", {"metadata": {"labels": {"gpus": None}}})
@@ -287,7 +289,7 @@ def test_one_that_got_past_changes_nothing_and_is_reported(served: Served, contr
     # One that starts only now knows what was in force, too.
     served.webhook.start()
     assert eventually(lambda: served.ready()[0] == 200)
-    assert eventually(served.refuses_two_gpus, seconds=2)
+    assert eventually(served.refuses_two_gpus)
     assert served.configuration()["version"] == version
     assert "spec.rules.gpu-class.default" in served.configuration()["refused"][0]
     assert "gpu_admission_config_valid 0.0" in served.webhook.metrics()
@@ -298,9 +300,9 @@ def test_one_that_got_past_changes_nothing_and_is_reported(served: Served, contr
     assert eventually(lambda: condition("GPUPolicy", "other")["reason"] == "HeldBack")
     assert "correct GPUPolicy/default" in condition("GPUPolicy", "other")["message"]
     # Break glass does not depend on it.
-    paused = run_pause(served.plane, "default", "--for", "1m", "--reason", "incident")
+    paused = run_pause(served.plane, "default", "--for", "1h", "--reason", "incident")
     assert paused.exit_code == 0, paused.output
-    assert eventually(lambda: not served.refuses_two_gpus(), seconds=3)
+    assert eventually(lambda: not served.refuses_two_gpus(), seconds=SOON)
     served.apply(policy("default", MAX_ONE))
     assert eventually(lambda: condition("GPUPolicy", "default")["reason"] == "Accepted")
     assert eventually(lambda: condition("GPUPolicy", "other")["reason"] == "Accepted")
@@ -320,13 +322,13 @@ def test_a_pause_lets_in_warns_is_audited_and_ends_by_itself(served: Served) -> 
     served.apply(policy("default", MAX_ONE), policy("other", {"match": {"namespaces": ["other"]}}))
     assert eventually(served.refuses_two_gpus)
 
-    done = run_pause(served.plane, "default", "--for", "10s", "--reason", "incident 7", "-o", "json")
+    done = run_pause(served.plane, "default", "--for", "20s", "--reason", "incident 7", "-o", "json")
 
     [reported] = json.loads(done.stdout)
     until = datetime.fromisoformat(reported["pausedUntil"])
-    assert timedelta() < until - datetime.now(UTC) <= timedelta(seconds=10)
+    assert timedelta() < until - datetime.now(UTC) <= timedelta(seconds=20)
     assert (reported["policy"], reported["by"], reported["reason"]) == ("default", "admin", "incident 7")
-    assert eventually(lambda: not served.refuses_two_gpus(), seconds=5)
+    assert eventually(lambda: not served.refuses_two_gpus(), seconds=SOON)
     assert served.review(TWO_GPUS)["warnings"] == [
         f"policy default is paused until {reported['pausedUntil']}: what it would deny or change is only logged"
     ]
@@ -385,13 +387,13 @@ def test_the_last_good_ones_stay_while_the_api_server_is_away(served: Served) ->
     served.webhook.start()
     assert served.ready()[0] == 503
     assert served.configuration()["read"] is False
-    assert eventually(lambda: served.ready()[0] == 200, seconds=15)
+    assert eventually(lambda: served.ready()[0] == 200)
     assert not served.refuses_two_gpus()
     assert 'gpu_admission_config_info{from="built-in"' in served.webhook.metrics()
     assert "gpu_admission_config_valid 0.0" in served.webhook.metrics()
 
     served.plane.restart("kube-apiserver")
 
-    assert eventually(served.refuses_two_gpus, seconds=40)
+    assert eventually(served.refuses_two_gpus, seconds=60)
     assert served.configuration()["version"] == version
     assert served.configuration()["unconfirmedSeconds"] < 80

@@ -223,8 +223,8 @@ def test_everything_dies_with_a_killed_parent() -> None:
         assert all(alive(pid) for pid in pids)
         parent.kill()
 
-    assert eventually(lambda: not any(alive(pid) for pid in pids), seconds=5)
-    assert eventually(lambda: not Path(folder).exists(), seconds=5)
+    assert eventually(lambda: not any(alive(pid) for pid in pids))
+    assert eventually(lambda: not Path(folder).exists())
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
@@ -239,7 +239,7 @@ def test_run_ends_in_order(ending: signal.Signals) -> None:
             printed[2].removeprefix("try: ").split(), capture_output=True, text=True, check=True
         )
         parent.send_signal(ending)
-        assert parent.wait(timeout=10) == 0
+        assert parent.wait(timeout=60) == 0
 
     assert "kube-system" in tried.stdout
     assert len(pids) == 3  # etcd, kube-apiserver, guardian

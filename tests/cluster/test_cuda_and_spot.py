@@ -63,7 +63,7 @@ def webhook(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> It
         running.register()
         # The watch begins with the process; until it has listed once nothing is known of nodes.
         too_new = asking("waiting", {CUDA: "13.0"})
-        assert eventually(lambda: TOO_NEW in apply(plane, too_new, "--dry-run=server")[1], seconds=20)
+        assert eventually(lambda: TOO_NEW in apply(plane, too_new, "--dry-run=server")[1])
         yield running
 
 
@@ -80,7 +80,7 @@ def test_a_pod_runs_where_the_driver_has_its_cuda(plane: ControlPlane) -> None:
 
     assert accepted, said
     assert "Warning" not in said
-    assert eventually(lambda: node_of(plane, "trainer") == "newer", seconds=20)
+    assert eventually(lambda: node_of(plane, "trainer") == "newer")
 
 
 def test_a_version_that_no_node_has_is_a_warning(plane: ControlPlane) -> None:
@@ -97,7 +97,7 @@ def test_a_pod_that_can_be_interrupted_runs_on_the_spot_pool(plane: ControlPlane
     assert accepted, said
     assert "Warning" not in said
     assert stored(plane, "batch", NAMESPACE)["spec"]["terminationGracePeriodSeconds"] == 120
-    assert eventually(lambda: node_of(plane, "batch") == "spot", seconds=20)
+    assert eventually(lambda: node_of(plane, "batch") == "spot")
 
 
 def test_a_server_stays_off_the_spot_pool_with_a_warning(plane: ControlPlane) -> None:

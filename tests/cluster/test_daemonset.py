@@ -26,7 +26,7 @@ NODES = ("agent-node-0", "agent-node-1")
 TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 RESERVED = {"key": "agents", "value": "only", "effect": "NoSchedule"}
 """Keeps the nodes free of pods that other tests have left pending: without a kubelet their GPUs would stay taken."""
-BOUND_WITHIN = 30.0
+BOUND_WITHIN = 60.0
 """Seconds; one on an idle machine."""
 PIN = {"accelerator": "nvidia-a100-80gb"}
 MIRROR = "kubernetes.io/config.mirror"

@@ -32,7 +32,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 def left_running(folder: Path) -> list[str]:
     """Return the processes that work in the folder, once those that are ending have had some time."""
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while True:
         found = [
             " ".join(process.info["cmdline"] or ())

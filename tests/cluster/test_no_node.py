@@ -48,7 +48,7 @@ def webhook(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> It
     with Webhook(plane, config=config, arguments=("--kubeconfig", plane.kubeconfig())) as running:
         running.register()
         # The watch begins with the process; until it has listed once nobody is warned.
-        assert eventually(lambda: warned(plane, asking("nvidia-h200")) == [H200], seconds=20)
+        assert eventually(lambda: warned(plane, asking("nvidia-h200")) == [H200])
         yield running
 
 

@@ -90,7 +90,7 @@ def pods(plane: ControlPlane, name: str) -> list[JSON]:
 
 def wait_for(plane: ControlPlane, name: str, holds: Any) -> list[JSON]:
     """Return the Deployment's two pods once `holds` is true of both."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while len(found := pods(plane, name)) != 2 or not all(holds(each) for each in found):
         assert time.monotonic() < deadline, f"still waiting: {[each.get('status') for each in found]}"
         time.sleep(0.2)

@@ -82,7 +82,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         with Webhook(running, config=config, arguments=("--kubeconfig", running.kubeconfig())) as webhook:
             webhook.register()
             probe = asking("nvidia.com/gpu", nodeSelector={ZONE: "b"})
-            assert eventually(lambda: NOT_ADDED in apply(running, probe, "--dry-run=server")[1], seconds=20)
+            assert eventually(lambda: NOT_ADDED in apply(running, probe, "--dry-run=server")[1])
             yield running
 
 
@@ -150,7 +150,7 @@ def test_where_a_pod_runs(
         return found
 
     try:
-        spec = eventually(lambda: (spec := stored()).get("nodeName") and spec, seconds=20)
+        spec = eventually(lambda: (spec := stored()).get("nodeName") and spec)
         assert spec
         assert spec["nodeName"] == node
         assert {toleration["key"] for toleration in spec["tolerations"]} & TAINTS == {NODES[node][2]}

@@ -113,7 +113,7 @@ def crd(group: str, version: str, kind: str) -> JSON:
 
 def install(client: Client, group: str, version: str, kind: str) -> None:
     """Make a kind known, once the end of one of that name, which an earlier test deleted, is over."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while (made := client.post(CRDS, crd(group, version, kind)))[0] == 409:
         assert time.monotonic() < deadline, f"{kind} of an earlier test does not go: {made[1]}"
         time.sleep(0.2)
@@ -184,7 +184,7 @@ def _wait_until_called(client: Client) -> None:
         {"pytorchReplicaSpecs": {"W": {"template": TEMPLATE}}},
         "strict",
     )
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     path = "/apis/kubeflow.org/v1/namespaces/strict/pytorchjobs"
     while client.post(path, probe, {"dryRun": "All"})[0] != 403:
         assert time.monotonic() < deadline, "the API server does not call it"

@@ -69,7 +69,7 @@ class Process:
         self._plane.processes.kill(self.name)
 
     def terminate(self) -> int | None:
-        self._plane.processes.terminate(self.name, grace=20)
+        self._plane.processes.terminate(self.name, grace=30)
         return self._plane.processes.exit_status(self.name)
 
     def log(self) -> str:

@@ -38,7 +38,7 @@ def install_quota_kind(client: Client) -> None:
     for plural in (PLURAL, rows.PLURAL):
         status, answer = client.post(CRDS, yaml.safe_load((FILES / f"{plural}.yaml").read_text()))
         assert status in {201, 409}, answer
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while any(client.get(f"/apis/{GROUP}/{VERSION}/{each}")[0] != 200 for each in (PLURAL, rows.PLURAL)):
         assert time.monotonic() < deadline, "the API server does not serve GPUQuotas"
         time.sleep(0.05)

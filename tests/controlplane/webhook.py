@@ -46,8 +46,8 @@ REGISTRATION = {
     "ValidatingWebhookConfiguration",
 }
 """What the API server has to know of us; what runs our pods has no place where there is no kubelet."""
-READY_WITHIN = 30
-STOP_WITHIN = 20
+READY_WITHIN = 60  # seconds; 2 on an idle machine
+STOP_WITHIN = 30
 
 Calls = Counter[str]
 """How often /mutate and /validate have answered, by the name of the phase."""
@@ -84,6 +84,7 @@ class Webhook:
         self._names = (SERVER_NAME,) if certificates else (SERVER_NAME, self.address)
         self.certificates = certificates or self.folder / "certs"
         self.audit_log = self.folder / "audit.jsonl"
+        self._lines_before = 0
 
     def __enter__(self) -> Self:
         self.start()
@@ -96,6 +97,7 @@ class Webhook:
 
     def start(self) -> None:
         """Start the process and return once it is ready."""
+        self._lines_before = len(self._audit_lines())
         self._plane.processes.start(
             self.name,
             [
@@ -140,17 +142,24 @@ class Webhook:
         return self._plane.logs(self.name)
 
     def audit(self) -> list[dict[str, Any]]:
-        """Return the audit log so far; a decision appears there a moment (0.1 s) after the answer."""
-        time.sleep(0.3)
-        lines = self.audit_log.read_text().splitlines() if self.audit_log.exists() else []
+        """Return the audit log, once it has a line for every review that was answered: they are written a moment later."""
+        want, deadline = self._lines_before + self.calls().total(), time.monotonic() + READY_WITHIN
+        while len(lines := self._audit_lines()) < want:
+            assert time.monotonic() < deadline, f"{len(lines)} lines in the audit log, of {want}"
+            time.sleep(0.05)
         return [msgspec.json.decode(line) for line in lines]
 
+    def _audit_lines(self) -> list[str]:
+        """Return the lines that are whole."""
+        text = self.audit_log.read_text() if self.audit_log.exists() else ""
+        return text.rpartition("\n")[0].splitlines()
+
     def ready(self) -> bool:
-        """Whether /readyz says so, asked as the kubelet asks."""
+        """Whether /readyz says so, asked as the kubelet asks, who looks at no certificate."""
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         try:
-            with urllib.request.urlopen(f"https://{self.address}/readyz", context=context, timeout=1):
+            with urllib.request.urlopen(f"https://{self.address}/readyz", context=context, timeout=10):
                 return True
         except OSError:
             return False

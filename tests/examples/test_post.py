@@ -23,7 +23,7 @@ def webhook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Pat
         *("--host", "127.0.0.1", "--port", "0", "--metrics-host", "127.0.0.1", "--metrics-port", "0"),
     ]
     with log.open("w") as output, subprocess.Popen(command, cwd=ROOT, stderr=output) as process:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while URL_OF not in log.read_text():
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.05)

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from threading import Thread
 
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, expect
 
 from tests.browser import chromium
 from tests.cluster.console.world import HOME, world
@@ -15,11 +15,14 @@ from webhook.cluster.api import ApiClient
 from webhook.tools.console.server import console_server
 
 Address = str
+WAIT = 30_000
+"""Milliseconds; a page is answered in some tens, is read anew every five seconds, and the first one waits for doctor's checks."""
 
 
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     with chromium() as running:
+        expect.set_options(timeout=WAIT)
         yield running
 
 
@@ -40,7 +43,7 @@ def served(plane: ControlPlane, user: str) -> Iterator[Address]:
         yield f"http://127.0.0.1:{server.port}"
     finally:
         server.shutdown()
-        thread.join(10)
+        thread.join(30)
 
 
 @pytest.fixture(scope="package")

@@ -115,7 +115,7 @@ def world() -> Iterator[ControlPlane]:
             document = workload(kind, name, pods, gpus, gpu_class)
             plane.kubectl("apply", "-n", namespace, "-f", "-", stdin=yaml.safe_dump(document))
         assert eventually(lambda: _denied(plane), seconds=60)
-        assert eventually(lambda: run_bound_pods(plane) > len(WORKLOADS), seconds=30)
+        assert eventually(lambda: run_bound_pods(plane) > len(WORKLOADS), seconds=60)
         yield plane
 
 

@@ -35,11 +35,11 @@ class Installed:
         self._run(CONTROLLER, "--host", self.address, "--canary-seconds=2")
         hosts = ("--host", self.address, "--port", "443", "--metrics-host", self.address)
         self._run(WEBHOOK, *hosts, "--drain-seconds=0")
-        assert eventually(self.ready, seconds=30), self._plane.logs(WEBHOOK) + self._plane.logs(CONTROLLER)
+        assert eventually(self.ready, seconds=60), self._plane.logs(WEBHOOK) + self._plane.logs(CONTROLLER)
 
     def stop(self) -> None:
         for name in (WEBHOOK, CONTROLLER):
-            self._plane.processes.terminate(name, grace=10)
+            self._plane.processes.terminate(name, grace=30)
         remove(self._plane)
 
     def ready(self) -> bool:
@@ -54,7 +54,7 @@ class Installed:
             server_hostname=SERVER_NAME,
             ca_cert_data=bundle,
             retries=False,
-            timeout=5,
+            timeout=20,
         ) as pool:
             try:
                 return pool.request("GET", "/readyz").status == 200
@@ -62,7 +62,7 @@ class Installed:
                 return False
 
     def metrics(self, port: int) -> str:
-        with urllib3.PoolManager(retries=False, timeout=5) as pool:
+        with urllib3.PoolManager(retries=False, timeout=20) as pool:
             return pool.request("GET", f"http://{self.address}:{port}/metrics").data.decode()
 
     def client(self, account: str) -> Client:
@@ -80,7 +80,7 @@ class Installed:
             "--kubeconfig",
             str(self._plane.account_kubeconfig(NAMESPACE, account)),
         ]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
         return done.returncode, done.stdout + done.stderr
 
     def arguments(self, deployment: str) -> list[str]:

@@ -183,7 +183,7 @@ class Request(NamedTuple):
 def asked(audit_log: Path) -> list[Request]:
     """Return what our service accounts asked of the API server, and what it would not let them do."""
     found = []
-    for line in audit_log.read_text().splitlines():
+    for line in audit_log.read_text().rpartition("\n")[0].splitlines():  # those that are whole
         event = json.loads(line)
         about = event.get("objectRef", {})
         if about.get("resource") == "selfsubjectaccessreviews":

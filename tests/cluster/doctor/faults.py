@@ -162,7 +162,7 @@ def broken_client_ca(installation: Installation) -> Iterator[tuple[str | Path, .
 
 @contextmanager
 def controller_down(installation: Installation) -> Iterator[tuple[str | Path, ...]]:
-    installation.plane.processes.terminate("controller", grace=10)
+    installation.plane.processes.terminate("controller", grace=30)
     try:
         yield ()
     finally:

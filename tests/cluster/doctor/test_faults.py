@@ -367,14 +367,14 @@ APPLY = "apply deploy/ of this version again"
 )
 def test_doctor_finds(installation: Installation, fault: Fault, found: str, where: str, remedy: str) -> None:
     with fault(installation) as arguments:
-        findings = eventually(lambda: _with(installation, found, arguments), seconds=10)
+        findings = eventually(lambda: _with(installation, found, arguments))
         status = installation.run(*arguments)[0]
 
     assert found in findings, list(findings)
     assert where in findings[found]["object"]
     assert remedy in findings[found]["remedy"]
     assert status == 1
-    assert eventually(lambda: installation.run()[1]["healthy"], seconds=20), installation.text()
+    assert eventually(lambda: installation.run()[1]["healthy"]), installation.text()
 
 
 def _with(

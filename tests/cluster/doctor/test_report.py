@@ -85,7 +85,7 @@ def test_a_certificate_out_of_reach_without_secret_is_not_called_fine(installati
         f"{installation.webhook.address}:443 is not reachable from here, and "
         "Secret/gpu-admission-certificates in gpu-admission does not exist"
     ]
-    assert eventually(lambda: installation.run()[1]["healthy"], seconds=20)
+    assert eventually(lambda: installation.run()[1]["healthy"])
 
 
 def test_a_canary_namespace_that_is_not_there(installation: Installation) -> None:
@@ -113,4 +113,4 @@ def test_the_command_itself_prints_text_that_fits_into_80_columns(installation: 
     assert "[configuration-missing]" in done.stdout
     assert "\x1b" not in done.stdout
     assert done.stdout.splitlines()[-1].startswith(f"{len(CHECKS)} checks, ")
-    assert eventually(lambda: installation.run()[1]["healthy"], seconds=20)
+    assert eventually(lambda: installation.run()[1]["healthy"])

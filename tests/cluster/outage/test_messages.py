@@ -72,8 +72,15 @@ def refusal(plane: ControlPlane, want: str) -> str:
         )
         return "" if status == 201 else str(answer["message"])
 
-    eventually(lambda: want in said(), seconds=10)
-    return said()
+    last = ""
+
+    def says_it() -> bool:
+        nonlocal last
+        last = said()
+        return want in last
+
+    eventually(says_it)
+    return last
 
 
 @pytest.fixture

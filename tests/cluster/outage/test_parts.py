@@ -163,5 +163,5 @@ def test_ledger_out_of_reach_is_answered_by_the_policy(
             assert webhook.ready()  # else every replica would leave the Service at once
 
             proxy.listen()
-            assert eventually(lambda: admitted(strict), seconds=20), webhook.log()
+            assert eventually(lambda: admitted(strict)), webhook.log()
             webhook.unregister()
