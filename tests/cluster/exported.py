@@ -153,7 +153,7 @@ def installed(plane: ControlPlane, made: Configuration) -> Iterator[None]:
     objects = export_policies(made, ExportOptions(now=datetime.now(UTC), mutations=mutations(client))).objects
     plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all([TRAINING_JOBS, *map(namespace, NAMESPACES)]))
     for name in NAMESPACES:
-        plane.kubectl("wait", "serviceaccount/default", "-n", name, "--for=create", "--timeout=30s")
+        plane.kubectl("wait", "serviceaccount/default", "-n", name, "--for=create", "--timeout=90s")
     plane.kubectl("apply", "--validate=strict", "-f", "-", stdin=as_yaml(objects))
     wait_until_in_force(plane)
     yield

@@ -40,7 +40,7 @@ def test_every_expression_type_checks(plane: ControlPlane) -> None:
             "validatingadmissionpolicy",
             policy["metadata"]["name"],
             f"--for=jsonpath={{.status.observedGeneration}}={policy['metadata']['generation']}",
-            "--timeout=30s",
+            "--timeout=90s",
             "-o",
             "json",
         )
@@ -455,7 +455,7 @@ def test_the_documents_of_the_cluster(plane: ControlPlane) -> None:
         "metadata": {"name": "stored"},
         "spec": {"match": {"namespaces": ["exported-stored"]}, "rules": {"gpu-requests": {"maxPerPod": 3}}},
     }
-    plane.kubectl("wait", "--for=condition=Established", "crd/gpupolicies.gpu-admission.dev", "--timeout=30s")
+    plane.kubectl("wait", "--for=condition=Established", "crd/gpupolicies.gpu-admission.dev", "--timeout=90s")
     plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(stored))
     of_it = ("--kubeconfig", str(plane.kubeconfig()), "--kubernetes", f"1.{minor_version()}")
     result = CliRunner().invoke(main, ["export", *of_it, "-o", "json"])

@@ -25,7 +25,7 @@ def apply_strictly(plane: ControlPlane, text: str) -> str:
     ours = [document for document in every if document["apiVersion"].startswith(OURS)]
     said = _apply(plane, [document for document in every if document not in ours])
     kinds = [d["metadata"]["name"] for d in every if d["kind"] == "CustomResourceDefinition"]
-    plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", *kinds)
+    plane.kubectl("wait", "--for=condition=Established", "--timeout=90s", "crd", *kinds)
     return said + (_apply(plane, ours) if ours else "")
 
 

@@ -96,7 +96,7 @@ def test_the_static_manifests_with_an_image_of_ones_own(plane: ControlPlane, tmp
     plane.kubectl("delete", "crd", "-l", "app.kubernetes.io/name=gpu-admission")
 
     plane.kubectl("apply", "--server-side", "-k", STATIC / "crds")
-    plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", STATIC / CRDS)
+    plane.kubectl("wait", "--for=condition=Established", "--timeout=90s", "-f", STATIC / CRDS)
     plane.kubectl("apply", "--server-side", "-k", tmp_path)
 
     deployments = json.loads(plane.kubectl("get", "deployments", "-n", NAMESPACE, "-o", "json").stdout)

@@ -123,7 +123,7 @@ def test_openshift_with_users_of_its_own(plane: ControlPlane) -> None:
     namespaces = [part for part in text.split("---\n") if "\nkind: Namespace\n" in f"\n{part}"]
     plane.kubectl("apply", "--server-side", "-f", "-", stdin="---\n".join(namespaces))
     canaries = f"/api/v1/namespaces/{CANARY_NAMESPACE}/pods"
-    plane.kubectl("wait", "--for=create", "--timeout=30s", "serviceaccount/default", "-n", CANARY_NAMESPACE)
+    plane.kubectl("wait", "--for=create", "--timeout=90s", "serviceaccount/default", "-n", CANARY_NAMESPACE)
     fixed = canary_pod("", "1")
     fixed["spec"]["securityContext"]["runAsUser"] = 65532
 

@@ -29,7 +29,7 @@ def running(plane: ControlPlane) -> Iterator[Installed]:
     installed.apply()
     installed.start()
     plane.kubectl("create", "namespace", TEAM)
-    plane.kubectl("wait", "--for=create", "--timeout=30s", "serviceaccount/default", "-n", TEAM)
+    plane.kubectl("wait", "--for=create", "--timeout=90s", "serviceaccount/default", "-n", TEAM)
     yield installed
     installed.stop()
 

@@ -31,7 +31,7 @@ def webhook(plane: ControlPlane) -> Iterator[Webhook]:
         running.register()
         for name in (TEAM, "gpu-operator", "gpu-admission", "gpu-admission-canary", "kube-node-lease"):
             # Its pods' account, which a controller makes.
-            plane.kubectl("wait", "--for=create", "--timeout=30s", "serviceaccount/default", "-n", name)
+            plane.kubectl("wait", "--for=create", "--timeout=90s", "serviceaccount/default", "-n", name)
         yield running
         running.unregister()
 
@@ -257,7 +257,7 @@ def test_changes_of_a_workload(webhook: Webhook, plane: ControlPlane) -> None:
     before = webhook.calls()
     name = plane.client().post(DEPLOYMENTS, deployment(GPU))[1]["metadata"]["name"]
     path = f"{DEPLOYMENTS}/{name}"
-    plane.kubectl("wait", f"deployment/{name}", "-n", TEAM, "--for=condition=Available", "--timeout=30s")
+    plane.kubectl("wait", f"deployment/{name}", "-n", TEAM, "--for=condition=Available", "--timeout=90s")
     assert webhook.calls() - before == ONCE  # and not for its ReplicaSet
 
     assert calls(webhook, plane, "PATCH", path, {"metadata": {"labels": {"a": "b"}}}) == NEVER

@@ -113,7 +113,7 @@ def swap(team: Namespace, change: Callable[[QuotaLedger], QuotaLedger]) -> None:
 def test_what_fits_but_for_spares_of_another_replica_waits_for_them(team: Namespace) -> None:
     in_force(team, 8)
     give_back = reserve_elsewhere(team, 8)
-    later = threading.Timer(SPARE_SECONDS, give_back)
+    later = threading.Timer(SPARE_SECONDS / 2, give_back)
     later.start()
 
     status, answer = team.client.post(PODS.format(team.name), gpu_pod("fits", GPU, 8))

@@ -71,7 +71,7 @@ class Served:
         )
 
     def validate(self, document: JSON | None, **tweaks: Any) -> AdmissionResponse:
-        return self.admission.validate(request(document, **tweaks), monotonic() + 2)
+        return self.admission.validate(request(document, **tweaks), monotonic() + 20)
 
     def held(self) -> list[str]:
         ledger = self.store.ledgers()["team"]
@@ -162,7 +162,7 @@ def test_a_dry_run_is_decided_and_never_written(serve: Callable[..., Served]) ->
 
 def test_mutation_reserves_nothing(serve: Callable[..., Served]) -> None:
     served = serve()
-    assert served.admission.mutate(request(gpu_pod("one")), monotonic() + 2).allowed
+    assert served.admission.mutate(request(gpu_pod("one")), monotonic() + 20).allowed
     assert served.held() == []
 
 
@@ -411,7 +411,7 @@ def test_metrics_show_the_rows(serve: Callable[..., Served]) -> None:
 
 def test_a_dry_run_counts_nothing_of_what_users_create(serve: Callable[..., Served]) -> None:
     served = serve()
-    served.admission.mutate(request(gpu_pod("one"), dryRun=True), monotonic() + 2)
+    served.admission.mutate(request(gpu_pod("one"), dryRun=True), monotonic() + 20)
     for number in (2, 9):  # of 2
         served.validate(gpu_pod("one", number), dryRun=True)
     counted = [

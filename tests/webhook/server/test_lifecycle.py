@@ -113,7 +113,11 @@ def test_request_that_crosses_the_end_of_an_idle_connection_is_answered_try_agai
 
 
 def test_connections_that_the_kernel_has_taken_are_served_to_the_end(directory: Path) -> None:
-    with serving(directory) as server, contextlib.ExitStack() as stack:
+    # One client asks on all of them, one after the other.
+    with (
+        serving(directory, handshake_seconds=60, graceful_seconds=60) as server,
+        contextlib.ExitStack() as stack,
+    ):
         context = ssl.create_default_context(cafile=server.ca)
         worker = server.worker()
         worker.suspend()
