@@ -62,7 +62,9 @@ def held(team: Namespace) -> int:
     ("end", "soonest", "latest"),
     [
         pytest.param(Webhook.stop, 0.0, CREATION_SECONDS / 2, id="terminated"),
-        pytest.param(Webhook.kill, CREATION_SECONDS, EXPIRY_SECONDS + 8, id="killed", marks=pytest.mark.slow),
+        pytest.param(
+            Webhook.kill, CREATION_SECONDS, EXPIRY_SECONDS + 20, id="killed", marks=pytest.mark.slow
+        ),
     ],
 )
 def test_spares_of_a_replica_that_ends(

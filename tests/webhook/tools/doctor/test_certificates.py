@@ -68,7 +68,7 @@ def serving(pair: KeyPair, folder: Path) -> Iterator[int]:
         thread.start()
         yield listening.getsockname()[1]
         listening.shutdown(socket.SHUT_RDWR)
-    thread.join(5)
+    thread.join(30)
 
 
 @contextmanager
