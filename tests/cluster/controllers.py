@@ -36,8 +36,8 @@ T = TypeVar("T")
 def eventually(check: Callable[[], T], *, seconds: float = 30) -> T:
     """Return what `check` returns as soon as it is truthy, else its last answer.
 
-    Nearly everything is true within a second; the rest is for machines with much else to do. It stays below what would mend a
-    fault by itself: 40 s until a reservation expires, five minutes until a quota is counted anew.
+    Nearly everything is true within a second; the rest is for machines with much else to do. It is shorter than the times after
+    which a controller repairs what a fault has left: 40 s for a reservation, five minutes for a count.
     """
     deadline = time.monotonic() + seconds
     while not (answer := check()) and time.monotonic() < deadline:

@@ -27,7 +27,7 @@ from tests.controlplane.webhook import NAMESPACE
 from webhook.certificates.objects import ClusterSecret
 
 READY_SECONDS = REPAIR_SECONDS = 20.0
-"""A second or two where the machine is idle; 24 is the least after which everybody looks without having been told."""
+"""A second or two where the machine is idle; 24 is the least after which everybody looks by itself."""
 
 
 def test_replicas_that_start_together_agree_on_one_authority(
