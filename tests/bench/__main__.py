@@ -16,6 +16,7 @@ import msgspec
 
 from tests.bench import api, cluster, edge, hot, quota, report, scale, work
 from tests.bench.before import Version, versions
+from tests.bench.population import Population
 from tests.controlplane import build
 
 PARTS = ("work", "edge", "api", "cluster", "quota", "hot", "scale")
@@ -76,7 +77,7 @@ def main(
 
     def compare(part: str, trees: list[Version]) -> tuple[Any, Iterator[str]]:
         few, many = rounds or 3, creates * 2
-        population = scale.Population(pods=pods, namespaces=namespaces, nodes=nodes)
+        population = Population(pods=pods, namespaces=namespaces, nodes=nodes)
         found: dict[str, Callable[[], Any]] = {
             "work": lambda: work.compare(progress=progress),
             "edge": lambda: edge.compare(rounds=rounds or 4, requests=requests, progress=progress),

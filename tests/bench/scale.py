@@ -28,13 +28,13 @@ from tests.bench.figures import Target, percentile
 from tests.bench.installation import ROOM, Installation, wait_until
 from tests.bench.measure import LoadFailed, cpu_seconds, measure, plan
 from tests.bench.pods import model_server
-from tests.bench.seeding import CONTAINER, SEED, random_container, random_uid, running_pod, seed
+from tests.bench.population import BIG, CLASS, SMALL, Population, populate
+from tests.bench.seeding import SEED
 from tests.controlplane import ControlPlane
 from tests.controlplane.client import MERGE_PATCH
 from tests.controlplane.plane import API_SERVER
 
-BIG, SMALL = "big", "team-0000"
-CLASS, OTHER_CLASS = "nvidia-a100-80gb", "nvidia-h100-80gb"
+OTHER_CLASS = "nvidia-h100-80gb"
 CREATES, CLIENTS, FEW = 300, 32, 8
 SPREAD = 1500
 """Creations over all namespaces, whose settling is measured."""
@@ -74,19 +74,6 @@ Figures = dict[str, dict[str, float]]
 """By what was done and what was measured then, which says its unit; in the order of the measurements."""
 
 
-class Population(msgspec.Struct, frozen=True, kw_only=True):
-    """`pods` in one namespace, as many over `namespaces` others, all of them on `nodes`."""
-
-    pods: int
-    namespaces: int
-    nodes: int
-
-    @property
-    def each(self) -> int:
-        """How many pods one of the other namespaces has."""
-        return self.pods // self.namespaces
-
-
 class ScaleReport(msgspec.Struct, frozen=True, kw_only=True):
     """Medians over rounds, by version."""
 
@@ -103,7 +90,7 @@ def compare(
     victims: dict[str, str] = {}
     with ControlPlane() as plane:
         progress(f"scale: making {2 * population.pods} pods on {population.nodes} nodes")
-        _populate(plane, population)
+        populate(plane, population)
         for number in range(1, rounds + 1):
             for version in versions:
                 say = partial(_say, progress, f"scale: round {number}/{rounds}, {version.name}")
@@ -116,64 +103,6 @@ def compare(
         for name, found in taken.items()
     }
     return ScaleReport(population=population, figures=medians, targets=list(_targets(population, medians)))
-
-
-def _populate(plane: ControlPlane, population: Population) -> None:
-    client = plane.client()
-    namespaces = [BIG, *(f"team-{number:04d}" for number in range(population.namespaces))]
-    for name in namespaces:
-        client.post("/api/v1/namespaces", {"metadata": {"name": name}})
-    first = "node-000000"
-    labels = {"accelerator": CLASS, "kubernetes.io/hostname": first, "nvidia.com/gpu.count": "8"}
-    status, node = client.post("/api/v1/nodes", {"metadata": {"name": first, "labels": labels}})
-    if status != 201:
-        raise RuntimeError(f"no node: {node}")
-    uid = node["metadata"]["uid"]
-    seed(
-        plane,
-        f"/registry/minions/{first}",
-        range(1, population.nodes),
-        lambda number: {first: f"node-{number:06d}", uid: random_uid(0, number)},
-    )
-    _seed_pods(plane, BIG, range(1, population.pods), lambda _: BIG, population.nodes, kind=1)
-    teams = population.namespaces
-    _seed_pods(
-        plane,
-        SMALL,
-        range(1, population.each * teams),
-        lambda number: f"team-{number % teams:04d}",
-        population.nodes,
-        kind=2,
-    )
-
-
-def _seed_pods(
-    plane: ControlPlane, namespace: str, numbers: range, of: Callable[[int], str], nodes: int, *, kind: int
-) -> None:
-    """Make the pod `seed-000000` and its copies, each in the namespace of its number; return when all are seen."""
-    client = plane.client()
-    name, node = f"{SEED}-000000", "node-000000"
-    pod, status = running_pod(name, node)
-    code, made = client.post(bursts.pods(namespace), pod)
-    if code != 201:
-        raise RuntimeError(f"no pod: {made}")
-    client.patch(f"{bursts.pods(namespace)}/{name}/status", {"status": status})
-    uid = made["metadata"]["uid"]
-
-    def renamed(number: int) -> dict[str, str]:
-        return {
-            name: f"{SEED}-{number:06d}",
-            node: f"node-{number % nodes:06d}",
-            uid: random_uid(kind, number),
-            CONTAINER: random_container(kind, number),
-            namespace: of(number),
-        }
-
-    seed(plane, f"/registry/pods/{namespace}/{name}", numbers, renamed)
-    last = f"{bursts.pods(of(numbers[-1]))}/{SEED}-{numbers[-1]:06d}"
-    wait_until(
-        lambda: client.get(last, {"resourceVersion": "0"})[0] == 200, "the API server does not see the pods"
-    )
 
 
 def _say(progress: Callable[[str], None], title: str, what: str, figure: float) -> None:
