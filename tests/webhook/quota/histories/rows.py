@@ -1,0 +1,338 @@
+"""What rows keep to: lines that cannot be read, other catalogues and claims, quotas that come and go, what informers hold."""
+
+from typing import NamedTuple
+from unittest.mock import patch
+
+import msgspec
+
+from policies.quota.amounts import Vector
+from policies.quota.ledger import reconcile as settling
+from policies.quota.ledger.decide import ReservationRequest, decide
+from policies.quota.ledger.quota_ledger import NO_QUOTA_SECONDS
+from policies.quota.ledger.reconcile import Reconciled, StoredObject, begin_transition, initialise
+from policies.quota.ledger.reservations import Reservations
+from tests.builders import listing, used_by
+from tests.webhook.quota.histories.setting import History, plain, row_of, stored_pod, world
+from tests.webhook.quota.quota_and_row import QuotaAndRow
+from tests.webhook.quota.world import NAMESPACE, Controller, Flight, PlainLedger, World, vector
+from webhook.cluster.collection import Line, MergedCollection, Position
+from webhook.controller.observed_rows import ObservedRows
+from webhook.quota import documents, rows
+from webhook.quota.store import VersionedLedger
+
+NEXT = "the next catalogue"
+LINE = "gpus=1 | pod pod"
+FORMER_STATUS = {"used": {"gpus": "0"}, "revisions": {"pods": "1"}, "classCatalogue": "catalogue"}
+
+
+def counted(gpus: int) -> QuotaAndRow:
+    """Return a quota whose row is counted."""
+    around = QuotaAndRow(gpus)
+    controller = around.controller()
+    controller.keep()
+    controller.count(used=vector(gpus=0))
+    return around
+
+
+class Pod(NamedTuple):
+    """A projection of a pod."""
+
+    uid: str
+    namespace: str
+
+
+def unreadable(around: World) -> Flight:
+    """Admit a pod, and damage the line of its reservation."""
+    flight = around.request(gpus=1)
+    around.admit(flight)
+    damaged = msgspec.structs.replace(row_of(around).ledger, reservations=Reservations.parse(LINE))
+    plain(around).store.put(damaged)
+    return flight
+
+
+def a_line_cannot_be_read(*, rule: bool) -> World:
+    """Deny while a line cannot be read."""
+    around = world(gpus=1)
+    unreadable(around)
+    if not rule:
+        ledger = row_of(around).ledger
+        plain(around).store.put(msgspec.structs.replace(ledger, reservations=Reservations({})))
+    around.admit(around.request(gpus=1))
+    return around
+
+
+def a_line_that_cannot_be_read_is_dropped(*, rule: bool) -> World:
+    """Keep a line that cannot be read for the bound."""
+    around = world(gpus=1)
+    flight = unreadable(around)
+    held = around.list(Controller())
+    if not rule:
+        held.expired = frozenset({f"unreadable {LINE}"})
+    around.reconcile(held)
+    around.admit(around.request(gpus=1))
+    around.be_stored(flight)
+    return around
+
+
+def on_the_way(around: World) -> World:
+    """Have the controller move the row to a basis under which everything costs double."""
+    around.costs[NEXT] = 2
+    plain(around).store.put(begin_transition(row_of(around).ledger, NEXT))
+    return around
+
+
+def a_creation_while_the_row_moves(*, rule: bool) -> World:
+    """Charge by both bases while the row moves."""
+    around = on_the_way(world(gpus=3))
+    flight = around.request(gpus=1)
+    around.try_admit(flight, row_of(around), cost=None if rule else 1)
+    around.reconcile(around.list(Controller()))
+    around.admit(around.request(gpus=1))
+    return around
+
+
+def a_creation_from_before_the_row_moved(*, rule: bool) -> World:
+    """Flip once every reservation bears the mark."""
+    around = world(gpus=3)
+    around.admit(around.request(gpus=1))
+    held = around.list(Controller())
+    on_the_way(around)
+    held.listing = msgspec.structs.replace(held.listing, catalogue=NEXT)
+    marked = settling._are_charged_by if rule else lambda *_: True
+    with patch.object(settling, "_are_charged_by", marked):
+        around.reconcile(held)
+    around.admit(around.request(gpus=1))
+    return around
+
+
+def a_pod_from_before_the_row_moved(*, rule: bool) -> World:
+    """Flip by a count under the next basis."""
+    around = world(gpus=3)
+    stored_pod(around, gpus=1)
+    around.reconcile(around.list(Controller()))
+    held = around.list(Controller())
+    on_the_way(around)
+    if rule:
+        held = around.list(Controller())
+    held.listing = msgspec.structs.replace(held.listing, catalogue=NEXT)
+    around.reconcile(held)
+    around.admit(around.request(gpus=1))
+    return around
+
+
+def a_replica_knows_only_the_old_basis(*, rule: bool) -> World:
+    """Decide on what was charged by every basis of the row."""
+    around = on_the_way(world(gpus=3))
+    around.reconcile(around.list(Controller()))
+    flight, before = around.request(gpus=1), row_of(around)
+    if rule:
+        old = ReservationRequest.creation(flight.id, flight.after, around.ledger.catalogue)
+        if decide(before.ledger, [old]).verdicts[0].allowed:
+            around.broken.append("it was charged by another basis")
+    else:
+        around.try_admit(flight, before, cost=1)
+    around.check()
+    return around
+
+
+def a_claim_is_made_for_a_pod(*, rule: bool) -> World:
+    """Charge a claim from which a pod takes its devices for what it has beyond that pod."""
+    around = world(gpus=2)
+    stored_pod(around, gpus=1)
+    claim = with_its_claim(around)
+    count_claim(around, claim, as_=vector(gpus=1) if rule else {})
+    return around
+
+
+def a_claim_outlives_its_pod(*, rule: bool) -> World:
+    """Charge a claim in full once its pod has ended."""
+    around = world(gpus=2)
+    pod = stored_pod(around, gpus=1)
+    claim = with_its_claim(around)
+    count_claim(around, claim, as_=vector(gpus=1))
+    around.delete(pod)
+    around.claims[claim] = StoredObject(vector(gpus=2))
+    count_claim(around, claim, as_=vector(gpus=2 if rule else 1))
+    return around
+
+
+def with_its_claim(around: World) -> str:
+    """Store a claim of 2 GPUs beside a pod that is charged for one of them; return its uid."""
+    claim = Flight("claim", vector(gpus=1), vector(gpus=1), around.now)
+    around.admit(claim)
+    around.be_stored(claim)
+    return claim.uid
+
+
+def count_claim(around: World, claim: str, *, as_: Vector) -> None:
+    held = around.list(Controller())
+    objects = {**held.listing.objects, claim: StoredObject(as_)}
+    held.listing = msgspec.structs.replace(held.listing, objects=objects, used=used_by(objects))
+    around.reconcile(held)
+
+
+def a_spec_that_was_read_before_the_row(*, rule: bool) -> QuotaAndRow:
+    """Read the GPUQuota after the row that its spec goes into."""
+    around = counted(2)
+    other = around.controller()
+    around.grant(1)
+    early = other.granted()
+
+    def lowered() -> None:
+        around.grant(0)
+        other.keep()
+
+    if rule:
+        around.before("GET", documents.PLURAL, lowered)
+    else:
+        lowered()
+    around.controller(read=early, has_read=not rule).keep()
+    return around
+
+
+def a_quota_that_was_gone_before_its_row_was_read(*, rule: bool) -> QuotaAndRow:
+    """Read that the GPUQuota is gone after the row that is deleted for it."""
+    around = counted(1)
+    around.remove()
+
+    def replaced() -> None:
+        around.grant(1)
+        around.controller().keep()
+
+    if rule:
+        around.before("GET", documents.PLURAL, replaced)
+    else:
+        replaced()
+    around.controller(has_read=not rule).keep()
+    return around
+
+
+def a_row_is_deleted_late(*, rule: bool) -> QuotaAndRow:
+    """Delete only the version of the row after which the GPUQuota was read."""
+    around = counted(1)
+    around.remove()
+
+    def replaced() -> None:
+        around.grant(1)
+        around.controller().keep()
+
+    around.before("DELETE", rows.PLURAL, replaced)
+    with patch.object(QuotaAndRow, "_check", QuotaAndRow._check if rule else lambda *_: None):
+        around.controller().keep()
+    return around
+
+
+def a_row_of_a_quota_that_was_known_before(*, rule: bool) -> QuotaAndRow:
+    """Wait, and list, since this very row was first seen."""
+    around, now, observed = QuotaAndRow(1), [0.0], ObservedRows()
+    held = listing({}, catalogue="catalogue")
+
+    def kept() -> VersionedLedger:
+        row = around.controller().keep()
+        assert row is not None
+        return row if rule else VersionedLedger(msgspec.structs.replace(row.ledger, row_uid=""), row.version)
+
+    with patch("webhook.controller.observed_rows.monotonic", lambda: now[0]):
+        observed.observe(NAMESPACE, VersionedLedger(kept().ledger, "1"))
+        now[0] += NO_QUOTA_SECONDS
+        listed = now[0]
+        around.row = None  # with the quota; and who was about to create it before that does it now
+        again = kept()
+        now[0] += 0.1
+        observed.observe(NAMESPACE, again)
+        waited = observed.initialization_wait(NAMESPACE) <= 0
+    if isinstance(initialise(again.ledger, held, frozenset(), waited=waited), Reconciled):
+        around.broken.append("S2: counted while a replica may believe in no quota")
+    if observed.spec_since(NAMESPACE) <= listed:
+        around.broken.append("S2: counted by a list from before the row")
+    return around
+
+
+def a_row_is_created_late(*, rule: bool) -> QuotaAndRow:
+    """Create every row empty, and bring in what earlier versions left in the status by a swap."""
+    around = QuotaAndRow(1)
+    assert around.quota is not None
+    around.quota["status"] = FORMER_STATUS
+
+    def served_and_removed() -> None:
+        """Have another controller make the row; pods come and go by it, and it goes with the quota."""
+        other = around.controller()
+        other.keep()
+        other.count(used=vector(gpus=1))
+        around.remove()
+        other.keep()
+        around.grant(1)
+
+    around.before("POST", rows.PLURAL, served_and_removed)
+    with patch("webhook.quota.rows.uncounted", rows.uncounted if rule else lambda granted: granted):
+        around.controller().keep()
+    if around.ledger is not None and around.ledger.used is not None:
+        around.broken.append("S2: a ledger of another time is in force")
+    return around
+
+
+def an_earlier_version_writes_its_ledger_still(*, rule: bool) -> World:
+    """Take a ledger over from the status once nobody may reserve there any more."""
+    around = world(gpus=1)
+    status = World(PlainLedger(vector(gpus=1)), vector(gpus=1)).initialised()
+    old, new = around.request(gpus=1), around.request(gpus=1)
+    if not rule and status.try_admit(old, status.read()):  # the row has been taken over before
+        around.admitted(old)
+    around.admit(new)
+    return around
+
+
+def sums_that_lag_behind_their_revision(*, rule: bool) -> World:
+    """Count by sums, objects and revisions of one moment."""
+    around = world(gpus=1)
+    flight = around.request(gpus=1)
+    around.admit(flight)
+    before = around.list(Controller())
+    around.be_stored(flight)
+    held = around.list(Controller())
+    if not rule:
+        held.listing = msgspec.structs.replace(held.listing, used=before.listing.used)
+    around.reconcile(held)
+    return around
+
+
+def a_list_ends_while_the_watch_goes_on(*, rule: bool) -> World:
+    """Hold what the watch showed later than the revision of a list."""
+    around = world(gpus=1)
+    things = MergedCollection[Pod]("pods", lambda *_: None)
+    things.watch_from(around.revisions.pods)
+    flight = around.request(gpus=1)
+    around.admit(flight)
+    with things.reading() as started:
+        listed = around.revisions.pods
+        around.be_stored(flight)
+        pod = Pod(flight.uid, NAMESPACE)
+        things.event(Line(NAMESPACE, hash(pod.uid), around.revisions.pods, pod), deleted=False)
+        things.merge(NAMESPACE, Position(listed if rule else around.revisions.pods, started), ())
+    held = around.list(Controller())
+    shown = {each.uid: around.pods[each.uid] for each in things.snapshot(NAMESPACE).items}
+    assert things.position(NAMESPACE).revision == around.revisions.pods
+    around.reconcile(held)
+    held.listing = msgspec.structs.replace(held.listing, objects=shown, used=used_by(shown))
+    around.reconcile(held)
+    return around
+
+
+HISTORIES: tuple[History, ...] = (
+    a_line_cannot_be_read,
+    a_line_that_cannot_be_read_is_dropped,
+    a_creation_while_the_row_moves,
+    a_creation_from_before_the_row_moved,
+    a_pod_from_before_the_row_moved,
+    a_replica_knows_only_the_old_basis,
+    a_claim_is_made_for_a_pod,
+    a_claim_outlives_its_pod,
+    a_spec_that_was_read_before_the_row,
+    a_quota_that_was_gone_before_its_row_was_read,
+    a_row_is_deleted_late,
+    a_row_of_a_quota_that_was_known_before,
+    a_row_is_created_late,
+    an_earlier_version_writes_its_ledger_still,
+    sums_that_lag_behind_their_revision,
+    a_list_ends_while_the_watch_goes_on,
+)

@@ -1,0 +1,41 @@
+"""The worlds in which histories take place."""
+
+from typing import Protocol
+
+from policies.quota.ledger.reconcile import Reconciled
+from tests.webhook.quota.quota_and_row import QuotaAndRow
+from tests.webhook.quota.world import Controller, PlainLedger, World, vector
+from webhook.quota.store import VersionedLedger
+
+
+class History(Protocol):
+    """Plays it, with the rule or without, and returns the world at its end."""
+
+    __name__: str
+
+    def __call__(self, *, rule: bool) -> World | QuotaAndRow: ...
+
+
+def world(**hard: int) -> World:
+    """Return a world with an initialised quota."""
+    granted = vector(**hard)
+    return World(PlainLedger(granted), granted).initialised()
+
+
+def row_of(world: World) -> VersionedLedger:
+    return world.read()
+
+
+def plain(world: World) -> PlainLedger:
+    ledger = world.ledger
+    assert isinstance(ledger, PlainLedger)
+    return ledger
+
+
+def stored_pod(world: World, **demand: int | str) -> str:
+    """Admit and store a pod and settle it; return its uid."""
+    flight = world.request(**demand)
+    assert world.admit(flight)
+    world.be_stored(flight)
+    assert isinstance(world.reconcile(world.list(Controller())), Reconciled)
+    return flight.uid
