@@ -259,32 +259,35 @@ class Informer(MergedCollection[K]):
         threading.Thread(target=self.run, args=(stopping,), name=name, daemon=True).start()
 
     def _list_if_due(self, stopping: threading.Event) -> None:
-        """List everything in a thread of its own, if that is due and does not go on already."""
+        """List in a thread of its own, if that is due: what is awaited, and everything unless that goes on already."""
         with self.lock:
-            if self._is_listing or not self._list_is_due:
+            if not self._list_is_due:
                 return
-            self._is_listing = True
+            everything, self._is_listing = not self._is_listing, True
         name = f"list {self.resource.plural}"
-        threading.Thread(target=self._list, args=(stopping,), name=name, daemon=True).start()
+        threading.Thread(target=self._list, args=(stopping, everything), name=name, daemon=True).start()
 
     @property
     def _list_is_due(self) -> bool:
         started = self.whole_list_started
         return not started or monotonic() - started > self._timings.relist
 
-    def _list(self, stopping: threading.Event) -> None:
+    def _list(self, stopping: threading.Event, everything: bool) -> None:
         pauses = Pauses(self._timings)
         while not stopping.is_set():
             try:
                 for namespace in self._missed_and_awaited():
                     self.refresh(namespace, since=AT_ALL)
-                self.refresh()
+                if everything:
+                    self.refresh()
             except (errors.ApiError, msgspec.MsgspecError, ValueError) as error:
                 self._failed(error, pauses)
                 stopping.wait(pauses.next())
             except Exception:  # nor may it end this thread: nobody would list again
                 log.exception("%s: list failed", self.resource.plural)
                 stopping.wait(pauses.next())
+            if not everything:
+                return  # what failed comes with everything
             with self.lock:  # the watch may have begun anew meanwhile
                 self._is_listing = self._list_is_due
                 if not self._is_listing:

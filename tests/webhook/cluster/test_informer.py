@@ -403,6 +403,38 @@ def test_what_somebody_waits_for_is_listed_first_the_smallest_before_all(tmp_pat
     assert ("small-1", None) in changes
 
 
+def test_what_somebody_waits_for_is_listed_though_a_list_of_everything_goes_on(tmp_path: Path) -> None:
+    """A watch may begin anew twice while a large cluster is listed once."""
+    asked, held_back = threading.Event(), threading.Event()
+
+    class Slow(Script):
+        def __call__(self, request: Request) -> Answer:
+            if "watch" in request.query and len(self.watches) == 1:
+                asked.wait(60)
+            answer = super().__call__(request)
+            if is_list(request) and request.path == "/api/v1/pods" and len(self.listed) > 1:
+                asked.set()
+                held_back.wait(60)
+            return answer
+
+    lists = [
+        everywhere("10", team=2),
+        everywhere("20", team=2),
+        everywhere("20", team=2),
+        everywhere("30", team=1),
+    ]
+    script = Slow(lists, [status(410, "too old"), status(410, "too old")])
+    with followed(tmp_path, script, awaited=lambda: ["team"]) as (held, server, changes):
+        assert eventually(lambda: held.position("team").revision == 30)
+
+        listed = [each.path for each in server.requests if is_list(each)]
+        everything, team = "/api/v1/pods", "/api/v1/namespaces/team/pods"
+        assert listed == [everything, team, everything, team]
+        assert ("team-1", None) in changes
+        held_back.set()
+        assert eventually(lambda: held.relists == 3), "once more, since the second was of before the watch"
+
+
 def test_who_waits_for_a_list_of_a_namespace_needs_no_other(tmp_path: Path) -> None:
     held_back = threading.Event()
 
