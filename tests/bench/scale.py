@@ -35,7 +35,7 @@ from tests.controlplane.client import MERGE_PATCH
 from tests.controlplane.plane import API_SERVER
 
 OTHER_CLASS = "nvidia-h100-80gb"
-CREATES, CLIENTS, FEW = 300, 32, 8
+CREATES, CLIENTS, FEW = 1000, 32, 8
 SPREAD = 1500
 """Creations over all namespaces, whose settling is measured."""
 RELEASES, RAISES = 20, 5
