@@ -52,14 +52,15 @@ def record(raw: msgspec.Raw) -> Record | None:
 class Script:
     """Lists and watches answered in turn; when there are no more, the last list holds and watches stay silent.
 
-    What only asks for the revision gets that of the next list; an object asked for at a revision is that of the last list.
+    Watches show nothing before `begun`, when the first list has been taken in. What only asks for the revision gets that of the
+    next list; an object asked for at a revision is that of the last list.
     """
 
     def __init__(self, lists: list[Answer], watches: list[Answer]) -> None:
         self.lists = lists
         self.watches = watches
         self.listed: list[Answer] = []
-        self.ended = threading.Event()
+        self.begun, self.ended = threading.Event(), threading.Event()
 
     def __call__(self, request: Request) -> Answer:
         if is_list(request):
@@ -74,6 +75,7 @@ class Script:
             found["items"] = [each for each in found["items"] if each["metadata"]["name"] == name]
             return Answer(json.dumps(found).encode())
         if self.watches:
+            self.begun.wait(60)
             return self.watches.pop(0)
         return Answer(stream=[], wait=self.ended)
 
@@ -102,9 +104,11 @@ def followed(
         thread.start()
         try:
             assert informer.wait(30)
+            script.begun.set()
             yield informer, server, changes
         finally:
             stopping.set()
+            script.begun.set()
             script.ended.set()
             thread.join(30)
             assert not thread.is_alive()
@@ -181,6 +185,8 @@ def test_a_change_is_called_with_at_the_revision_that_has_it(tmp_path: Path) -> 
         with informer.lock:
             informer.start(stopping)
             assert not informer.wait(0.2), "the list is taken in under the lock"
+        assert informer.wait(30)
+        script.begun.set()
         assert eventually(lambda: len(seen) == 4)
         stopping.set()
         script.ended.set()
