@@ -178,7 +178,7 @@ def test_new_authorities_fail_no_creation(registered: ControlPlane, tmp_path: Pa
         bundle.write_bytes(Authority("next").certificate + registered.callers_ca.read_bytes())
 
         def turned_away() -> bool:
-            """Whether a kept connection was, by now: the file is looked at twice a second."""
+            """Whether a kept connection was, by now: the file is read twice a second."""
             path = "/api/v1/namespaces/default/pods"
             status, answer = registered.client().post(path, gpu_pod(), {"dryRun": "All"})
             assert status == 201, answer
