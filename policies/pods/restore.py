@@ -133,5 +133,5 @@ def _overwritten(rule: str, place: Parts, sent: int, stored: int) -> Finding:
         severity=Severity.WARNING,
         path=field_path(place),
         value=str(sent),
-        message=f"stays {stored}, to which it was raised when the pod was created: it cannot be changed since",
+        message=f"stays {stored}: it was raised when the pod was created, and cannot be changed since",
     )
