@@ -1,7 +1,7 @@
 """What was injected into a pod, found by the words of its annotation `injected`; and the pod as its author submitted it.
 
 The annotation names each change in the words of `policies.pods.patch`; what of the pod reads like that is taken for ours. What
-the API server's own plugins add (tolerations of unreachable nodes, the token's volume) was there before we saw the pod, and stays.
+the API server's own plugins add (tolerations of unreachable nodes, the token's volume) was there before we saw it, and stays.
 Anyone can write the annotation, so nothing may be admitted or injected because of it alone.
 """
 
@@ -28,8 +28,8 @@ _TERMS = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExec
 def as_submitted(pod: Pod, *, by_author: bool = False, injected: Words | None = None) -> Pod:
     """Return the pod as it was submitted, without uid and status; with its nodeName only if that is there `by_author`.
 
-    What reads like one of the changes `injected` (None: those that its own annotation names) is left out. A value that we replaced
-    (a shorter delay or grace period) is not known any more: it is left out, and so its default.
+    What reads like one of the changes `injected` (None: those that its own annotation names) is left out. Of a value that we
+    replaced (a shorter delay or grace period) nothing is known any more: it is left out, and so its default.
     """
     metadata = pod.metadata and replace(
         pod.metadata,
