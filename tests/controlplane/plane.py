@@ -185,13 +185,18 @@ class ControlPlane:
         return path
 
     def kubectl(
-        self, *arguments: str | Path, stdin: str | None = None, user: str = "admin", check: bool = True
+        self,
+        *arguments: str | Path,
+        stdin: str | None = None,
+        user: str = "admin",
+        check: bool = True,
+        editor: str = "false",
     ) -> subprocess.CompletedProcess[str]:
-        """Run kubectl; with `check`, a failure raises CalledProcessError, its stderr as a note."""
+        """Run kubectl; with `check`, a failure raises CalledProcessError, its stderr as a note. `editor` is what `edit` runs."""
         done = subprocess.run(
             [self.binaries / "kubectl", f"--kubeconfig={self.kubeconfig(user)}", *arguments],
             input=stdin,
-            env=self.processes.environment,
+            env={**self.processes.environment, "KUBE_EDITOR": editor},
             capture_output=True,
             text=True,
             timeout=120,
