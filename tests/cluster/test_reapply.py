@@ -18,10 +18,9 @@ from policies.pods.annotations import INJECTED
 from tests.builders import JSON
 from tests.controlplane import ControlPlane
 from tests.controlplane.client import APPLY_PATCH, Client
-from tests.controlplane.webhook import NAMESPACE as EXCLUDED
 from tests.controlplane.webhook import Webhook
 
-NAMESPACE = "reapplied"
+NAMESPACE, EXCLUDED = "reapplied", "kube-system"
 POLICY = """
 apiVersion: gpu-admission.dev/v1alpha1
 kind: GPUPolicy
@@ -107,7 +106,7 @@ def stored(client: Client, name: str) -> JSON:
 def create(client: Client, document: JSON) -> JSON:
     namespace = document["metadata"]["namespace"]
     status, created = client.post(f"/api/v1/namespaces/{namespace}/pods", document)
-    assert status == 201, created
+    assert status == 201, created["message"]
     return dict(created)
 
 
@@ -234,18 +233,23 @@ def test_what_is_immutable_is_refused(client: Client, pod: JSON, edit: Callable[
     assert (status, answer["reason"]) == (422, "Invalid"), answer
 
 
-@pytest.fixture(scope="module")
-def twins(client: Client, pod: JSON) -> list[tuple[JSON, JSON]]:
-    """Return pods, gated and not, each with its like in a namespace that the webhook is not asked about."""
-    gated = create(client, manifest("gated", schedulingGates=[{"name": "queue"}, {"name": "other"}]))
-    pairs = []
-    for mine in (pod, gated):
-        like = edited(mine)
+class Twins:
+    """A stored pod, and its like in a namespace that the webhook is not asked about."""
+
+    def __init__(self, client: Client, pod: JSON) -> None:
+        like = edited(pod)
         like["metadata"]["namespace"] = EXCLUDED
         like.pop("status", None)
-        pairs.append((mine, create(client, like)))
-    assert all(with_us["spec"] == without_us["spec"] for with_us, without_us in pairs)
-    return pairs
+        self.both = (pod, create(client, like))
+        assert self.both[0]["spec"] == self.both[1]["spec"]
+
+
+@pytest.fixture(scope="module")
+def twins(client: Client, pod: JSON) -> dict[bool, Twins]:
+    """Return twins by whether they have scheduling gates."""
+    gates = [{"name": "queue"}, {"name": "other"}]
+    gated = create(client, manifest("gated", schedulingGates=gates))
+    return {False: Twins(client, pod), True: Twins(client, gated)}
 
 
 METADATA = st.fixed_dictionaries(
@@ -276,11 +280,11 @@ GATED = {
 )
 @settings(max_examples=settings().max_examples * 2, deadline=None)
 def test_what_the_api_server_accepts_is_stored_as_without_us(
-    twins: list[tuple[JSON, JSON]], client: Client, is_gated: bool, names: list[str], metadata: JSON
+    twins: dict[bool, Twins], client: Client, is_gated: bool, names: list[str], metadata: JSON
 ) -> None:
     every = {**ACCEPTED, **REFUSED, **GATED, **OURS}
     answers = []
-    for document in twins[is_gated]:
+    for document in twins[is_gated].both:
         sent = edited(document)
         for name in names:
             try:
@@ -298,7 +302,7 @@ def test_what_the_api_server_accepts_is_stored_as_without_us(
             assert with_us["metadata"].get(key) == without_us["metadata"].get(key)
     elif not is_gated and set(names) & set(REFUSED):
         assert status == 422, with_us
-    elif set(names) <= {*ACCEPTED, *OURS}:
+    elif set(names) <= {*ACCEPTED, *OURS} and "annotations" not in metadata:  # rules read annotations
         assert status == 200, with_us
 
 
@@ -310,7 +314,7 @@ KUBECTL = [
     pytest.param(["replace", "-f", "FILE"], id="replace"),
     pytest.param(["label", "-f", "FILE", "team=vision"], id="label"),
     pytest.param(["annotate", "-f", "FILE", "team=vision"], id="annotate"),
-    pytest.param(["edit", "-f", "FILE"], id="edit"),
+    pytest.param(["edit", "-n", NAMESPACE, "-f", "FILE"], id="edit"),
 ]
 
 
@@ -325,15 +329,13 @@ def applied(client: Client, plane: ControlPlane, tmp_path_factory: pytest.TempPa
 
 @pytest.mark.parametrize("arguments", KUBECTL)
 def test_kubectl_works_twice(
-    plane: ControlPlane, client: Client, applied: Path, arguments: list[str], monkeypatch: pytest.MonkeyPatch
+    plane: ControlPlane, client: Client, applied: Path, arguments: list[str]
 ) -> None:
-    monkeypatch.setitem(
-        plane.processes.environment, "KUBE_EDITOR", "sed -i s/terminationMessagePath.*/&/;s/x:./x:3/"
-    )
     before = stored(client, "applied")
+    named = [str(applied) if each == "FILE" else each for each in arguments]
 
     for _ in range(2):
-        done = plane.kubectl(*(str(applied) if each == "FILE" else each for each in arguments), check=False)
+        done = plane.kubectl(*named, check=False, editor="sed -i s/x:1/x:3/")
         assert done.returncode == 0, done.stdout + done.stderr
 
     after = stored(client, "applied")
@@ -354,11 +356,13 @@ def test_set_image_changes_the_image_and_nothing_else(plane: ControlPlane, clien
     assert stored(client, "imaged")["spec"] == edited(before, ACCEPTED["image"])["spec"]
 
 
-def test_a_shorter_delay_of_ones_own_is_answered_with_a_warning(plane: ControlPlane, applied: Path) -> None:
+def test_a_shorter_value_of_ones_own_is_answered_with_a_warning(plane: ControlPlane, tmp_path: Path) -> None:
     """Whether its author has just lowered it, the stored pod does not say."""
-    done = plane.kubectl("apply", "--dry-run=server", "-f", applied)
+    file = tmp_path / "pod.yaml"
+    file.write_text(yaml.safe_dump(manifest("warned")))
+    assert plane.kubectl("apply", "-f", file).stderr == ""
 
-    assert done.stderr.splitlines() == [
+    assert plane.kubectl("apply", "-f", file).stderr.splitlines() == [
         'Warning: spec.containers[0].readinessProbe.initialDelaySeconds = "5": stays 72: it was raised when the pod was created, '
         "and cannot be changed since [readiness-delay]",
         'Warning: spec.terminationGracePeriodSeconds = "40": stays 120: it was raised when the pod was created, and cannot be '
