@@ -130,7 +130,7 @@ def test_the_audit_preset_changes_and_refuses_nothing() -> None:
 def test_the_page_of_rules_has_each_rule_and_no_other() -> None:
     headings = re.findall(r"^## (.+)$", RULES_PAGE.read_text(), re.MULTILINE)
 
-    assert headings == ["Limits", *(rule.id for rule in RULES)]
+    assert headings == ["Updates of pods", "Limits", *(rule.id for rule in RULES)]
     for rule in RULES:
         assert f"| [{rule.id}](#{rule.id}) | {default_mode(rule)} |" in RULES_PAGE.read_text()
 

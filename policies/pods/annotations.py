@@ -34,7 +34,7 @@ CANARY_ANSWER = DOMAIN + "canary-answer"
 """Written by us onto a canary, which is never stored."""
 
 INJECTED = DOMAIN + "injected"
-"""Written by us for people to read; no admission depends on it. `policies.pods.submission` reads it for reports."""
+"""Written by us for people to read. Updates may get back what it names (`policies.pods.restore`); no creation depends on it."""
 
 
 class BadAnnotation(msgspec.Struct, frozen=True):
