@@ -95,7 +95,8 @@ def restore_pod(asked: Review) -> Answered:
         pod = decode_pod(asked.document(request.object))
         stored = decode_pod(asked.document(request.old_object))
         injected = injected_changes(stored)
-        if not injected or excesses(pod) or excesses(stored):
+        mapping = asked.engine.configuration.resource_mapping
+        if not injected or excesses(pod) or excesses(stored) or too_many_resources(pod, mapping):
             return allow(asked)
         subject = Subject(
             policy=asked.policy(),

@@ -181,6 +181,7 @@ UNGATE = [
     {"op": "replace", "path": "/spec/schedulingGates", "value": []},
     {"op": "add", "path": "/spec/nodeSelector", "value": {"pool": "a100"}},
 ]
+IMAGE = [{"op": "replace", "path": "/spec/containers/0/image", "value": "x:2"}]
 
 
 def merged(**fields: Any) -> dict[str, Any]:
@@ -191,7 +192,7 @@ def merged(**fields: Any) -> dict[str, Any]:
     ("resources", "subresource", "change", "want"),
     [
         pytest.param(
-            GPU, "", {"body": UNGATE, "content_type": JSON_PATCH}, ONCE, id="gate-lifted-and-node-selected"
+            GPU, "", {"body": UNGATE, "content_type": JSON_PATCH}, BOTH, id="gate-lifted-and-node-selected"
         ),
         pytest.param(
             CPU, "", {"body": UNGATE, "content_type": JSON_PATCH}, NEVER, id="the-same-of-a-cpu-pod"
@@ -202,6 +203,9 @@ def merged(**fields: Any) -> dict[str, Any]:
         ),
         pytest.param(GPU, "", merged(metadata={"annotations": {"note": "x"}}), NEVER, id="other-annotation"),
         pytest.param(GPU, "", merged(metadata={"labels": {"note": "x"}}), NEVER, id="label"),
+        pytest.param(GPU, "", merged(metadata={"finalizers": ["example.com/f"]}), NEVER, id="finalizer"),
+        pytest.param(GPU, "", {"body": IMAGE, "content_type": JSON_PATCH}, Counter(mutate=1), id="image"),
+        pytest.param(CPU, "", {"body": IMAGE, "content_type": JSON_PATCH}, NEVER, id="image-of-a-cpu-pod"),
         pytest.param(GPU, "/status", merged(status={"phase": "Running"}), NEVER, id="status"),
         pytest.param(
             GPU,
@@ -229,7 +233,7 @@ def test_a_toleration_that_is_added_later(webhook: Webhook, plane: ControlPlane)
     name = plane.client().post(pods(), pod(container(resources=GPU)))[1]["metadata"]["name"]
     patch = [{"op": "add", "path": "/spec/tolerations/-", "value": {**TOLERATION, "key": "late"}}]
 
-    assert calls(webhook, plane, "PATCH", pods(name=name), patch, content_type=JSON_PATCH) == ONCE
+    assert calls(webhook, plane, "PATCH", pods(name=name), patch, content_type=JSON_PATCH) == BOTH
 
 
 def deployment(resources: JSON, **spec: Any) -> JSON:
