@@ -11,6 +11,8 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
+from policies.finding import printable
+
 NARROWEST, WIDEST = 40, 120
 """Columns of a terminal that are used: longer lines are hard to read, however wide it is."""
 
@@ -55,11 +57,6 @@ class Screen:
             if is_long:
                 self.line(" " * indent + name)
             self.paragraph(f"{'' if is_long else name:<{column}}  {text}", indent=indent, hanging=column + 2)
-
-
-def printable(text: str) -> str:
-    """Return the text without control characters: a name in a manifest must not control the terminal."""
-    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
 
 
 def one_line(text: str, width: int) -> str:

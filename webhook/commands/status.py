@@ -14,11 +14,12 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from policies.finding import printable
 from policies.quota.amounts import NOTHING, format_amount
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
-from webhook.commands.output import Screen, counted, one_line, print_json, printable
+from webhook.commands.output import Screen, counted, one_line, print_json
 from webhook.commands.parameters import config_option, output_option
 from webhook.commands.quota import bar
 from webhook.configuration.loader import ConfigurationError

@@ -123,12 +123,11 @@ class _Reader:
             blueprint = self._blueprints.get(document)
             if blueprint is None:
                 blueprint = self._blueprints[document] = Blueprint(document, {}, tuple(nodes))
-        owner = next((each for each in metadata.owner_references or () if each.controller), None)
         return {
             "uid": metadata.uid or "",
             "namespace": metadata.namespace or "",
             "name": metadata.name or "",
-            "holder": f"{owner.kind}/{owner.name}" if owner else f"{kind}/{metadata.name}",
+            "holder": metadata.maker or f"{kind}/{metadata.name}",
             "version": metadata.version,
             "since": metadata.creation_timestamp or "",
             "blueprint": blueprint,

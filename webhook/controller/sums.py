@@ -13,9 +13,9 @@ from typing import Generic, TypeVar
 import msgspec
 
 from policies.placement.named_nodes import NODE_NAME, NamedNode, NodeIndex, NodeReference
-from policies.quota.amounts import NOTHING, Vector
+from policies.quota.amounts import GPUS, NOTHING, Vector
 from policies.quota.charge import Catalogues, Unpinned
-from policies.quota.ledger.quota_ledger import HOLDERS_SHOWN, Holder, QuotaLedger
+from policies.quota.ledger.quota_ledger import HOLDERS_LIMIT, HOLDERS_SHOWN, Holder, QuotaLedger
 from policies.quota.ledger.reconcile import StoredObject
 from webhook.controller.records import (
     ChargedPod,
@@ -340,8 +340,15 @@ class Sums:
 
 
 def _largest(found: _Sum, keys: Iterable[str]) -> dict[str, tuple[Holder, ...]]:
-    largest = {key: found.rankings[key].largest(HOLDERS_SHOWN) for key in keys}
-    return {key: holders for key, holders in largest.items() if holders}
+    """Return the largest holders by dimension, `gpus` first, of as many dimensions as there is room for."""
+    largest, room = {}, HOLDERS_LIMIT
+    for key in sorted(keys, key=lambda each: (each != GPUS, each)):
+        if holders := found.rankings[key].largest(HOLDERS_SHOWN):
+            room -= len(msgspec.json.encode({key: holders}))
+            if room < 0:
+                break
+            largest[key] = holders
+    return largest
 
 
 def _stored_object(record: CountedRecord, demand: Vector) -> StoredObject:

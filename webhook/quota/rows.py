@@ -101,6 +101,10 @@ _COUNTED = msgspec.json.Decoder(_Counted)
 msgspec.convert({}, Revisions)  # msgspec crashes where threads use a type for the first time together
 _ENCODER = msgspec.json.Encoder()
 
+LONGEST_ROW = 1024 * 1024
+"""Bytes of a body that is written with holders: etcd takes requests of 1.5 MiB (`--max-request-bytes`), and what could not be
+written would never give anything back."""
+
 
 def rows_path(installation: str, *namespace: str) -> str:
     """Return where the API server has the rows of an installation, or the one of `namespace`."""
@@ -165,7 +169,10 @@ def uncounted(granted: QuotaLedger) -> QuotaLedger:
 
 
 def encode_row(namespace: str, version: str, ledger: QuotaLedger) -> bytes:
-    """Return the body that replaces this version of the row; one without a version creates it."""
+    """Return the body that replaces this version of the row; one without a version creates it.
+
+    Beyond LONGEST_ROW it goes without holders: a row of earlier versions may have long ones.
+    """
     written = _Ledger(
         quota_uid=ledger.quota_uid,
         generation=ledger.generation,
@@ -185,6 +192,9 @@ def encode_row(namespace: str, version: str, ledger: QuotaLedger) -> bytes:
     # (`skipNonAppliedManager` in `k8s.io/apimachinery/pkg/util/managedfields/internal`): a write takes 1.7 ms, not 2.2.
     metadata = {"name": namespace, "managedFields": [{}]} | ({"resourceVersion": version} if version else {})
     text = _ENCODER.encode(written).decode()
-    return _ENCODER.encode(
+    body = _ENCODER.encode(
         {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": metadata, "ledger": text}
     )
+    if len(body) > LONGEST_ROW and ledger.holders:
+        return encode_row(namespace, version, msgspec.structs.replace(ledger, holders={}))
+    return body

@@ -34,6 +34,8 @@ creations conflict: one in three counts where pods come one by one; a second's r
 
 HOLDERS_SHOWN = 5
 """Largest holders named per dimension."""
+HOLDERS_LIMIT = 16 * 1024
+"""Bytes of all of them as JSON, commonly some 55 each; at most twice as many in a row, a text in JSON that is written often."""
 
 
 class Revisions(msgspec.Struct, frozen=True, rename="camel"):
@@ -103,7 +105,7 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     class_catalogue: str | None = None
     next_catalogue: str | None = None
     holders: Mapping[str, tuple[Holder, ...]] = {}
-    """Largest holders by dimension of `hard`, at most HOLDERS_SHOWN each; for people."""
+    """Largest holders by dimension of `hard`, at most HOLDERS_SHOWN each and HOLDERS_LIMIT in all; for people."""
     denials: tuple[DenialNote, ...] = ()
 
     @property
