@@ -24,6 +24,7 @@ from webhook.commands.log_options import log_options
 from webhook.commands.parameters import config_option
 from webhook.configuration.cluster_source import source_of
 from webhook.configuration.loader import ConfigurationError
+from webhook.configuration.registered_annotations import registered_conditions
 from webhook.configuration.source import ConfigurationCollector, ConfigurationSource, readiness_details
 from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.catalogues import PublishedCatalogues
@@ -181,7 +182,11 @@ def build(
         claims=partial(ClaimLookup, claims) if claims else None,
         quota=_quota(source, api),
         scaled=target_reader(api) if api else lambda *_: None,
-        documents=DocumentReviews(source, namespaces.all if namespaces else lambda: None),
+        documents=DocumentReviews(
+            source,
+            namespaces.all if namespaces else lambda: None,
+            partial(registered_conditions, api) if api else tuple,
+        ),
     )
     engine = EngineInForce(lambda: source.configuration, fetcher_image)
     admission = Admission(engine, recorder(metrics, _denials(api)), cluster_state)
