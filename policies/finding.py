@@ -32,18 +32,6 @@ def truncate(value: str, length: int = VALUE_LENGTH) -> str:
     return value if len(value) <= length else value[: length - 1] + "…"
 
 
-def printable(text: str) -> str:
-    """Return the text with U+FFFD for what a terminal obeys or hides: control characters, marks of direction, line breaks."""
-    if text.isprintable():
-        return text
-    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
-
-
-def printable_lines(text: str) -> str:
-    """Return the text with U+FFFD likewise, but for its line breaks."""
-    return "\n".join(map(printable, text.split("\n")))
-
-
 def short_path(path: str) -> str:
     """Return the path without the way to a pod template, but for the step that distinguishes several.
 

@@ -9,7 +9,8 @@ from typing import Any
 import click
 import msgspec
 
-from policies.finding import printable_lines, truncate
+from policies.finding import truncate
+from policies.printable import printable_lines
 from webhook.cluster.objects import timestamp
 
 FORMATS = ("text", "json")

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from policies.printable import printable_json
 from webhook.serving import review
 from webhook.serving.audit_line import audit_line
 from webhook.serving.denials import DenialReports, denial_of
@@ -142,13 +143,19 @@ class Recorder:
 def _line(record: dict[str, Any]) -> bytes:
     """Return the line, with its end; the longest fields are left out first, so those that say who and what stay."""
     kept, omitted = dict(record), []
-    line = msgspec.json.encode(kept)
+    line = _encoded(kept)
     while len(line) >= LONGEST_LINE:
-        longest = max(kept, key=lambda key: len(msgspec.json.encode(kept[key])))
+        longest = max(kept, key=lambda key: len(_encoded(kept[key])))
         del kept[longest]
         omitted.append(longest)
-        line = msgspec.json.encode(kept | {"omitted": omitted})
+        line = _encoded(kept | {"omitted": omitted})
     return line + b"\n"
+
+
+def _encoded(value: Any) -> bytes:
+    """Return the value in JSON; `kubectl logs` prints it on a terminal as it is."""
+    text = msgspec.json.encode(value)
+    return text if text.isascii() and b"\x7f" not in text else printable_json(text.decode()).encode()
 
 
 def verdict_of(response: AdmissionResponse) -> str:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from policies.finding import printable
+from policies.printable import printable
 from policies.quota.charge_request import ChargeRequest, LedgerError
 from policies.quota.ledger.quota_ledger import DenialNote
 from webhook.cluster.objects import timestamp
