@@ -136,7 +136,7 @@ def test_a_long_line_goes_without_its_longest_fields(tmp_path: Path) -> None:
         ),
     )
 )
-def test_no_line_is_longer_than_it_may_be(record: dict[str, str]) -> None:
+def test_no_line_is_longer_than_it_may_be_or_obeyed_by_a_terminal(record: dict[str, str]) -> None:
     read_end, write_end = os.pipe()
     log = AuditLog(write_end, Losses())
     log.write(record)
@@ -144,6 +144,7 @@ def test_no_line_is_longer_than_it_may_be(record: dict[str, str]) -> None:
     (line,) = log._waiting
     assert len(line) <= LONGEST_LINE
     assert line.endswith(b"}\n")
+    assert line[:-1].decode().isprintable()
     os.close(read_end)
     os.close(write_end)
 
