@@ -26,6 +26,7 @@ from webhook.tools.export.cel import (
     sentence,
     text,
     texts,
+    tolerates_value,
 )
 from webhook.tools.export.objects import EPHEMERAL_CONTAINERS, PODS, MutationFragment, ValidationFragment
 
@@ -232,7 +233,7 @@ def _tolerated(gpu_taints: Iterable[Toleration]) -> str:
     (t.?key.orValue('') == ''
       ? t.?operator.orValue('') == 'Exists'
       : t.key == taint.key && (t.?operator.orValue('') == 'Exists' || taint.operator == 'Exists' ||
-                               t.?value.orValue('') == taint.value))),
+                               ({tolerates_value("t", "taint.value")})))),
   i)"""
 
 
