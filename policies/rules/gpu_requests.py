@@ -322,7 +322,9 @@ def total_findings(
             )
             complaints.insert(0, by_policy)
         if not reported and not any(complaints):
-            complaints.append(availability.more_than_any_machine(resource, total.value, options.gpus_per_node))
+            complaints.append(
+                availability.more_than_any_machine(resource, total.value, options.gpus_per_node)
+            )
         for complaint in filter(None, complaints):
             yield total_finding(single, resource, total, complaint)
 

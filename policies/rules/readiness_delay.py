@@ -96,9 +96,7 @@ def expected_load_seconds(pod: Pod, options: ReadinessDelayOptions) -> int | Bad
     return min(math.ceil(Fraction(estimate(model).weights, MIB * options.load_mib_per_second)), DAY)
 
 
-def check_workload(
-    workload: Workload, options: ReadinessDelayOptions, context: Context
-) -> Iterator[Finding]:
+def check_workload(workload: Workload, options: ReadinessDelayOptions, context: Context) -> Iterator[Finding]:
     """Warn of an autoscaler with `minReplicas: 0` (in Kubernetes by default since 1.37) over a server whose model takes time."""
     spec, target = workload.data.get("spec"), workload.target
     to_zero = isinstance(spec, Mapping) and spec.get("minReplicas") == 0

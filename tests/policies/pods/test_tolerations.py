@@ -44,7 +44,9 @@ GT_900 = {"key": "a", "operator": "Gt", "value": "900"}
         pytest.param(GT_900, {"key": "b", "value": "950"}, False, id="greater-of-another-key"),
         pytest.param({**GT_900, "operator": "Lt"}, {"key": "a", "value": "-5"}, True, id="less"),
         pytest.param({**GT_900, "operator": "Lt"}, {"key": "a", "value": "900"}, False, id="not-less"),
-        pytest.param({**GT_900, "operator": "Ge"}, {"key": "a", "value": "900"}, False, id="unknown-operator"),
+        pytest.param(
+            {**GT_900, "operator": "Ge"}, {"key": "a", "value": "900"}, False, id="unknown-operator"
+        ),
     ],
 )
 def test_tolerates(toleration: dict[str, str], taint: dict[str, str], want: bool) -> None:
@@ -129,7 +131,9 @@ def test_a_comparison_covers_what_it_tolerates(existing: str, wanted: str, want:
 
 
 def test_our_own_documents_do_not_compare() -> None:
-    [(path, sentence)] = toleration_problems(Toleration(key="a", operator="Gt", value="900"), "tolerations[0]")
+    [(path, sentence)] = toleration_problems(
+        Toleration(key="a", operator="Gt", value="900"), "tolerations[0]"
+    )
 
     assert path == "tolerations[0].operator"
     assert sentence == (

@@ -394,8 +394,12 @@ MOST_KNOWN = (
             ["spec: " + MOST_KNOWN.format(16, "the pod needs 24 nvidia.com/gpu at one time: ")],
             id="two-containers",
         ),
-        pytest.param(pod(gpu_container("20")), GPURequestsOptions(gpus_per_node=32), [], id="larger-machines"),
-        pytest.param(pod(gpu_container("64", resource="amd.com/gpu")), GPURequestsOptions(), [], id="partitions"),
+        pytest.param(
+            pod(gpu_container("20")), GPURequestsOptions(gpus_per_node=32), [], id="larger-machines"
+        ),
+        pytest.param(
+            pod(gpu_container("64", resource="amd.com/gpu")), GPURequestsOptions(), [], id="partitions"
+        ),
         pytest.param(
             pod(gpu_container("64", resource="nvidia.com/gpu.shared")),
             GPURequestsOptions(),
