@@ -93,7 +93,7 @@ def test_kyaml(tmp_path: Path) -> None:
     assert manifest.line_of(("spec", "template", "spec", "containers", 0, "resources")) == 28
     assert manifest.line_of(("spec", "template", "spec", "containers", 0, "resources", "limits")) == 29
     (pod,) = manifest.pods
-    assert pod.pod.body.containers[0].limits == {"nvidia.com/gpu": "0.5"}
+    assert [place.container.limits for place in pod.pod.places] == [{"nvidia.com/gpu": "0.5"}]
 
 
 @pytest.mark.parametrize(
