@@ -154,16 +154,17 @@ def review_templates(asked: Review) -> Answered:
 
 
 def review_autoscaler(asked: Review) -> Answered:
-    """Advise on an autoscaler by what it scales, which is read only where the namespace has a quota."""
+    """Advise on an autoscaler by what it scales, which is read only where the namespace has a quota, or it scales to zero."""
     request, kind = asked.request, asked.request.kind
     by = asked.of_workload(asked.policy())
-    if by.quota is None or by.quota.grant() is None:
-        return allow(asked)
+    has_quota = by.quota is not None and by.quota.grant() is not None
     try:
         data = msgspec.json.decode(asked.document(request.object))
         target = scale_target(kind.group, kind.kind, data)
-        stored = target and asked.cluster.scaled(request.namespace, target, asked.deadline)
-        if target is None or stored is None:
+        if target is None or not (has_quota or target.to_zero):
+            return allow(asked)
+        stored = asked.cluster.scaled(request.namespace, target, asked.deadline)
+        if stored is None:
             return allow(asked)
         decision = by.autoscaler(data, target, stored)
     except (msgspec.ValidationError, OutOfTime, RecursionError):
