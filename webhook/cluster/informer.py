@@ -28,7 +28,7 @@ import msgspec
 import urllib3
 
 from webhook.cluster import errors
-from webhook.cluster.api import JSON, METADATA, METADATA_LIST, ApiClient, api_path
+from webhook.cluster.api import IDENTITIES_PAGE, JSON, METADATA, METADATA_LIST, ApiClient, api_path
 from webhook.cluster.collection import AT_ALL, CLUSTER, NOWHERE, K, Line, MergedCollection, Position
 from webhook.cluster.nesting import decoded
 from webhook.cluster.objects import decode_metadata
@@ -179,6 +179,11 @@ class Informer(MergedCollection[K]):
     def synced(self) -> bool:
         """Whether the first list is complete."""
         return self._synced.is_set()
+
+    @property
+    def pages(self) -> int:
+        """How many pages a list of everything has, if it is of metadata."""
+        return 1 + self.total() // IDENTITIES_PAGE
 
     def wait(self, seconds: float) -> bool:
         """Wait for the first list; return whether it was complete in that time."""

@@ -19,6 +19,7 @@ from policies.quota.charge import Catalogues, Unpinned
 from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
 from policies.quota.ledger.reconcile import Listing, StoredObject
 from webhook.cluster.api import ApiClient
+from webhook.cluster.collection import CLUSTER
 from webhook.cluster.informer import Informer, WatchTimings
 from webhook.cluster.nodes import NODES, node_reader
 from webhook.configuration.dynamic_resources import served_resource
@@ -91,6 +92,24 @@ class Counting:
     @property
     def synced(self) -> bool:
         return all(informer.synced for informer in self.informers.values())
+
+    @property
+    def pages(self) -> int:
+        """How many pages a list of everything has: as much for the API server as the lists of so many small namespaces."""
+        return sum(informer.pages for informer in self.informers.values())
+
+    def is_listed(self, namespace: str, since: float) -> bool:
+        """Whether counts rest on lists that began at that moment or later."""
+        spaces = {self.nodes.resource.plural: CLUSTER}
+        return all(
+            informer.position(spaces.get(name, namespace)).list_started >= since
+            for name, informer in self.informers.items()
+        )
+
+    def refresh_all(self, since: float) -> None:
+        """Make the counts of all namespaces rest on lists that began at that moment or later. Raises `errors.ApiError`."""
+        for informer in self.informers.values():
+            informer.refresh(since=since)
 
     def refresh(self, namespace: str, *, since: float, nodes_since: float) -> None:
         """Make counts rest on lists that began at these moments or later. Raises `errors.ApiError`."""

@@ -9,9 +9,10 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from tests.webhook.cluster.apiserver import ApiServer, status
 from webhook.cluster.leader import LeaderElector
 from webhook.configuration.loader import load_directory
-from webhook.controller.controller import Controller, WorkQueue
+from webhook.controller.controller import Controller
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_rows import ObservedRows
+from webhook.controller.work_queue import WorkQueue
 from webhook.quota.store import VersionedLedger
 
 

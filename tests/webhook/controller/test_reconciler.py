@@ -32,6 +32,7 @@ class Cluster:
         self.counting: Any = SimpleNamespace(
             digest=DIGEST,
             synced=True,
+            is_listed=lambda *_: True,
             refresh=lambda _namespace, since, nodes_since: self.refreshed.append(min(since, nodes_since)),
             count=lambda *_: self._counted(next(counts)),
         )
@@ -42,6 +43,9 @@ class Cluster:
     def current(self, _namespace: str, *, fresh: bool) -> VersionedLedger:
         assert not fresh
         return self.row
+
+    def has_spec(self, _namespace: str, _row: VersionedLedger) -> bool:
+        return False
 
     def swap(self, _namespace: str, before: VersionedLedger, ledger: QuotaLedger) -> VersionedLedger:
         assert before == self.row
