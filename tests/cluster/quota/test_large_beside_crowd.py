@@ -65,7 +65,7 @@ def crowd(team: Namespace) -> Iterator[None]:
 
 
 def ask(team: Namespace, number: int) -> bool:
-    """Create a pod of a controller for all that is free but LEFT_FREE; delete it if it was admitted, and return whether it was."""
+    """Create a pod of a controller for all that is free but LEFT_FREE; delete it again. Return whether it was admitted."""
     stored = team.client.get(PODS.format(team.name))[1]["items"]
     large = gpu_pod(f"large-{number}", GPU, HARD - len(stored) - LEFT_FREE)
     large["metadata"]["ownerReferences"] = [OWNER]

@@ -24,7 +24,6 @@ LEDGER = QuotaLedger(
     class_catalogue="catalogue/Deny",
     next_catalogue="next/Deny",
     holders={"gpus": (Holder("Job/train", "8"),)},
-    settled_uncounted=True,
     denials=(
         DenialNote("Job/train", "Refused", "8 GPUs", "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z", 2),
     ),
