@@ -9,7 +9,6 @@ Replicas that write one ledger take turns: each waits as long as a write takes a
 or met another's. Requests gather meanwhile, and the others' writes meet fewer of its own.
 """
 
-import logging
 import random
 import threading
 from collections import deque
@@ -23,10 +22,9 @@ from webhook.quota.metrics import QuotaMetrics
 from webhook.quota.store import LedgerConflict, QuotaGone, Store, VersionedLedger
 from webhook.quota.waiting import CataloguesOf, RequestOf, Waiting
 
-log = logging.getLogger("gpu_admission.quota")
-
 FIRST_PAUSE, LONGEST_PAUSE = 0.004, 0.25
-"""Seconds before a second attempt after an error, at most; doubled with each further one, and drawn at random below that."""
+"""Seconds before a second attempt after an error, at most; doubled with each further one, and drawn at random below that.
+The second is also the most that a replica leaves to others after its own write."""
 
 REMEMBERED_SECONDS = 0.1
 """How long the ledger that we wrote is taken for that of the row. Where writes come more seldom, others have mostly written."""
@@ -175,7 +173,7 @@ class ReservationBatcher:
                 last = _contended()
                 if fresh or self._has_rivals(namespace):
                     # Who won writes again after as long; of several that lost one is the first then.
-                    took = self._clock() - begun
+                    took = min(self._clock() - begun, LONGEST_PAUSE / 2)
                     self._sleep(random.uniform(took, 2 * took), deadline)  # noqa: S311 - jitter, no secret
                 fresh = True
                 continue
@@ -263,7 +261,7 @@ class ReservationBatcher:
         self._remember(namespace, written)
         if self._has_rivals(namespace):
             now = self._clock()
-            self._turns[namespace] = now + (now - begun)
+            self._turns[namespace] = now + min(now - begun, LONGEST_PAUSE)
 
     def _has_rivals(self, namespace: str) -> bool:
         """Whether another replica has written the ledger lately."""
