@@ -5,8 +5,8 @@ them, and hands the lead to the next that came meanwhile. So a namespace has one
 creations costs far fewer than n writes. The lock guards queues in memory and is held over no I/O. Nothing waits beyond its own
 deadline: what a write in flight then still reserves for it, the controller gives back.
 
-Replicas that write one ledger take turns: each waits as long as a write takes after every write of its own, whether it succeeded
-or met another's. Requests gather meanwhile, and the others' writes meet fewer of its own.
+Replicas that write one ledger take turns: after a write of its own each leaves it to the others for as long as TURN writes take, and
+after one that met another's for one to two. Requests gather meanwhile, so there are fewer writes, and fewer of them meet.
 """
 
 import random
@@ -31,6 +31,9 @@ REMEMBERED_SECONDS = 0.1
 
 RIVAL_SECONDS = 1.0
 """How long the ledger is read before each write, and replicas take turns, after another replica was seen to write it."""
+
+TURN = 3
+"""Measured with three and five replicas: with 1 there are a third more writes, with 5 as many as with 3."""
 
 VANISHED_SECONDS = 60.0
 """How long after a quota was there "no quota" is read anew every time: who deletes one mostly makes another at once, as
@@ -261,7 +264,7 @@ class ReservationBatcher:
         self._remember(namespace, written)
         if self._has_rivals(namespace):
             now = self._clock()
-            self._turns[namespace] = now + min(now - begun, LONGEST_PAUSE)
+            self._turns[namespace] = now + min(TURN * (now - begun), LONGEST_PAUSE)
 
     def _has_rivals(self, namespace: str) -> bool:
         """Whether another replica has written the ledger lately."""

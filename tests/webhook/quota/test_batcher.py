@@ -18,6 +18,7 @@ from tests.webhook.quota.world import NAMESPACE, vector
 from webhook.quota.batcher import (
     NAMESPACES_REMEMBERED,
     RIVAL_SECONDS,
+    TURN,
     VANISHED_SECONDS,
     ReservationBatcher,
 )
@@ -191,11 +192,11 @@ class Rivals:
         self.now += self.WRITE_SECONDS if what == "swap" else 0.0
 
 
-def test_after_a_write_a_replica_leaves_others_as_much_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_write_a_replica_leaves_the_ledger_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     rivals = Rivals(monkeypatch)
     for number in range(2):
         assert reason(rivals.bench.reserve(f"pod{number}")) is Reason.RESERVED
-    assert rivals.pauses == pytest.approx([Rivals.WRITE_SECONDS] * 2)
+    assert rivals.pauses == pytest.approx([TURN * Rivals.WRITE_SECONDS] * 2)
     rivals.now += RIVAL_SECONDS
     rivals.pauses.clear()
     for number in range(2, 4):
@@ -207,7 +208,7 @@ def test_a_replica_whose_write_met_anothers_waits_for_as_long_as_a_write_takes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rivals = Rivals(monkeypatch)
-    rivals.now += Rivals.WRITE_SECONDS
+    rivals.now += TURN * Rivals.WRITE_SECONDS
     meets = iter([True])
 
     def met(what: str) -> None:
