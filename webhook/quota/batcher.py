@@ -5,8 +5,8 @@ them, and hands the lead to the next that came meanwhile. So a namespace has one
 creations costs far fewer than n writes. The lock guards queues in memory and is held over no I/O. Nothing waits beyond its own
 deadline: what a write in flight then still reserves for it, the controller gives back.
 
-Replicas that write one ledger take turns: after a write of its own each leaves it to the others for as long as TURN writes take, and
-after one that met another's for one to two. Requests gather meanwhile, so there are fewer writes, and fewer of them meet.
+Replicas that write one ledger take turns: after a write of its own each leaves it to the others for as long as TURN writes take,
+and after one that met another's for one to two. Requests gather meanwhile, so there are fewer writes, and fewer of them meet.
 """
 
 import random
