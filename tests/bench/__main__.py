@@ -57,6 +57,14 @@ ALL = "all"
     type=click.IntRange(min=200),
     help="Of scale: so many GPU pods in one namespace, and as many over all others.",
 )
+@click.option(
+    "--replicas",
+    multiple=True,
+    default=hot.REPLICAS,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Of hot; may be repeated.",
+)
 @click.option("--namespaces", default=200, show_default=True, type=click.IntRange(min=2), help="Of scale.")
 @click.option("--nodes", default=1000, show_default=True, type=click.IntRange(min=1), help="Of scale.")
 def main(
@@ -67,6 +75,7 @@ def main(
     requests: int,
     creates: int,
     pods: int,
+    replicas: tuple[int, ...],
     namespaces: int,
     nodes: int,
 ) -> None:
@@ -84,7 +93,9 @@ def main(
             "api": lambda: api.compare(trees, rounds=rounds or 8, creates=creates, progress=progress),
             "cluster": lambda: cluster.compare(trees, rounds=few, creates=creates, progress=progress),
             "quota": lambda: quota.compare(trees, rounds=few, creates=creates, progress=progress),
-            "hot": lambda: hot.compare(trees, rounds=few, creates=many, progress=progress),
+            "hot": lambda: hot.compare(
+                trees, replica_counts=replicas, rounds=few, creates=many, progress=progress
+            ),
             "scale": lambda: scale.compare(trees, population, rounds=rounds or 1, progress=progress),
         }
         made = found[part]()

@@ -228,10 +228,7 @@ def _quota(source: ConfigurationSource, api: ApiClient | None) -> QuotaEnforcer:
     installation = own_namespace()
     catalogues = PublishedCatalogues(api, installation, lambda: source.configuration)
     store = ClusterStore(api, installation)
-    batcher = ReservationBatcher(store, metrics, catalogues_of=catalogues.named_by)
-    batcher.start()
-    atexit.register(batcher.stop)
-    return QuotaEnforcer(batcher, metrics)
+    return QuotaEnforcer(ReservationBatcher(store, metrics, catalogues_of=catalogues.named_by), metrics)
 
 
 def _denials(api: ApiClient | None) -> DenialReports:

@@ -70,7 +70,6 @@ class _Ledger(_Counted, frozen=True, kw_only=True):
     generation: int
     hard: dict[str, str]
     unpinned: Unpinned
-    settled_uncounted: bool = False
     denials: tuple[DenialNote, ...] = ()
 
 
@@ -122,7 +121,6 @@ def decode_row(document: bytes | msgspec.Raw) -> Row:
             generation=written.generation,
             hard=parse_vector(written.hard),
             unpinned=written.unpinned,
-            settled_uncounted=written.settled_uncounted,
             denials=written.denials,
             **written.fields(),
         )
@@ -185,7 +183,6 @@ def encode_row(namespace: str, version: str, ledger: QuotaLedger) -> bytes:
         class_catalogue=ledger.class_catalogue,
         next_catalogue=ledger.next_catalogue,
         holders=ledger.holders,
-        settled_uncounted=ledger.settled_uncounted,
         denials=ledger.denials,
     )
     # An empty entry removes the managed fields, and of an object without any the API server tracks none until it is applied
