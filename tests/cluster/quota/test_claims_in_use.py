@@ -266,6 +266,29 @@ def test_who_may_clear_the_allocation_may_remove_the_finalizer(
     assert "finalizers" not in stored(team, "taken")["metadata"]
 
 
+def test_a_claim_that_is_gone_is_charged_until_its_pod_has_ended(
+    team: Namespace, devices: ControlPlane
+) -> None:
+    """An administrator has broken the glass; one that is made again under its name is charged beside it."""
+    tenant = devices.client(TENANT)
+    team.change_quota({"hard": {"gpus": "4"}})
+    assert eventually(team.in_force)
+    in_use(team, tenant)
+    assert merged(team, team.client, None)[0] == 200
+    assert tenant.delete(claims(team, "taken"))[0] == 200
+    assert not stored(team, "taken")
+
+    assert tenant.post(claims(team), claim("taken", DEVICE_CLASS, 2))[0] == 201
+    assert uses(team, 4)
+    status, answer = tenant.post(claims(team), claim("more", DEVICE_CLASS, 1))
+    assert (status, "exceeded quota" in answer.get("message", "")) == (403, True), answer
+    assert tenant.delete(claims(team, "taken"))[0] == 200
+    assert uses(team, 2)
+
+    end(team, "uses-taken")
+    assert uses(team, 0)
+
+
 def test_a_namespace_goes_with_its_claims(team: Namespace, devices: ControlPlane) -> None:
     in_use(team, devices.client(TENANT))
     assert team.client.delete(f"/api/v1/namespaces/{team.name}")[0] == 200

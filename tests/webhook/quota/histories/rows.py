@@ -201,7 +201,14 @@ def taken_claim(around: World) -> ClaimRecord:
     """Store and count a claim whose devices a pod has; return the controller's record of it."""
     uid = with_its_claim(around)
     around.reconcile(around.list(Controller()))
-    common: dict[str, Any] = {"uid": uid, "namespace": NAMESPACE, "name": uid, "holder": uid, "version": 1, "since": ""}
+    common: dict[str, Any] = {
+        "uid": uid,
+        "namespace": NAMESPACE,
+        "name": uid,
+        "holder": uid,
+        "version": 1,
+        "since": "",
+    }
     return ClaimRecord(**common, blueprint=Blueprint(b"", {}), made_for="", reserved_for=("pod",))
 
 
