@@ -256,6 +256,7 @@ class Metadata(View, frozen=True):
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
     owner_references: tuple[OwnerReference, ...] | None = None
+    finalizers: tuple[str, ...] | None = None
 
     @property
     def is_owned(self) -> bool:

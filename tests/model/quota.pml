@@ -124,6 +124,12 @@ before a row names its basis: a serve that cannot charge by a basis refuses.
 #ifndef CLAIM_IS_CHARGED_ALONE
 #define CLAIM_IS_CHARGED_ALONE 1
 #endif
+#ifndef GONE_CLAIM_IS_CHARGED
+#define GONE_CLAIM_IS_CHARGED 1
+#endif
+#ifndef GONE_CLAIM_AWAITS_LIST
+#define GONE_CLAIM_AWAITS_LIST 1
+#endif
 #ifndef SPEC_IS_READ_AFTER_ROW
 #define SPEC_IS_READ_AFTER_ROW 1
 #endif
@@ -316,6 +322,17 @@ before a row names its basis: a serve that cannot charge by a basis refuses.
 #define BESIDE 1
 #define DELETIONS 1
 #endif
+#ifdef VANISHED          /* object 1 is a claim whose devices pod 0 has, and is deleted while that runs; another claim wants them */
+#define SERVES 1
+#define CONTROLLERS 1
+#define OBJECTS 3
+#define CREATED(object) (object == 0 -> VECTOR(0, 1) : VECTOR(1, 0))
+#define HARD(generation) VECTOR(1, UNLIMITED)
+#define COLLECTIONS 2
+#define COLLECTION(object) (object == 0 -> PODS : CLAIMS)
+#define TAKEN 1
+#define DELETIONS 1
+#endif
 #ifdef MOVED             /* the row moves to a basis by which the first pod costs more; the second serve knows only the old one */
 #define OBJECTS 2
 #define CREATED(object) VECTOR(1, 0)
@@ -331,6 +348,9 @@ before a row names its basis: a serve that cannot charge by a basis refuses.
 #endif
 #ifndef BESIDE
 #define BESIDE 255           /* the claim that is charged beside pod 0 */
+#endif
+#ifndef TAKEN
+#define TAKEN 255            /* the claim whose devices pod 0 has once it is reserved for that */
 #endif
 #ifndef OF_ONE_NAME
 #define OF_ONE_NAME 0        /* so many of the first objects have one name */
@@ -443,6 +463,12 @@ byte revision[COLLECTIONS];
 byte version[OBJECTS];            /* the object's own resourceVersion */
 byte deleted_at[OBJECTS];         /* the revision at which it was deleted, for good; 0: it was not, or no watch tells of it */
 byte base_version[REQUESTS];
+#if TAKEN < OBJECTS
+bool reserved_for_pod;            /* the claim, for good: a controller that clears it when the pod has ended changes nothing here */
+#define IS_TAKEN(o) ((o) == TAKEN && reserved_for_pod && shows[0] != 0 && !terminal[0])
+#else
+#define IS_TAKEN(o) 0
+#endif
 bool stopped;                     /* nothing arrives any more; what was begun goes on */
 bool promised[OBJECTS];           /* ghost: the quota's promise covers it */
 
@@ -479,6 +505,10 @@ typedef List {
   byte partial[OBJECTS];          /* what a list shows that is not complete yet */
   bool listing;
 #endif
+#if TAKEN < OBJECTS
+  bool reserved;                  /* the claim is shown, or was shown last, as reserved for the pod */
+  bool kept;                      /* it is gone, and it is not known that the pod has ended */
+#endif
   byte gone                       /* bit per object: the watch told that it was deleted */
 };
 List list[CONTROLLERS];
@@ -495,6 +525,8 @@ hidden byte changed; hidden byte flips; hidden byte before; hidden byte in_force
 #define SLOT(q) (q < OBJECTS -> q : OBJECTS)
 #endif
 #define LIVE(o) (shows[o] != 0 && !terminal[o])
+#define HAS_DEVICES(o) (LIVE(o) || IS_TAKEN(o))   /* a claim that is gone, too, while its pod runs */
+#define DEMAND(o) (shows[o] -> shows[o] : CREATED(o))
 #define LIMIT(k) AMOUNT(HARD(row.generation), k)
 #define CONSTRAINED(g, k) (AMOUNT(HARD(g), k) != UNLIMITED)
 #define UNCOUNTED (CONSTRAINED(row.generation, 1) && !row.second_key)
@@ -541,7 +573,7 @@ inline check_everyone_is_covered() {   /* S2 */
      do
      :: key < 2 ->
         if
-        :: LIVE(i) && promised[i] && CONSTRAINED(row.generation, key) && (key == 0 || row.second_key) ->
+        :: HAS_DEVICES(i) && promised[i] && CONSTRAINED(row.generation, key) && (key == 0 || row.second_key) ->
            sum = IN_USED(i, key);
            sum_entries(key, i);
            if
@@ -550,7 +582,7 @@ inline check_everyone_is_covered() {   /* S2 */
               sum_entries(key, 1 - i)
            :: else
            fi;
-           assert(COST(i, shows[i], key) <= sum)   /* S2: what is stored is in `used` or in entries */
+           assert(COST(i, DEMAND(i), key) <= sum)   /* S2: what is stored is in `used` or in entries */
         :: else
         fi;
         key++
@@ -579,7 +611,7 @@ inline check_fits(q) {   /* S1 */
      do
      :: i < REQUESTS ->
         if
-        :: i < OBJECTS && LIVE(i) && promised[i] -> cost = COST(i, shows[i], key); add_cost()
+        :: i < OBJECTS && HAS_DEVICES(i) && promised[i] -> cost = COST(i, DEMAND(i), key); add_cost()
         :: else
         fi;
         if
@@ -916,12 +948,36 @@ inline forget_quota(c) { reads[c] = NOTHING; read_uid[c] = 0; read_generation[c]
 #define MATURED_NOW(c, q) (sight[c].stage[q] == 2)
 #define MATURED_IN(c, k, q) ((list[c].matured[q] >> k) & 1)
 #define NEWS(c, k, q) (k < NODES && MATURED_NOW(c, q) && !MATURED_IN(c, k, q))
-#define WORTH_LISTING(c, k) (seen_row[c] && (list[c].revision[k] != revision[k] || list[c].row_uid[k] != seen_row[c] || list[c].quota_uid[k] != seen_uid[c] \
+#if TAKEN < OBJECTS
+#define IS_AWAITED(c, k) (k == PODS && list[c].kept && !list[c].shown[0])
+#else
+#define IS_AWAITED(c, k) 0
+#endif
+#define WORTH_LISTING(c, k) (seen_row[c] && (list[c].revision[k] != revision[k] || IS_AWAITED(c, k) || list[c].row_uid[k] != seen_row[c] || list[c].quota_uid[k] != seen_uid[c] \
                             || list[c].generation[k] != seen_generation[c] || NEWS(c, k, 0) || NEWS(c, k, 1) \
                             || (REQUESTS > 2 && (NEWS(c, k, (REQUESTS - 2)) || NEWS(c, k, (REQUESTS - 1))))))
 
 #define IS_GONE(c, o) ((list[c].gone >> o) & 1)
 #define ENDED(c, o) (GONE_IS_TOLD -> IS_GONE(c, o) : !shows[o])   /* what a list lacks was deleted, or is yet to come */
+
+/* webhook/controller/gone_claims.py: GoneClaims.add, GoneClaims.held */
+#if TAKEN < OBJECTS
+#define KEEPS(c, o) ((o) == TAKEN && GONE_CLAIM_IS_CHARGED && !shows[o] && list[c].reserved)
+inline keep_gone_claim(c, k) {
+  if
+  :: k == CLAIMS -> list[c].kept = KEEPS(c, TAKEN); list[c].reserved = (list[c].kept || (shows[TAKEN] && reserved_for_pod))
+  :: else
+  fi;
+  if
+  :: list[c].kept && (list[c].shown[0] == TERMINAL_SHOWN || (!list[c].shown[0] && (k == PODS || !GONE_CLAIM_AWAITS_LIST))) ->
+     list[c].kept = false; list[c].reserved = false; list[c].shown[TAKEN] = TERMINAL_SHOWN
+  :: else
+  fi
+}
+#else
+#define KEEPS(c, o) 0
+inline keep_gone_claim(c, k) { skip }
+#endif
 
 /* webhook/controller/counting.py: Counting.refresh, Counting.count */
 /* webhook/cluster/collection.py: MergedCollection.merge, MergedCollection.position */
@@ -935,7 +991,7 @@ inline list_collection(c, k) {
   do
   :: i < OBJECTS ->
      if
-     :: COLLECTION(i) == k ->
+     :: COLLECTION(i) == k && !KEEPS(c, i) ->
         list[c].shown[i] = (terminal[i] || ENDED(c, i) -> TERMINAL_SHOWN : shows[i]);
         list[c].version[i] = version[i]
      :: else
@@ -943,6 +999,7 @@ inline list_collection(c, k) {
      i++
   :: else -> break
   od;
+  keep_gone_claim(c, k);
   i = 0;
   do
   :: i < REQUESTS ->
@@ -1353,7 +1410,12 @@ inline is_stored(q) {
   check_everyone_is_covered()
 }
 
-#define CAN_GO(o) (DELETIONS && !stopped && shows[o] && o != LABELLED)
+#if TAKEN < OBJECTS        /* a claim that came and went while no controller watched is not known to any */
+#define IS_SEEN_TAKEN(o) ((o) != TAKEN || !reserved_for_pod || list[0].reserved)
+#else
+#define IS_SEEN_TAKEN(o) 1
+#endif
+#define CAN_GO(o) (DELETIONS && !stopped && shows[o] && o != LABELLED && IS_SEEN_TAKEN(o))
 
 inline becomes_terminal(o) { terminal[o] = true; version[o]++; revision[COLLECTION(o)]++ }
 inline is_deleted(o, told) {
@@ -1386,6 +1448,9 @@ end:
   :: d_step { CAN_GO(0) -> is_deleted(0, true) }
   :: d_step { CAN_GO(1) -> is_deleted(1, true) }
 #endif
+#if TAKEN < OBJECTS
+  :: d_step { !stopped && LIVE(0) && shows[TAKEN] && !reserved_for_pod -> reserved_for_pod = true; version[TAKEN]++; revision[CLAIMS]++ }
+#endif
 #if LABELLED < OBJECTS
   :: d_step { !stopped && LIVE(0) && !shows[LABELLED] -> shows[LABELLED] = CREATED(LABELLED); revision[NODES]++ }
 #endif
@@ -1410,9 +1475,9 @@ end:
   skip
 }
 
-#define BY_BASIS(o) (MOVES && row.next_basis -> CREATED_BY_NEXT(o) : shows[o])
+#define BY_BASIS(o) (MOVES && row.next_basis -> CREATED_BY_NEXT(o) : DEMAND(o))
 #define TAKEN_OFF(o) ((o) == BESIDE && LIVE(0) -> shows[0] : 0)
-#define SETTLED(o) (!row.entry[o] && row.used[o] == (LIVE(o) -> BY_BASIS(o) - TAKEN_OFF(o) : 0))
+#define SETTLED(o) (!row.entry[o] && row.used[o] == (HAS_DEVICES(o) -> BY_BASIS(o) - TAKEN_OFF(o) : 0))
 
 proctype Quiet() {   /* L1 */
   timeout ->
