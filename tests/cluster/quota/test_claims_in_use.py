@@ -51,7 +51,7 @@ def devices(full_plane: ControlPlane) -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def team(devices: ControlPlane) -> Iterator[Namespace]:
-    """A namespace of which `engineer` is the admin, with a quota of 2 GPUs."""
+    """Make a namespace of which `engineer` is the admin, with a quota of 2 GPUs."""
     team = Namespace(devices)
     bind(team, "admin")
     in_force(team, {"gpus": "2"})
