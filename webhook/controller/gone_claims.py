@@ -1,4 +1,4 @@
-"""ResourceClaims that are gone while pods have their devices: what such a claim costs is charged until the last of these has ended.
+"""ResourceClaims that are gone while pods have their devices: such a claim is charged until the last of these has ended.
 
 The API server deletes a claim in use only after its finalizer was removed, which admission refuses to tenants: so this is about
 what was not reviewed, and what administrators do. One memory serves every configuration that is counted by; a process that has
@@ -15,7 +15,7 @@ from webhook.controller.records import ClaimRecord
 
 
 class _Gone(msgspec.Struct):
-    """A claim as it was held last, the pods of which it is not known that they have ended, and since when (monotonic) it is gone."""
+    """A claim as it was held last, those of its pods that are not known to have ended, and since when (monotonic) it is gone."""
 
     claim: ClaimRecord
     pods: frozenset[str]

@@ -1,8 +1,8 @@
 """Records of pods, ResourceClaims and rows in the controller's informers: identity, and the input of the charge.
 
 Pods of one Job differ in name and node only, so they share one blueprint and the charges computed from it: ten thousand pods are
-ten thousand short records. Pods that ask for no GPU and name no claim are not kept. A claim costs the same whoever shares it, until
-it is deleted and no pod has its devices any more.
+ten thousand short records. Pods that ask for no GPU and have no claim are not kept. A claim costs the same whoever shares it,
+until it is deleted and no pod has its devices any more.
 """
 
 import threading
@@ -148,9 +148,10 @@ class PodReader(_Reader):
     def record(self, raw: msgspec.Raw) -> PodRecord | None:
         """Return the record of a pod in JSON, None if it costs nothing and has no claim."""
         pod = decode_pod(raw)
-        if not self._resource_mapping.pod_asks(pod) and not pod.body.overhead:
-            return None
         extended = pod.status and pod.status.extended_resource_claim_status
+        has_claim = bool(pod.body.resource_claims or extended)
+        if not has_claim and not self._resource_mapping.pod_asks(pod) and not pod.body.overhead:
+            return None
         reduced = self._reduced(pod)
         record = PodRecord(
             **self._common(pod.metadata or Metadata(), "Pod", reduced, named_nodes(reduced)),
@@ -158,7 +159,6 @@ class PodReader(_Reader):
             is_terminal=pod.is_terminal,
             extended_claim=extended.resource_claim_name if extended else "",
         )
-        has_claim = bool(pod.body.resource_claims)
         return record if has_claim or self.charge(record, Unpinned.TOTAL_ONLY, NO_NODES).vector else None
 
     def charge(self, record: PodRecord, unpinned: Unpinned, nodes: NodeIndex) -> Charge:

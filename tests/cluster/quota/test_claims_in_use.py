@@ -4,6 +4,7 @@ There is no DRA driver and no kubelet: devices are a ResourceSlice, and a bound 
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -51,7 +52,7 @@ def devices(full_plane: ControlPlane) -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def team(devices: ControlPlane) -> Iterator[Namespace]:
-    """A namespace of which `engineer` is the admin, with a quota of 2 GPUs."""
+    """Make a namespace of which `engineer` is the admin, with a quota of 2 GPUs."""
     team = Namespace(devices)
     bind(team, "admin")
     in_force(team, {"gpus": "2"})
@@ -141,17 +142,12 @@ def strategic(team: Namespace, tenant: Client) -> tuple[int, Any]:
 
 BESIDE = "merge patch with another one in its place"
 WAYS: dict[str, Callable[[Namespace, Client], tuple[int, Any]]] = {
-    "merge patch with null": lambda team, tenant: merged(team, tenant, None),
-    "merge patch with nothing left": lambda team, tenant: merged(team, tenant, []),
-    BESIDE: lambda team, tenant: merged(team, tenant, ["example.com/mine"]),
+    "merge patch with null": partial(merged, finalizers=None),
+    "merge patch with nothing left": partial(merged, finalizers=[]),
+    BESIDE: partial(merged, finalizers=["example.com/mine"]),
     "strategic merge patch": strategic,
-    **{
-        f"{way.__name__} as {version}": lambda team, tenant, way=way, version=version: way(
-            team, tenant, version=version
-        )
-        for version in VERSIONS
-        for way in (json_patched, replaced)
-    },
+    **{f"JSON patch as {version}": partial(json_patched, version=version) for version in VERSIONS},
+    **{f"replaced as {version}": partial(replaced, version=version) for version in VERSIONS},
 }
 
 
