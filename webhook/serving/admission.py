@@ -38,7 +38,7 @@ from webhook.serving.handling import (
     shown_name,
 )
 from webhook.serving.namespaces import NamespaceUnknown
-from webhook.serving.pod_reviews import review_pod
+from webhook.serving.pod_reviews import restore_pod, review_pod
 from webhook.serving.review import AdmissionRequest, AdmissionResponse, Cause
 from webhook.workloads.autoscalers import AUTOSCALERS, scale_target
 
@@ -214,7 +214,11 @@ def review_document(asked: Review) -> Answered:
     return Answered(response, [decision], name)
 
 
-_HANDLERS: Mapping[tuple[str, str, str], Handler] = {
+_MUTATING: Mapping[tuple[str, str, str], Handler] = {
+    (*POD, "CREATE"): review_pod,
+    (*POD, "UPDATE"): restore_pod,
+}
+_VALIDATING: Mapping[tuple[str, str, str], Handler] = {
     (*POD, "CREATE"): review_pod,
     (*POD, "UPDATE"): review_pod,
     (*POD, "DELETE"): release,
@@ -231,10 +235,12 @@ _HANDLERS: Mapping[tuple[str, str, str], Handler] = {
 def handler_of(phase: Phase, request: AdmissionRequest) -> Handler:
     """Return what answers a request, by kind and operation; no rule reads subresources, and every other kind may have pods."""
     kind = request.kind
-    handler = _HANDLERS.get((kind.group, kind.kind, request.operation))
-    creates_pod = handler is review_pod and request.operation == "CREATE"
-    if request.sub_resource or (phase is Phase.MUTATE and not creates_pod):
+    asked = kind.group, kind.kind, request.operation
+    if request.sub_resource:
         return allow
+    if phase is Phase.MUTATE:
+        return _MUTATING.get(asked, allow)
+    handler = _VALIDATING.get(asked)
     if handler is not None or request.operation == "DELETE":
         return handler or allow
     if kind.group == GROUP:

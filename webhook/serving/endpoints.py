@@ -78,6 +78,9 @@ class AdmissionEndpoints:
         except Exception as error:  # noqa: BLE001 - the one boundary: whatever fails, the API server gets its answer
             _log_defect(error, reviewed.uid)
             self._metrics.errors.inc()
+            if answer == self._answers["/mutate"] and reviewed.operation == "UPDATE":
+                # An answer would refuse the update; failurePolicy Ignore lets it pass after a call that failed.
+                return text(500, "internal error of gpu-admission")
             response = review.internal_error(reviewed.uid)
         return Response(200, JSON, review.encode_response(response))
 

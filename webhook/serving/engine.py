@@ -14,6 +14,8 @@ from time import monotonic
 from typing import Any, Self
 
 import msgspec
+from msgspec import Raw
+from msgspec.structs import replace
 
 from policies.finding import Finding, Severity
 from policies.gpus.claims import DeviceClassNames, as_rules_see_it, decode_claim_template
@@ -21,7 +23,9 @@ from policies.placement.nodes import NodeFacts
 from policies.pods.annotations import INJECTED
 from policies.pods.patch import Change, Operation, PodPatch
 from policies.pods.pod import Pod
+from policies.pods.restore import restore
 from policies.pods.siblings import TOKEN_VOLUME
+from policies.pods.submission import injected_changes
 from policies.pods.workload import Workload
 from policies.policy import Binding, EffectivePolicy, Exemption
 from policies.quota.charge_request import ChargeRequest, NamespaceQuota
@@ -128,7 +132,6 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
     def located(self, path_of: Callable[[str], str]) -> Self:
         """Return the decision with every path in the pod replaced by what `path_of` says, for a pod inside another object."""
-        replace = msgspec.structs.replace
         found = ((replace(e.finding, path=path_of(e.finding.path)), e.outcome) for e in self.judged)
         return replace(self, judged=tuple(EvaluatedFinding(*each) for each in found))
 
@@ -164,6 +167,22 @@ class Engine:
         run.note()
         run.remember()
         return run.decision()
+
+    def restore(self, subject: Subject, stored: Pod, before: Raw, after: Raw, now: datetime) -> Decision:
+        """Return what an update of a stored pod lacks of what was injected into it, and would be today; nothing denies it.
+
+        The pod of the subject is the one that is sent, as its author submitted it; `before` and `after` are the JSON of both.
+        """
+        named = injected_changes(stored)
+        today = self.mutate(subject, now)
+        wanted = {each.change.what: each.rule for each in today.changes if each.change.what in named}
+        restored = restore(stored, before, after, wanted)
+        return replace(
+            today,
+            judged=tuple(EvaluatedFinding(each, Outcome.WARNED) for each in restored.warnings),
+            changes=tuple(RuleChange(rule, change) for rule, change in restored.changes),
+            note=restored.note,
+        )
 
     def validate(self, subject: Subject, now: datetime) -> Decision:
         """Return what is wrong with the final pod, which injections did not survive other webhooks, and reserve its quota."""

@@ -2,17 +2,21 @@
 
 from collections.abc import Mapping
 
+import msgspec
+
 from policies.gpus.cards import too_many_resources
 from policies.gpus.claims import DeviceClassNames
 from policies.pods.limits import excesses
 from policies.pods.pod import Pod, decode_pod
 from policies.pods.siblings import alike
+from policies.pods.submission import as_submitted, injected_changes
 from policies.quota.charge_request import charge_request_for_pod
 from policies.rule import Mode, Phase
 from webhook.serving import review
 from webhook.serving.canary_trace import canary_trace
-from webhook.serving.engine import MOST_FINDINGS, Decision, Subject
-from webhook.serving.handling import Answered, Review, check_identity, reading, shown_name
+from webhook.serving.engine import MOST_FINDINGS, Decision, OutOfTime, Subject
+from webhook.serving.handling import Answered, Review, allow, check_identity, reading, shown_name
+from webhook.serving.namespaces import NamespaceUnknown
 from webhook.serving.review import AdmissionRequest
 
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
@@ -79,6 +83,33 @@ def review_pod(asked: Review) -> Answered:
     return Answered(
         response, [decision], name, pod.metadata, pod=seen, claims=claims, charge_request=charge_request
     )
+
+
+def restore_pod(asked: Review) -> Answered:
+    """Put back into an update what it lacks of what was injected at creation; all else about it is the API server's.
+
+    So it is allowed also where the pod cannot be read, or where there is no time, or no policy is known.
+    """
+    request = asked.request
+    try:
+        pod = decode_pod(asked.document(request.object))
+        stored = decode_pod(asked.document(request.old_object))
+        injected = injected_changes(stored)
+        if not injected or excesses(pod) or excesses(stored):
+            return allow(asked)
+        subject = Subject(
+            policy=asked.policy(),
+            pod=as_submitted(pod, injected=injected),
+            claims=asked.claims(pod),
+            nodes=asked.cluster.nodes(),
+            deadline=asked.deadline,
+        )
+        decision = asked.engine.restore(subject, stored, request.old_object, request.object, asked.now)
+    except (msgspec.ValidationError, NamespaceUnknown, OutOfTime):
+        return allow(asked)
+    name = shown_name(request, pod.metadata)
+    response = review.decided(request.uid, [decision], subject=f"pod {request.namespace}/{name}", patch=True)
+    return Answered(response, [decision], name, pod.metadata)
 
 
 def is_mirror_pod(pod: Pod, request: AdmissionRequest) -> bool:

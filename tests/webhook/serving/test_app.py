@@ -181,18 +181,20 @@ def test_an_object_of_the_wrong_shape_is_refused_with_its_path(client: AppClient
     assert "`$.spec.containers`" in response["status"]["message"]
 
 
-def test_a_defect_of_ours_still_answers_and_quotes_nothing(
-    metrics: Metrics, caplog: pytest.LogCaptureFixture
-) -> None:
+def broken_client(metrics: Metrics) -> AppClient:
     class Broken(Admission):
         def mutate(self, *_: Any, **__: Any) -> AdmissionResponse:
             raise KeyError("secret-of-the-pod")
 
     engine = Engine(load_directory(None))
     broken = Broken(lambda: engine, Recorder(metrics))
-    client = AppClient(create_app(broken, metrics, lambda: (True, {})))
+    return AppClient(create_app(broken, metrics, lambda: (True, {})))
 
-    answer = client.post("/mutate", json=review(pod(gpu_container())))
+
+def test_a_defect_of_ours_still_answers_and_quotes_nothing(
+    metrics: Metrics, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = broken_client(metrics).post("/mutate", json=review(pod(gpu_container())))
 
     response = msgspec.json.decode(answer.data)["response"]
     assert answer.status_code == 200
@@ -200,6 +202,14 @@ def test_a_defect_of_ours_still_answers_and_quotes_nothing(
     assert response["status"]["code"] == 500
     assert "secret-of-the-pod" not in answer.text + caplog.text
     assert "KeyError at test_app.py" in caplog.text
+    assert metrics.registry.get_sample_value("gpu_admission_internal_errors_total") == 1
+
+
+def test_a_defect_of_ours_refuses_no_update(metrics: Metrics) -> None:
+    """A failed call is what the registration's failurePolicy Ignore lets pass; an answer would have to be a denial."""
+    answer = broken_client(metrics).post("/mutate", json=review(pod(gpu_container()), operation="UPDATE"))
+
+    assert (answer.status_code, answer.text) == (500, "internal error of gpu-admission\n")
     assert metrics.registry.get_sample_value("gpu_admission_internal_errors_total") == 1
 
 

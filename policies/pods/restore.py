@@ -1,0 +1,137 @@
+"""What an update of a pod lacks of what was injected when the pod was created, and the changes that put it back.
+
+The spec of a pod can hardly be changed, so the API server refuses an update by a manifest that lacks what admission added:
+`kubectl apply` for the second time, `kubectl diff`, server-side apply, `kubectl replace`. Its own plugins that add tolerations
+(DefaultTolerationSeconds, ExtendedResourceToleration) therefore complete updates as well.
+
+What is put back is as it is stored, and where it is stored. Items count as present as the API server compares them, so nothing is
+put back into an update that it would take as it is.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from policies.finding import Finding, Severity
+from policies.pods.annotations import INJECTED
+from policies.pods.field_paths import Parts, field_path, json_pointer
+from policies.pods.patch import Change, Operation
+from policies.pods.pod import Pod
+from policies.pods.submission import find_injected
+
+JSON = Any
+
+_IDENTITY: Mapping[str | int, tuple[str, ...]] = {
+    "tolerations": ("key", "operator", "value", "effect"),  # tolerationSeconds may change
+    "matchExpressions": ("key", "operator", "values"),
+    "volumes": ("name",),
+    "initContainers": ("name",),
+    "env": ("name",),
+    "volumeMounts": ("mountPath",),
+}
+"""By which fields two items of a list are the same."""
+_RAISED = frozenset({"initialDelaySeconds", "terminationGracePeriodSeconds"})
+"""Values of an author's that rules raise, and never lower."""
+_CONTAINERS = frozenset({"containers", "initContainers"})
+
+
+class Restored(msgspec.Struct, frozen=True):
+    """What is put back, each change with its rule, and `note`, the annotation that names them, if the update lacks it as well.
+
+    `warnings` are of values in the update that are overwritten.
+    """
+
+    changes: tuple[tuple[str, Change], ...] = ()
+    note: Change | None = None
+    warnings: tuple[Finding, ...] = ()
+
+
+def restore(stored: Pod, before: bytes, after: bytes, wanted: Mapping[str, str]) -> Restored:
+    """Return what puts back into the update, the JSON `after`, what it lacks of the `stored` pod, the JSON `before`.
+
+    wanted: the changes that may be put back, in the words of `policies.pods.patch`, each with its rule.
+    """
+    found = find_injected(stored, wanted.keys())
+    if not found:
+        return Restored()
+    old, new = msgspec.json.decode(before), msgspec.json.decode(after)
+    changes: list[tuple[str, Change]] = []
+    warnings: list[Finding] = []
+    for path, what in found:
+        place = _place(("spec", *path), old, new)
+        if place is None:
+            continue
+        value, sent = _at(old, ("spec", *path)), _at(new, place)
+        if _is_present(place, value, new):
+            continue
+        changes.append((wanted[what], Change(what, (_put(new, place, value),))))
+        if place[-1] in _RAISED and sent is not None:
+            warnings.append(_overwritten(wanted[what], place, sent, value))
+    note = stored.annotations.get(INJECTED)
+    place = ("metadata", "annotations", INJECTED)
+    is_lost = bool(changes) and note is not None and _at(new, place) is None
+    restored_note = Change(f"annotation {INJECTED}", (_put(new, place, note),)) if is_lost else None
+    return Restored(tuple(changes), restored_note, tuple(warnings))
+
+
+def _place(path: Parts, old: JSON, new: JSON) -> Parts | None:
+    """Return the path in the new pod: containers are found by their names. None where the container is not there."""
+    _, part, *rest = path
+    if part not in _CONTAINERS or len(rest) == 1:
+        return path
+    name = _at(old, (*path[:3], "name"))
+    containers = _at(new, path[:2]) or []
+    index = next((at for at, each in enumerate(containers) if each.get("name") == name), None)
+    return None if index is None else (*path[:2], index, *path[3:])
+
+
+def _at(node: JSON, path: Parts) -> JSON:
+    """Return what is at the path, None where nothing is."""
+    for part in path:
+        if isinstance(node, list):
+            node = node[int(part)] if int(part) < len(node) else None
+        else:
+            node = node.get(part) if isinstance(node, dict) else None
+    return node
+
+
+def _is_present(place: Parts, value: JSON, new: JSON) -> bool:
+    if isinstance(place[-1], int):
+        fields = _IDENTITY[place[-2]]
+        same = [value.get(field) for field in fields]
+        items = _at(new, place[:-1]) or ()
+        return any([item.get(field) for field in fields] == same for item in items)
+    sent = _at(new, place)
+    return sent is not None and (place[-1] not in _RAISED or sent >= value)
+
+
+def _put(node: JSON, path: Parts, value: JSON) -> Operation:
+    """Put the value at the path below the node, with the parents that are missing; return the operation that does so."""
+    depth = 0
+    while depth < len(path) - 1 and (child := _at(node, (path[depth],))) is not None:
+        node, depth = child, depth + 1
+    last = path[depth]
+    if isinstance(node, list):
+        last = min(int(last), len(node))
+        node.insert(last, _nested(path[depth + 1 :], value))
+    else:
+        node[last] = _nested(path[depth + 1 :], value)
+    return Operation("add", json_pointer(*path[:depth], last), _nested(path[depth + 1 :], value))
+
+
+def _nested(path: Parts, value: JSON) -> JSON:
+    for part in reversed(path):
+        value = [value] if isinstance(part, int) else {part: value}
+    return value
+
+
+def _overwritten(rule: str, place: Parts, sent: int, stored: int) -> Finding:
+    """Return the warning of a value that is too short; whether its author has just lowered it, the stored pod does not say."""
+    return Finding(
+        rule=rule,
+        severity=Severity.WARNING,
+        path=field_path(place),
+        value=str(sent),
+        message=f"stays {stored}: it was raised when the pod was created, and cannot be changed since",
+    )
