@@ -3,8 +3,8 @@
 A watch that ends, is cut, or is silent for longer than the interval of bookmarks is started again where it was; between failures
 there is a growing, jittered pause. After a 410 it begins anew at once, from the present revision, and what was missed is listed
 in a thread of its own, while the watch goes on (`collection` merges them): before everything else the namespaces for which
-somebody waits, the smallest first, if they are few. `age` is the time since the last message; an opened watch is one: what happened since its
-revision follows at once.
+somebody waits, the smallest first, if they are few. `age` is the time since the last message; an opened watch is one: what
+happened since its revision follows at once.
 
 Silence is a dead connection, or a kind that nobody changes: the API server sends no bookmarks of a kind of which it has seen no
 event since its own start (`dispatchEvents` in `k8s.io/apiserver/pkg/storage/cacher`). They differ only

@@ -1,4 +1,3 @@
-import threading
 from fractions import Fraction
 from pathlib import Path
 
@@ -12,48 +11,7 @@ from webhook.configuration.loader import load_directory
 from webhook.controller.controller import Controller
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_rows import ObservedRows
-from webhook.controller.work_queue import WorkQueue
 from webhook.quota.store import VersionedLedger
-
-
-def test_the_earliest_time_asked_for_holds() -> None:
-    queue = WorkQueue()
-    queue.add("team", 60)
-    queue.add("team")
-    queue.add("team", 30)
-
-    assert queue.take(0) == "team"
-    assert queue.take(0) is None
-
-
-def test_what_is_due_first_comes_first() -> None:
-    queue = WorkQueue()
-    queue.add("second", 1.0)
-    queue.add("first", 0.01)
-
-    assert [queue.take(10), queue.take(10)] == ["first", "second"]
-
-
-def test_nothing_is_handed_out_twice_at_once() -> None:
-    queue = WorkQueue()
-    queue.add("team")
-    assert queue.take(0) == "team"
-    queue.add("team")
-
-    assert queue.take(0.02) is None
-    queue.done("team")
-    assert queue.take(0) == "team"
-
-
-def test_a_worker_that_waits_is_woken() -> None:
-    queue = WorkQueue()
-    taken: list[str | None] = []
-    worker = threading.Thread(target=lambda: taken.append(queue.take(30)))
-    worker.start()
-    queue.add("team")
-    worker.join(30)
-
-    assert taken == ["team"]
 
 
 def test_series_go_with_the_quota_of_their_namespace() -> None:
