@@ -1,6 +1,8 @@
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 
+import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from policies.quota.charge import Unpinned
@@ -31,7 +33,9 @@ def test_series_go_with_the_quota_of_their_namespace() -> None:
     assert 'last_recount_timestamp_seconds{namespace="stays"}' in shown
 
 
-def test_pods_of_full_namespaces_are_awaited(tmp_path: Path) -> None:
+@pytest.fixture
+def controller(tmp_path: Path) -> Iterator[Controller]:
+    """Return one that has observed two rows, and is not running."""
     observed = ObservedRows()
     for namespace, used in (("full", 8), ("roomy", 7)):
         ledger = QuotaLedger(
@@ -44,7 +48,7 @@ def test_pods_of_full_namespaces_are_awaited(tmp_path: Path) -> None:
         observed.observe(namespace, VersionedLedger(ledger, "1"))
     with ApiServer(tmp_path, lambda _: status(404, "not served")) as server:
         api = server.client()
-        controller = Controller(
+        yield Controller(
             api,
             load_directory(None),
             LeaderElector(api, "default", "lease", "me"),
@@ -54,4 +58,14 @@ def test_pods_of_full_namespaces_are_awaited(tmp_path: Path) -> None:
             observed=observed,
         )
 
+
+def test_pods_of_full_namespaces_are_awaited(controller: Controller) -> None:
     assert controller.countings.own.pods.awaited() == ["full"]
+
+
+def test_what_ends_in_a_quiet_namespace_is_counted_without_a_pause(controller: Controller) -> None:
+    controller._count_changed("roomy", False)
+    controller._count_changed("full", True)
+    controller._count_changed("without-quota", True)
+
+    assert [controller._queue.take(0) for _ in range(2)] == ["full", None]
