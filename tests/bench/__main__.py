@@ -1,7 +1,7 @@
 """Compare gpu-admission with doing nothing, with no-op hooks, the API server's CEL and its ResourceQuota, and with itself before.
 
 `edge`: our hooks on our server. `api`: the API server alone. `cluster`: admission. `quota`: a quota. `hot`: one busy namespace
-and more replicas. `scale`: many pods. `work`: the longest reviews.
+and more replicas. `scale`: many pods. `counts`: many quotas. `work`: the longest reviews.
 """
 
 import signal
@@ -14,12 +14,12 @@ from typing import Any
 import click
 import msgspec
 
-from tests.bench import api, cluster, edge, hot, quota, report, scale, work
+from tests.bench import api, cluster, counts, edge, hot, quota, report, scale, work
 from tests.bench.before import Version, versions
 from tests.bench.population import Population
 from tests.controlplane import build
 
-PARTS = ("work", "edge", "api", "cluster", "quota", "hot", "scale")
+PARTS = ("work", "edge", "api", "cluster", "quota", "hot", "scale", "counts")
 ALL = "all"
 
 
@@ -34,7 +34,7 @@ ALL = "all"
 @click.option(
     "--rounds",
     type=click.IntRange(min=1),
-    help="Of every comparison; left out: 8 of api, 4 of edge, 3 of cluster, quota and hot, 1 of scale.",
+    help="Of every comparison; left out: 8 of api, 4 of edge, 3 of cluster, quota and hot, 1 of scale and counts.",
 )
 @click.option(
     "--requests",
@@ -96,6 +96,7 @@ def main(
             "hot": lambda: hot.compare(
                 trees, replica_counts=replicas, rounds=few, creates=many, progress=progress
             ),
+            "counts": lambda: counts.compare(trees, rounds=rounds or 1, progress=progress),
             "scale": lambda: scale.compare(trees, population, rounds=rounds or 1, progress=progress),
         }
         made = found[part]()
@@ -107,6 +108,7 @@ def main(
             "quota": report.quota_lines,
             "hot": report.hot_lines,
             "scale": report.scale_lines,
+            "counts": report.scale_lines,
         }
         return made, lines[part](made)
 

@@ -95,11 +95,6 @@ class Counting:
     def synced(self) -> bool:
         return all(informer.synced for informer in self.informers.values())
 
-    @property
-    def pages(self) -> int:
-        """How many pages a list of everything has: as much for the API server as the lists of so many small namespaces."""
-        return sum(informer.pages for informer in self.informers.values())
-
     def is_listed(self, namespace: str, since: float) -> bool:
         """Whether counts rest on lists that began at that moment or later."""
         spaces = {self.nodes.resource.plural: CLUSTER}

@@ -38,8 +38,6 @@ CONTEND_SECONDS = 8.0
 CONTEND_AGAIN = 0.5
 POLL_AGAIN = 0.3
 """Seconds until lists that others read are looked for again."""
-PAGE_NAMESPACES = 10
-"""Small namespaces whose pods and claims the API server lists in the time of one page of a list of everything."""
 GONE_BACK = (
     "the ledger was counted from newer lists than the API server has: was etcd restored from a backup? "
     "See Ledgers in docs/operations.md"
@@ -148,7 +146,7 @@ class QuotaReconciler:
         if counting.is_listed(namespace, since):
             return True
         waiting = sum(_is_anew(ledger) for ledger in self._rows.ledgers().values())
-        if waiting <= PAGE_NAMESPACES * counting.pages:
+        if not counting.pods.is_longer(waiting):
             return True
         if not self._listing.acquire(blocking=False):
             return False
