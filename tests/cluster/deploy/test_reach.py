@@ -191,7 +191,11 @@ def merged(**fields: Any) -> dict[str, Any]:
     ("resources", "subresource", "change", "want"),
     [
         pytest.param(
-            GPU, "", {"body": UNGATE, "content_type": JSON_PATCH}, ONCE, id="gate-lifted-and-node-selected"
+            GPU,
+            "",
+            {"body": UNGATE, "content_type": JSON_PATCH},
+            RESTORED,
+            id="gate-lifted-and-node-selected",
         ),
         pytest.param(
             CPU, "", {"body": UNGATE, "content_type": JSON_PATCH}, NEVER, id="the-same-of-a-cpu-pod"
@@ -229,7 +233,7 @@ def test_a_toleration_that_is_added_later(webhook: Webhook, plane: ControlPlane)
     name = plane.client().post(pods(), pod(container(resources=GPU)))[1]["metadata"]["name"]
     patch = [{"op": "add", "path": "/spec/tolerations/-", "value": {**TOLERATION, "key": "late"}}]
 
-    assert calls(webhook, plane, "PATCH", pods(name=name), patch, content_type=JSON_PATCH) == ONCE
+    assert calls(webhook, plane, "PATCH", pods(name=name), patch, content_type=JSON_PATCH) == RESTORED
 
 
 def deployment(resources: JSON, **spec: Any) -> JSON:
