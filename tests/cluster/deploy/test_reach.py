@@ -194,7 +194,7 @@ def merged(**fields: Any) -> dict[str, Any]:
             GPU,
             "",
             {"body": UNGATE, "content_type": JSON_PATCH},
-            RESTORED,
+            BOTH,
             id="gate-lifted-and-node-selected",
         ),
         pytest.param(
@@ -233,7 +233,7 @@ def test_a_toleration_that_is_added_later(webhook: Webhook, plane: ControlPlane)
     name = plane.client().post(pods(), pod(container(resources=GPU)))[1]["metadata"]["name"]
     patch = [{"op": "add", "path": "/spec/tolerations/-", "value": {**TOLERATION, "key": "late"}}]
 
-    assert calls(webhook, plane, "PATCH", pods(name=name), patch, content_type=JSON_PATCH) == RESTORED
+    assert calls(webhook, plane, "PATCH", pods(name=name), patch, content_type=JSON_PATCH) == BOTH
 
 
 def deployment(resources: JSON, **spec: Any) -> JSON:
