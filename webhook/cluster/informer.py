@@ -47,8 +47,8 @@ takes as long as some 20 of them."""
 
 
 LISTS_OF_A_PAGE = 4
-"""Lists of small namespaces that take as long as a page of a list of everything, of some 50 ms. One takes 5 ms, or 40 where other kinds
-are written: a consistent list waits until the API server's cache has asked etcd for its revision, which it does each 100 ms
+"""Lists of small namespaces that take as long as a page of a list of everything, of some 50 ms. One takes 5 ms, or 40 where
+other kinds are written: a consistent list waits until the API server's cache has asked etcd for its revision, each 100 ms
 (`progressRequestPeriod` in `k8s.io/apiserver/pkg/storage/cacher/progress`). The pages after a first one do not wait."""
 
 
