@@ -5,8 +5,10 @@ releases are in the last one.
 """
 
 import signal
+import subprocess
 import time
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 
 from tests.bench import bursts
@@ -42,9 +44,8 @@ def compare(versions: list[Version], *, rounds: int, progress: Callable[[str], N
         populate(plane, POPULATION)
         for number in range(1, rounds + 1):
             for version in versions:
-                progress(f"counts: round {number}/{rounds}, {version.name}")
-                with Installation(plane, version) as installed:
-                    taken[version.name].append(_figures(plane, installed, Releases(plane, victims)))
+                say = partial(_say, progress, f"counts: round {number}/{rounds}, {version.name}")
+                taken[version.name].append(_Turn(plane, version, victims, say).run())
     medians = {
         name: {
             subject: {what: median(each[subject][what] for each in found) for what in found[0][subject]}
@@ -55,60 +56,84 @@ def compare(versions: list[Version], *, rounds: int, progress: Callable[[str], N
     return ScaleReport(population=POPULATION, figures=medians, targets=[])
 
 
+def _say(progress: Callable[[str], None], title: str, what: str) -> None:
+    progress(f"{title}: {what}")
+
+
 def _team(number: int) -> str:
     return f"team-{number:04d}"
 
 
-def _figures(plane: ControlPlane, installed: Installation, releases: Releases) -> Figures:
-    figures = {FIRST: _first_count(plane, installed), RELEASE: {}, RELIST: {}}
-    with installed.serving(1):
-        _fill(plane, installed, 1)
-        releases.one(SMALL)
-        taken = []
-        for _ in range(RELEASES):
-            time.sleep(QUIET_SECONDS)
-            taken.append(releases.one(SMALL))
-        figures[RELEASE] = {"ms, p50": median(taken), "ms, longest": max(taken)}
-        installed.stop_controller()
-        with way(plane) as (server, process):
-            installed.start_controller(server=server)
-            for full in FULL:
-                _fill(plane, installed, full)
-                releases.one(_team(full - 1))
-                found: list[float] = []
-                for _ in range(RELISTS):
-                    until = time.monotonic() + RELIST_SECONDS
-                    process.send_signal(signal.SIGUSR1)
-                    while time.monotonic() < until:
-                        found.append(releases.one(_team(full - 1)))
-                        time.sleep(0.1)
-                figures[RELIST][f"ms, p50, {full} namespaces full"] = percentile(sorted(found), 50)
-                figures[RELIST][f"ms, longest, {full} namespaces full"] = max(found)
-            installed.stop_controller()
-    return figures
+class _Turn:
+    """One version in the cluster: its figures, one phase after the other."""
 
+    def __init__(
+        self, plane: ControlPlane, version: Version, victims: dict[str, str], say: Callable[[str], None]
+    ) -> None:
+        self._plane = plane
+        self._installed = Installation(plane, version)
+        self._releases = Releases(plane, victims)
+        self._say = say
+        self._figures: Figures = {}
 
-def _first_count(plane: ControlPlane, installed: Installation) -> dict[str, float]:
-    """Start a controller where all quotas are new, and return what it takes until all are counted."""
-    for number in range(POPULATION.namespaces):
-        installed.set_quota(_team(number), ROOM)
-    servers, began = cpu_seconds(plane.pids[API_SERVER]), time.monotonic()
-    controller = installed.start_controller()
-    ready = time.monotonic() - began
+    def run(self) -> Figures:
+        with self._installed as installed:
+            for number in range(POPULATION.namespaces):
+                installed.set_quota(_team(number), ROOM)
+            self._count()
+            with installed.serving(1):
+                self._release()
+                installed.stop_controller()
+                with way(self._plane) as (server, process):
+                    installed.start_controller(server=server)
+                    for full in FULL:
+                        self._relist(process, full)
+                    installed.stop_controller()
+        return self._figures
 
-    def counted() -> bool:
-        ledgers = installed.ledgers()
+    def _note(self, subject: str, what: str, figure: float) -> None:
+        self._figures.setdefault(subject, {})[what] = figure
+        self._say(f"{subject}, {what}: {figure:.4g}")
+
+    def _count(self) -> None:
+        """Start a controller where all quotas are new."""
+        servers, began = cpu_seconds(self._plane.pids[API_SERVER]), time.monotonic()
+        controller = self._installed.start_controller()
+        self._note(FIRST, "s until the controller is ready", time.monotonic() - began)
+        wait_until(self._all_counted, "not every quota is counted", seconds=300, pause=0.5)
+        self._note(FIRST, "s until all are counted", time.monotonic() - began)
+        self._note(FIRST, "s of controller's CPU", cpu_seconds(controller.pid))
+        self._note(FIRST, "s of API server's CPU", cpu_seconds(self._plane.pids[API_SERVER]) - servers)
+
+    def _all_counted(self) -> bool:
+        ledgers = self._installed.ledgers()
         return len(ledgers) == POPULATION.namespaces and all(
             ledger.used is not None for ledger in ledgers.values()
         )
 
-    wait_until(counted, "not every quota is counted", seconds=300, pause=0.5)
-    return {
-        "s until the controller is ready": ready,
-        "s until all are counted": time.monotonic() - began,
-        "s of controller's CPU": cpu_seconds(controller.pid),
-        "s of API server's CPU": cpu_seconds(plane.pids[API_SERVER]) - servers,
-    }
+    def _release(self) -> None:
+        _fill(self._plane, self._installed, 1)
+        self._releases.one(SMALL)
+        taken = []
+        for _ in range(RELEASES):
+            time.sleep(QUIET_SECONDS)
+            taken.append(self._releases.one(SMALL))
+        self._note(RELEASE, "ms, p50", median(taken))
+        self._note(RELEASE, "ms, longest", max(taken))
+
+    def _relist(self, way: subprocess.Popen[str], full: int) -> None:
+        """Let the watch of pods end as too old while so many namespaces are full, and release in the last one meanwhile."""
+        last, found = _team(full - 1), list[float]()
+        _fill(self._plane, self._installed, full)
+        self._releases.one(last)
+        for _ in range(RELISTS):
+            until = time.monotonic() + RELIST_SECONDS
+            way.send_signal(signal.SIGUSR1)
+            while time.monotonic() < until:
+                found.append(self._releases.one(last))
+                time.sleep(0.1)
+        self._note(RELIST, f"ms, p50, {full} namespaces full", percentile(sorted(found), 50))
+        self._note(RELIST, f"ms, longest, {full} namespaces full", max(found))
 
 
 def _fill(plane: ControlPlane, installed: Installation, namespaces: int) -> None:
