@@ -53,7 +53,7 @@ def compare(versions: list[Version], *, rounds: int, progress: Callable[[str], N
         }
         for name, found in taken.items()
     }
-    return ScaleReport(population=POPULATION, figures=medians, targets=[])
+    return ScaleReport(title="COUNTS", population=POPULATION, figures=medians, targets=[])
 
 
 def _say(progress: Callable[[str], None], title: str, what: str) -> None:

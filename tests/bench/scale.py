@@ -70,6 +70,7 @@ Figures = dict[str, dict[str, float]]
 class ScaleReport(msgspec.Struct, frozen=True, kw_only=True):
     """Medians over rounds, by version."""
 
+    title: str = "SCALE"
     population: Population
     figures: dict[str, Figures]
     targets: list[Target]

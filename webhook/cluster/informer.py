@@ -44,8 +44,6 @@ grow beyond this by a tenth of the time that it has answered."""
 FEW, ONE_IN = 32, 20
 """Objects of a namespace that are read one by one, or one in so many of all. More are read with their namespace: a page of 500
 takes as long as some 20 of them."""
-
-
 LISTS_OF_A_PAGE = 4
 """Lists of small namespaces that take as long as a page of a list of everything, of some 50 ms. One takes 5 ms, or 40 where
 other kinds are written: a consistent list waits until the API server's cache has asked etcd for its revision, each 100 ms

@@ -203,11 +203,9 @@ class Controller:
     def _count_changed(self, namespace: str, frees: bool) -> None:
         if self._observed.get(namespace) is None:
             return
-        if (
-            frees
-        ):  # a creation may wait for it; whatever else is stored holds its quota already, by its reservation
+        if frees:  # a creation may wait for that
             self._queue.hurry(namespace)
-        else:
+        else:  # what is stored holds its quota already, by its reservation
             self._queue.add(namespace, COUNTED_SECONDS)
 
     def _full(self) -> list[str]:
