@@ -20,7 +20,6 @@ from policies.quota.ledger.decide import Reason, ReservationRequest, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
 from policies.quota.ledger.reconcile import Listing, Reconciled, Refused, StoredObject, initialise, reconcile
 from policies.quota.ledger.reservations import UNREADABLE, Reservations
-from policies.quota.ledger.spares import SettledSpares, settled
 from tests.builders import listing
 from tests.webhook.quota import test_protocol_rules
 
@@ -31,7 +30,7 @@ RULES = frozenset(re.findall(r"^#define (\w+) 1$", TEXT.split("/* ---- Vectors")
 INSTANCES = re.findall(r"^#ifdef (\w+)  ", TEXT, re.MULTILINE)
 STANDS_FOR = re.compile(r"/\* ([a-z_/]+\.py): (\w+(?:\.\w+)*(?:, \w+(?:\.\w+)*)*)")
 KEYS = ("gpus", "classes/a")
-UNLIMITED, TERMINAL, NOBODY = 3, 255, 255
+UNLIMITED, TERMINAL = 3, 255
 NOW, NEXT = "now", "next"
 FULL, FIRST_KEY, BY_BOTH, BY_NEXT, ONLY_MARKED = range(1, 6)
 LEAST_RUNS, MOST_RUNS = 12, 80
@@ -86,26 +85,15 @@ def test_every_rule_is_taken_out_explained_and_replayed() -> None:
 @pytest.mark.parametrize("instance", INSTANCES)
 def test_the_code_decides_and_counts_as_the_model_does(instance: str, tmp_path: Path) -> None:
     lines, kinds = [], set[str]()
-    wanted = {"decide", "settle"}
-    if instance.startswith("SPARED"):
-        wanted.add("spares")
-    if instance == "SPARED_NAMED":  # where most runs come to that
-        wanted.add("a spare of a pod")
     for seed in range(1, MOST_RUNS):  # where the quota is yet to be created, few runs come to a decision
         lines += run(instance, seed, tmp_path)
-        kinds = {kind for line in lines for kind in kinds_of(line)}
-        if seed >= LEAST_RUNS and kinds >= wanted:
+        kinds = {line.split()[0] for line in lines}
+        if seed >= LEAST_RUNS and kinds == {"decide", "settle"}:
             break
 
-    assert kinds >= wanted
+    assert kinds == {"decide", "settle"}
     for line in lines:
-        REPLAYS[line.split()[0]](line)
-
-
-def kinds_of(line: str) -> set[str]:
-    kind, facts = line.split(maxsplit=1)[0], facts_of(line.split(" then ", maxsplit=1)[0])
-    is_of_a_pod = kind == "spares" and int(facts["assigned_to"]) != NOBODY and facts["spares"][0] != "0"
-    return {kind, "a spare of a pod"} if is_of_a_pod else {kind}
+        (replay_decision if line.startswith("decide") else replay_count)(line)
 
 
 def run(instance: str, seed: int, folder: Path) -> list[str]:
@@ -114,7 +102,7 @@ def run(instance: str, seed: int, folder: Path) -> list[str]:
     printed = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, check=False, timeout=60
     ).stdout
-    return [line.strip() for line in printed.splitlines() if line.strip().startswith(tuple(REPLAYS))]
+    return [line.strip() for line in printed.splitlines() if line.strip().startswith(("decide", "settle"))]
 
 
 def replay_decision(line: str) -> None:
@@ -135,7 +123,6 @@ def replay_count(line: str) -> None:
         UNREADABLE + unreadable(number) if number == int(facts["unreadable"]) else asked.reservation.id
         for number, asked in enumerate(requests(facts))
     ]
-    ids += [spare(number) for number, _ in enumerate(spares(facts))]
     matured = frozenset(
         each for each, is_matured in zip(ids, numbers(facts["matured"]), strict=True) if is_matured
     )
@@ -150,27 +137,6 @@ def replay_count(line: str) -> None:
 
     assert isinstance(result, Reconciled) == (facts["counts"] == "1"), line
     assert written(before, result) == expected, line
-
-
-def replay_settling(line: str) -> None:
-    state, after = line.split(" then ")
-    facts, expected = facts_of(state), row(facts_of(after))
-    before, number = row(facts), int(facts["assigned_to"])
-    settling = SettledSpares({}, frozenset({spare(0)}))
-    if number != NOBODY:
-        asked = requests(facts)[number].reservation
-        assigned = {
-            each.id: msgspec.structs.replace(each, id=asked.id, name=asked.name)
-            for each in before.reservations
-            if each.id == spare(0)
-        }
-        settling = SettledSpares(assigned, frozenset())
-
-    after_it = msgspec.structs.replace(settled(before, settling), settled_uncounted=False)  # a hint to serve
-    assert after_it == expected, line
-
-
-REPLAYS = {"decide": replay_decision, "settle": replay_count, "spares": replay_settling}
 
 
 def written(before: QuotaLedger, result: Reconciled | Refused) -> QuotaLedger:
@@ -225,16 +191,6 @@ def name_of(number: int, facts: dict[str, str]) -> str:
     return "pods/one-name" if number < int(facts["of_one_name"]) else f"pods/name-{number}"
 
 
-def spares(facts: dict[str, str]) -> list[tuple[int, int]]:
-    """Return of each spare how it was charged, and of which request it has the demand."""
-    parts = (each.split("/") for each in facts["spares"].split(",") if each)
-    return [(int(charged), int(like)) for charged, like in parts]
-
-
-def spare(number: int) -> str:
-    return f"+spare-{number}"
-
-
 def unreadable(number: int) -> str:
     return f"what was written about object {number}"
 
@@ -247,11 +203,6 @@ def entries_of(facts: dict[str, str]) -> Reservations:
         BY_NEXT: requests(facts, knows_next=True, bases=frozenset({NEXT})),
     }
     entries, lines = [], []
-    for number, (kind, like) in enumerate(spares(facts)):
-        if kind:
-            held = by[kind][like].reservation
-            mark = NEXT if kind == BY_BOTH else ""
-            entries.append(msgspec.structs.replace(held, id=spare(number), name="", catalogue=mark))
     for number, kind in enumerate(kinds):
         if kind and number == int(facts["unreadable"]):
             lines.append(unreadable(number))

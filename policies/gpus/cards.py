@@ -13,7 +13,7 @@ import msgspec
 
 from policies.finding import Finding
 from policies.gpus.classes import ClassCatalogue, GPUClass, parse_share
-from policies.gpus.fraction_annotations import fraction_problems
+from policies.gpus.fraction_annotations import LEAST_PART, fraction_problems
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure, ResourceMapping
 from policies.pods.limits import ID as LIMITS
 from policies.pods.pod import Container, Pod, ResourceList
@@ -186,7 +186,10 @@ def vendor(resource_name: str) -> str:
 
 
 def annotated_cards(pod: Pod, card: Card, resource_mapping: ResourceMapping) -> dict[GPUResource, Fraction]:
-    """Return the cards that the pod's fraction annotations come to: part times devices; what cannot be read is a whole card."""
+    """Return the cards that the pod's fraction annotations come to: part times devices.
+
+    A part is at least LEAST_PART; what cannot be read is a whole card.
+    """
     present = resource_mapping.fractions_of(pod)
     if all(key.measure.is_count for key in present):
         return {}
@@ -196,5 +199,5 @@ def annotated_cards(pod: Pod, card: Card, resource_mapping: ResourceMapping) -> 
     measured = [(key.measure, Fraction(text)) for key, text in texts.items() if not key.measure.is_count]
     parts = [_MEMORY[measure](amount, card.memory_gib) for measure, amount in measured]
     first = next(key for key in present if not key.measure.is_count)
-    part = min(WHOLE, max(parts, default=WHOLE))
+    part = min(WHOLE, max(LEAST_PART, *parts)) if parts else WHOLE
     return {GPUResource(first.key, first.measure): part * max(devices, default=WHOLE)}

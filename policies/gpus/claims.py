@@ -37,9 +37,27 @@ class ClaimSpec(View, frozen=True):
     devices: Devices | None = None
 
 
+class Allocation(View, frozen=True):
+    """The devices that the scheduler gave a claim; which ones, nobody here reads."""
+
+
+class Consumer(View, frozen=True):
+    """Who uses a claim: a pod (`pods` of the API group ""), or a PodGroup."""
+
+    api_group: str = ""
+    resource: str = ""
+    uid: str = ""
+
+
+class ClaimStatus(View, frozen=True):
+    allocation: Allocation | None = None
+    reserved_for: tuple[Consumer, ...] | None = None
+
+
 class ResourceClaim(View, frozen=True):
     metadata: Metadata | None = None
     spec: ClaimSpec | None = None
+    status: ClaimStatus | None = None
 
 
 class ClaimTemplateSpec(View, frozen=True):

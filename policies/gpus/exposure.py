@@ -41,11 +41,16 @@ NODE_PATHS = (
     "/dev/kfd/",
     "/dev/mkfd/",
     "/dev/char/",
+    # Cards that are passed through to virtual machines.
+    "/dev/vfio/",
     # The root of NVIDIA's driver container, with a /dev of its own.
     "/run/nvidia/driver/",
     # A device plugin is what registers in the one; what reads the other is taken for an exporter.
     "/var/lib/kubelet/device-plugins/",
     "/var/lib/kubelet/pod-resources/",
+    # What registers in the one is a device plugin or DRA driver, too (`pluginwatcher` of the kubelet); sockets of DRA drivers.
+    "/var/lib/kubelet/plugins_registry/",
+    "/var/lib/kubelet/plugins/",
     # Specifications of CDI devices (`spec-dirs.go` of container-device-interface).
     "/etc/cdi/",
     "/run/cdi/",
@@ -56,14 +61,15 @@ NODE_PATHS = (
     "/var/snap/microk8s/common/run/containerd.sock",
     "/run/crio/crio.sock",
     "/run/docker.sock",
+    "/run/docker/containerd/containerd.sock",
     "/run/cri-dockerd.sock",
     "/run/dockershim.sock",
     "/run/podman/podman.sock",
     "/run/nri/",
 )
 """Beginnings of paths of a node, where a directory ends with a slash; a directory above one of them leads there, too."""
-OTHER_ROOT = r"^/proc/(self|thread-self|[0-9]+)/(.+/)?(root|cwd|fd)/"
-"""Links below a process to any directory of the node, which the kubelet and the runtime follow."""
+OTHER_ROOT = r"^/proc/($|(self|thread-self|[0-9]+)/($|task/([0-9]+/)?$|(.+/)?(root|cwd|fd)/))"
+"""Links below a process to any directory of the node, which the kubelet and the runtime follow, and directories above them."""
 
 GPU_STACK_PATHS = ("/var/lib/kubelet/device-plugins/", "/var/lib/kubelet/pod-resources/")
 """Mounted by device plugins and by exporters, which see all GPUs by the value in their images."""

@@ -6,6 +6,7 @@ Validated as the schedulers do: KAI's `validateGpuFractionAnnotation` and `valid
 
 import re
 from collections.abc import Iterator
+from fractions import Fraction
 
 from policies.gpus.resource_mapping import AnnotationKey, Measure, ResourceMapping
 from policies.pods.annotations import BadAnnotation, whole_number
@@ -15,6 +16,10 @@ FRACTION_DEVICE = "nvidia.com/gpu"
 """Of which fractions are: KAI reserves the card by a pod that asks for it (pkg/binder/binding/resourcereservation)."""
 FRACTION_CONTAINER = "gpu-fraction-container-name"
 """Annotation that names the container which gets the part, the first one where it is missing (`GetFractionContainerRef`)."""
+
+LEAST_PART = Fraction(1, 100)
+"""The least that a part of a card counts. KAI accepts less, and its scheduler takes so little for no GPU (`minGPUs` in
+`pkg/scheduler/api/resource_info`): any number of such pods would share a card, whose memory it limits for none."""
 
 _DECIMAL = re.compile(r"[0-9]{0,9}(\.[0-9]{0,9})?")
 _UNITS = {Measure.MEMORY_MIB: "MiB", Measure.MEMORY_BYTES: "bytes"}

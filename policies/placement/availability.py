@@ -23,6 +23,7 @@ from policies.placement.pinning import pinning
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.pod import Pod
 
+NVIDIA_GPU = "nvidia.com/gpu"
 _LONGEST_PROFILE = 63
 """Of a resource's name; more of it is not compared with anything."""
 _MOST_COMPARED = 8
@@ -184,6 +185,21 @@ class Availability:
         return Complaint(
             f"must be at most {most}: no node of {self._description} has more",
             f"request {resource.name}: {most} or less, and spread the work over several pods",
+        )
+
+    def more_than_any_machine(self, resource: GPUResource, count: int, most: int) -> Complaint | None:
+        """Warn of more of NVIDIA's whole cards than the `most` that a machine has, where nothing pins the pod to a class.
+
+        Not of AMD's, whose partitions of a card may have the same name, as slices and shares of NVIDIA's have where a class lists
+        the resource in its `equivalents`. Of a class that does not say how many a node has, chassis hold any number.
+        """
+        is_card = resource.name == NVIDIA_GPU and resource.name not in self._catalogue.equivalents
+        if not is_card or count <= most or self.pinned:
+            return None
+        return Complaint(
+            f"should be at most {most}: a pod runs on one node, and the largest machines have no more",
+            f"request {resource.name}: {most} or less, and spread the work over several pods",
+            Severity.WARNING,
         )
 
     def smaller_than(

@@ -9,9 +9,13 @@ from typing import Literal
 
 import msgspec
 
+from policies.finding import truncate
 from policies.pods.quantity import QuantityText
 
 ResourceList = dict[str, QuantityText]
+
+LONGEST_MAKER = 256
+"""Characters of `Metadata.maker`."""
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -252,6 +256,7 @@ class Metadata(View, frozen=True):
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
     owner_references: tuple[OwnerReference, ...] | None = None
+    finalizers: tuple[str, ...] | None = None
 
     @property
     def is_owned(self) -> bool:
@@ -260,9 +265,12 @@ class Metadata(View, frozen=True):
 
     @property
     def maker(self) -> str:
-        """The controller that made the object, as `ReplicaSet/train-5d9`, as far as the object says; "" if none did."""
+        """The controller that made the object, as `ReplicaSet/train-5d9`, as far as the object says; "" if none did.
+
+        Cut to LONGEST_MAKER: an owner of a kind that the API server does not serve may have a name of 1 MB.
+        """
         owner = next((each for each in self.owner_references or () if each.controller), None)
-        return f"{owner.kind}/{owner.name}" if owner else ""
+        return truncate(f"{owner.kind}/{owner.name}", LONGEST_MAKER) if owner else ""
 
     @property
     def version(self) -> int:

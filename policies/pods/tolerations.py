@@ -3,16 +3,28 @@
 A taint is a `Toleration` without an operator: key, value and effect.
 """
 
+import re
 from collections.abc import Iterator
 
 from policies.pods.names import is_label_value, is_qualified_name
 from policies.pods.pod import Toleration
 
+EQUAL = ("", "Equal")
+"""The operators that compare a taint's value as text; left out, it is Equal."""
+DECIMAL_INTEGER = "^(0|-?[1-9][0-9]*)$"
+"""What Gt and Lt compare (`IsDecimalInteger`, k8s.io/apimachinery); another value meets neither."""
+
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_DECIMAL_INTEGER = re.compile(DECIMAL_INTEGER, re.ASCII)
+_BITS = 63
 
 
 def tolerates(toleration: Toleration, taint: Toleration) -> bool:
-    """Whether a pod with the toleration may run in spite of the taint (`ToleratesTaint`, k8s.io/api core/v1)."""
+    """Whether a pod with the toleration may run in spite of the taint (`ToleratesTaint`, k8s.io/api core/v1).
+
+    Gt and Lt are read as with the feature gate TaintTolerationComparisonOperators (alpha in 1.35 and 1.36): without it the API
+    server refuses such pods.
+    """
     if toleration.effect and toleration.effect != taint.effect:
         return False
     return _tolerates_key_and_value(toleration, taint)
@@ -36,20 +48,38 @@ def overlaps(one: Toleration, other: Toleration) -> bool:
 def _tolerates_key_and_value(toleration: Toleration, taint: Toleration) -> bool:
     if toleration.key and toleration.key != taint.key:
         return False
-    if toleration.operator == "Exists":
+    operator, value, of_taint = toleration.operator or "", toleration.value or "", taint.value or ""
+    if operator == "Exists":
         return True
-    return bool(toleration.key) and (toleration.value or "") == (taint.value or "")
+    if not toleration.key:
+        return False
+    if operator in EQUAL:
+        return value == of_taint
+    bound, number = _integer(value), _integer(of_taint)
+    if bound is None or number is None:
+        return False
+    return number > bound if operator == "Gt" else operator == "Lt" and number < bound
+
+
+def _integer(value: str) -> int | None:
+    """Return the number that Gt and Lt compare, None where Kubernetes reads none: it has 64 bits."""
+    # A label's value has at most 63 characters.
+    number = int(value) if len(value) <= _BITS and _DECIMAL_INTEGER.fullmatch(value) else None
+    return number if number is not None and -(1 << _BITS) <= number < 1 << _BITS else None
 
 
 def toleration_problems(
     toleration: Toleration, path: str, *, key_is_required: bool = False
 ) -> Iterator[tuple[str, str]]:
-    """Yield (path, sentence) for everything that the API server would refuse about a toleration of a pod.
+    """Yield (path, sentence) for everything that an API server may refuse about a toleration of a pod.
 
     key_is_required: refuse also what the API server takes, a toleration of every taint there is.
     """
     operator = toleration.operator or "Equal"
-    if operator not in {"Exists", "Equal"}:
+    if operator in {"Gt", "Lt"}:
+        why = "many API servers refuse a pod with it (feature gate TaintTolerationComparisonOperators)"
+        yield f"{path}.operator", f'must be Exists or Equal, not "{operator}": {why}'
+    elif operator not in {"Exists", "Equal"}:
         yield f"{path}.operator", f'must be Exists or Equal, not "{operator}"'
     if not toleration.key and key_is_required:
         yield f"{path}.key", "is required: a toleration without a key tolerates every taint"
@@ -70,6 +100,7 @@ def toleration_problems(
 def describe_toleration(toleration: Toleration) -> str:
     """Return a toleration or a taint as kubectl prints it: `dedicated=ml-workloads:NoSchedule`, `nvidia.com/gpu:NoSchedule`."""
     text = toleration.key or "*"
+    sign = {"Gt": ">", "Lt": "<"}.get(toleration.operator or "", "=")
     if toleration.value:
-        text += f"={toleration.value}"
+        text += f"{sign}{toleration.value}"
     return f"{text}:{toleration.effect}" if toleration.effect else text

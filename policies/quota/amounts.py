@@ -76,7 +76,7 @@ def _combined(
 
 def positive_difference(after: Mapping[str, Fraction], before: Mapping[str, Fraction]) -> Vector:
     """Return by how much `after` is more than `before`, key by key; what became less is left out."""
-    growth = {key: amount - before.get(key, NOTHING) for key, amount in after.items()}
+    growth = {key: amount - before[key] if key in before else amount for key, amount in after.items()}
     return {key: amount for key, amount in growth.items() if amount > 0}
 
 

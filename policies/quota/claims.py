@@ -34,6 +34,9 @@ EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
 
 SCHEDULER = "system:kube-scheduler"
 
+FINALIZER = "resource.kubernetes.io/delete-protection"
+"""The scheduler adds it before it allocates, and the resource-claim controller removes it after it has cleared the allocation."""
+
 
 Weigh = Callable[[str, int], Charge]
 """Returns what so many devices of a DeviceClass cost, but for their plain count."""
@@ -84,6 +87,23 @@ def forged_mark(before: Metadata | None, after: Metadata | None, username: str) 
         value=mark,
         message=f"must be omitted: only {SCHEDULER} marks the claims that it makes for pods",
         remedy="remove the annotation",
+    )
+
+
+def lost_protection(before: ResourceClaim, after: ResourceClaim) -> Finding | None:
+    """Return the denial of a change by which an allocated claim loses the finalizer that keeps it; None if it does not.
+
+    Without it a claim can be deleted while its pods run on: its devices would be charged to nobody, and given to the next pod.
+    """
+    was, now = (((each.metadata and each.metadata.finalizers) or ()) for each in (before, after))
+    is_allocated = before.status is not None and before.status.allocation is not None
+    if not is_allocated or FINALIZER not in was or FINALIZER in now:
+        return None
+    return Finding(
+        rule=RULE_ID,
+        path="metadata.finalizers",
+        message=f"must keep {FINALIZER} while the claim is allocated: pods may be using its devices",
+        remedy="delete the pods that use the claim; its controller then removes the finalizer",
     )
 
 

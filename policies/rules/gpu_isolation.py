@@ -10,8 +10,8 @@ Adds:    NVIDIA_VISIBLE_DEVICES=void to each container that asks for no GPU and 
          a fraction scheduler serves, whose variable it sets, nor in pods of device plugins and exporters.
 Denies:  values that show GPUs (of NVIDIA_VISIBLE_DEVICES and those of other vendors), also beside a request; files of the node
          that lead to GPUs; mounts and annotations that name devices.
-Warns:   of variables beside a request whose values are elsewhere, of privileged containers in pods for GPU nodes, of pods that
-         go to GPU nodes without asking for a GPU.
+Warns:   of variables beside a request, or where a fraction scheduler serves, whose values are elsewhere, of privileged
+         containers in pods for GPU nodes, of pods that go to GPU nodes without asking for a GPU.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ from policies.pods.field_paths import annotation_path
 from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, EnvVar, Pod
 from policies.pods.tolerations import overlaps
-from policies.rule import Context, Mode, Rule, RuleOptions
+from policies.rule import Context, Mode, Phase, Rule, RuleOptions
 from policies.rules import gpu_toleration
 
 ID = "gpu-isolation"
@@ -107,7 +107,10 @@ def variables(place: ContainerPlace, served: str | None, context: Context) -> It
     for index, variable in enumerate(container.env or ()):
         if exposure.shows_devices(variable.name):
             yield from _shown(f"{place.path}.env[{index}]", place, variable, requests, has_gpus)
-    for index, source in enumerate(container.env_from or ()) if requests else ():
+    # What env sets, as KAI's webhook does before validation, comes before envFrom.
+    is_set = any(variable.name == VARIABLE for variable in container.env or ())
+    is_unread = requests or (container.name == served and not is_set and context.phase is not Phase.TEMPLATE)
+    for index, source in enumerate(container.env_from or ()) if is_unread else ():
         if exposure.may_set_devices(source.prefix or ""):
             path = f"{place.path}.envFrom[{index}]"
             yield _warning(path=path, container=container.name, message=UNREAD, remedy=NAME_VARIABLES)

@@ -5,8 +5,8 @@ Reads:   limits and requests of GPU resources of every app and init container, f
 Denies:  amounts that are invalid, negative, or not whole; a request that differs from its limit or has none; more than the policy
          allows or a node of the class has; slices of another class; another vendor's resource than the class's.
 Warns:   of slices that no class lists (denied with `knownProfilesOnly`, or where the nodes are known and none has them), of more
-         than one time-sliced share, of variables that choose GPUs by hand, of parts of a GPU beside whole ones; of a DaemonSet
-         that holds whole GPUs on every node.
+         than one time-sliced share, of variables that choose GPUs by hand, of parts of a GPU beside whole ones, and of parts that
+         are less than is charged; of more GPUs than any machine has; of a DaemonSet that holds whole GPUs on every node.
 Adds:    with `completeLimits`, the limit that belongs to a request.
 
 Runs before mutation, too: built-in validation comes right after it and rejects the same pods with worse sentences. What is
@@ -22,7 +22,7 @@ import msgspec
 
 from policies.finding import Finding, Severity, truncate
 from policies.gpus.classes import ClassCatalogue
-from policies.gpus.fraction_annotations import fraction_container, fraction_problems
+from policies.gpus.fraction_annotations import LEAST_PART, fraction_container, fraction_problems
 from policies.gpus.resource_limits import ResourceLimits, limit_of, limit_problems, unknown_names
 from policies.gpus.resource_mapping import DEFAULT_SCHEDULER, GPURequest, GPUResource, Measure, gpu_requests
 from policies.placement.availability import Availability, ClassUse, Complaint
@@ -43,7 +43,8 @@ SHARED_SUFFIX = ".shared"
 """What NVIDIA's device plugin appends to a resource that it time-slices (`renameByDefault`)."""
 
 MOST_GPUS_PER_NODE = 16
-"""The largest nodes with MIG that a cloud rents out have 16 (a2-megagpu-16g of Google); most have 8."""
+"""The largest machines have 16: DGX-2 and HGX-2, p2.16xlarge of AWS, a2-megagpu-16g of Google; most have 8. A GB200 NVL72 is 18
+nodes of 4."""
 
 _PERCENTAGES = frozenset({Measure.MEMORY_PERCENT, Measure.CORE_PERCENT})
 _NOUNS = {
@@ -76,7 +77,7 @@ class GPURequestsOptions(RuleOptions, frozen=True):
     max_per_pod: ResourceLimits = None
     complete_limits: bool = False
     gpus_per_node: int = MOST_GPUS_PER_NODE
-    """Of classes that do not say it themselves; limits slices only."""
+    """Of classes that do not say it themselves; denies slices, and warns of NVIDIA's whole cards."""
     known_profiles_only: bool = False
     """The classes list every MIG profile of the cluster, so that any other one is denied."""
 
@@ -289,16 +290,13 @@ def total_findings(
 ) -> Iterator[Finding]:
     """Yield what is too much for one pod or one node, by the arithmetic of the scheduler."""
     requests = tuple(context.resource_mapping.requests(pod))
-    is_limited = options.max_per_pod is not None or availability.pinned
-    if not is_limited and not any(asked.resource.profile for asked in requests):
-        return
     askers: dict[GPUResource, list[GPURequest]] = {}
     for asked in requests:
         if asked.resource.measure.is_count:
             askers.setdefault(asked.resource, []).append(asked)
     limits = {resource: limit_of(options.max_per_pod, resource, availability.pinned) for resource in askers}
     if not pod.body.overhead and not any(
-        resource.measure is Measure.SLICES or _may_exceed(asking, limits[resource], availability)
+        resource.measure is Measure.SLICES or _may_exceed(asking, limits[resource], options, availability)
         for resource, asking in askers.items()
     ):
         return  # not even all containers together come to more than a limit
@@ -323,14 +321,20 @@ def total_findings(
                 f"must be at most {most} per pod by policy", f"request {NAME}: {most} or less"
             )
             complaints.insert(0, by_policy)
+        if not reported and not any(complaints):
+            complaints.append(
+                availability.more_than_any_machine(resource, total.value, options.gpus_per_node)
+            )
         for complaint in filter(None, complaints):
             yield total_finding(single, resource, total, complaint)
 
 
-def _may_exceed(asking: Sequence[GPURequest], most: int | None, availability: Availability) -> bool:
+def _may_exceed(
+    asking: Sequence[GPURequest], most: int | None, options: GPURequestsOptions, availability: Availability
+) -> bool:
     """Whether the containers, were they all to run at one time, ask for more than the limit or a node has."""
     together = sum(request.quantity.value for request in asking)
-    bounds = (most, availability.cards_per_node(asking[0].resource))
+    bounds = (most, options.gpus_per_node, availability.cards_per_node(asking[0].resource))
     return any(bound is not None and together > bound for bound in bounds)
 
 
@@ -344,7 +348,11 @@ def total_finding(
         return amount.finding(*complaint)
     message = f"the pod needs {total} {resource.name} at one time: {complaint.message}"
     return Finding(
-        rule=ID, path="spec", message=message, remedy=complaint.remedy.replace(NAME, resource.name)
+        rule=ID,
+        severity=complaint.severity,
+        path="spec",
+        message=message,
+        remedy=complaint.remedy.replace(NAME, resource.name),
     )
 
 
@@ -379,6 +387,13 @@ def annotation_findings(pod: Pod, context: Context) -> Iterator[Finding]:
     if fraction is None or bad:
         return
     key, text = fraction
+    if key.measure is Measure.FRACTION and Fraction(text) < LEAST_PART:
+        yield warning(
+            path=annotation_path(key.key),
+            value=truncate(text, _QUOTED),
+            message=f"is charged as {float(LEAST_PART)}: schedulers take less for nothing, and nothing limits what the pod uses",
+            remedy=f'set "{float(LEAST_PART)}" or more',
+        )
     if whole:
         names = ", ".join(dict.fromkeys(f'"{place.container.name}"' for place in whole))
         yield warning(

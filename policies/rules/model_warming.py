@@ -19,7 +19,13 @@ from functools import partial
 from policies.finding import Finding, Severity
 from policies.models.warming.init_container import CACHE, CONTAINER, CREDENTIALS_PATH, Warming
 from policies.models.warming.model_uri import BadURI, ModelURI, parse_model_uri
-from policies.models.warming.options import FetchResources, Sources, mount_path_problem, too_little
+from policies.models.warming.options import (
+    FetchResources,
+    Sources,
+    mount_path_problem,
+    mount_place,
+    too_little,
+)
 from policies.models.warming.server_credentials import HF_TOKEN, ServerCredentials, server_credentials
 from policies.pods.annotations import MODEL_CACHE_CLAIM, MODEL_PATH, MODEL_URI, BadAnnotation
 from policies.pods.field_paths import annotation_path
@@ -165,7 +171,7 @@ def conflicts(pod: Pod, warming: Warming, servers: list[ContainerPlace], path: s
             )
     for place in servers:
         for index, mount in enumerate(place.container.volume_mounts or ()):
-            if mount.name != CACHE and mount.mount_path.rstrip("/") == path.rstrip("/"):
+            if mount.name != CACHE and mount_place(mount.mount_path) == mount_place(path):
                 where = f"{place.path}.volumeMounts[{index}].mountPath"
                 message = f"volume {mount.name} is mounted at {path} already"
                 yield conflict(where, message, f"name another path in annotation {MODEL_PATH}")

@@ -9,13 +9,14 @@ Adds:    to containers that ask for a GPU and have a probe but no startupProbe o
                        ready at once.
 Denies:  a load time that is not a number of seconds.
 Warns:   of a sidecar's livenessProbe that could kill it: a startupProbe there would hold back the containers after it; of a
-         startupProbe that kills before the load time that the annotation declares, and of such a time without any probe.
+         startupProbe that kills before the load time that the annotation declares, and of such a time without any probe; of a
+         HorizontalPodAutoscaler that scales such a server to zero.
 
 A container that has a startupProbe is never touched, so neither are those that this rule has been at before.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from fractions import Fraction
 from functools import lru_cache
@@ -30,6 +31,7 @@ from policies.pods.annotations import MODEL_LOAD_SECONDS, BadAnnotation, whole_n
 from policies.pods.field_paths import annotation_path
 from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, Pod, Probe
+from policies.pods.workload import Workload
 from policies.rule import Context, Rule, RuleOptions
 
 ID = "readiness-delay"
@@ -92,6 +94,26 @@ def expected_load_seconds(pod: Pod, options: ReadinessDelayOptions) -> int | Bad
         return options.model_load_seconds
     # A load that would take more than a day says that the rate is wrong for this model, not that nobody may use it before.
     return min(math.ceil(Fraction(estimate(model).weights, MIB * options.load_mib_per_second)), DAY)
+
+
+def check_workload(workload: Workload, options: ReadinessDelayOptions, context: Context) -> Iterator[Finding]:
+    """Warn of an autoscaler with `minReplicas: 0` (in Kubernetes by default since 1.37) over a server whose model takes time."""
+    spec, target = workload.data.get("spec"), workload.target
+    to_zero = isinstance(spec, Mapping) and spec.get("minReplicas") == 0
+    if target is None or not to_zero or workload.kind != "HorizontalPodAutoscaler":
+        return
+    asking = (pods.pod for pods in target.pods if context.resource_mapping.pod_asks(pods.pod))
+    loads = [load for pod in asking if isinstance(load := expected_load_seconds(pod, options), int)]
+    if loads:
+        yield Finding(
+            rule=ID,
+            severity=Severity.WARNING,
+            path="spec.minReplicas",
+            value="0",
+            message=f"the first request waits until a pod is placed and has loaded its model, some {max(loads)} s, and a Service "
+            "keeps no requests",
+            remedy="set minReplicas: 1, or put a queue before the server",
+        )
 
 
 @lru_cache(maxsize=1024)
@@ -192,4 +214,5 @@ RULE = Rule(
     summary="traffic and probes wait until the model is loaded",
     options=ReadinessDelayOptions,
     mutate=mutate,
+    check_workload=check_workload,
 )

@@ -1,7 +1,7 @@
 """Compare gpu-admission with doing nothing, with no-op hooks, the API server's CEL and its ResourceQuota, and with itself before.
 
 `edge`: our hooks on our server. `api`: the API server alone. `cluster`: admission. `quota`: a quota. `hot`: one busy namespace
-and more replicas. `scale`: many pods. `work`: the longest reviews.
+and more replicas. `scale`: many pods. `counts`: many quotas. `work`: the longest reviews.
 """
 
 import signal
@@ -14,12 +14,12 @@ from typing import Any
 import click
 import msgspec
 
-from tests.bench import api, cluster, edge, hot, quota, report, scale, work
+from tests.bench import api, cluster, counts, edge, hot, quota, report, scale, work
 from tests.bench.before import Version, versions
 from tests.bench.population import Population
 from tests.controlplane import build
 
-PARTS = ("work", "edge", "api", "cluster", "quota", "hot", "scale")
+PARTS = ("work", "edge", "api", "cluster", "quota", "hot", "scale", "counts")
 ALL = "all"
 
 
@@ -34,7 +34,7 @@ ALL = "all"
 @click.option(
     "--rounds",
     type=click.IntRange(min=1),
-    help="Of every comparison; left out: 8 of api, 4 of edge, 3 of cluster, quota and hot, 1 of scale.",
+    help="Of every comparison; left out: 8 of api, 4 of edge, 3 of cluster, quota and hot, 1 of scale and counts.",
 )
 @click.option(
     "--requests",
@@ -57,6 +57,14 @@ ALL = "all"
     type=click.IntRange(min=200),
     help="Of scale: so many GPU pods in one namespace, and as many over all others.",
 )
+@click.option(
+    "--replicas",
+    multiple=True,
+    default=hot.REPLICAS,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Of hot; may be repeated.",
+)
 @click.option("--namespaces", default=200, show_default=True, type=click.IntRange(min=2), help="Of scale.")
 @click.option("--nodes", default=1000, show_default=True, type=click.IntRange(min=1), help="Of scale.")
 def main(
@@ -67,6 +75,7 @@ def main(
     requests: int,
     creates: int,
     pods: int,
+    replicas: tuple[int, ...],
     namespaces: int,
     nodes: int,
 ) -> None:
@@ -84,7 +93,10 @@ def main(
             "api": lambda: api.compare(trees, rounds=rounds or 8, creates=creates, progress=progress),
             "cluster": lambda: cluster.compare(trees, rounds=few, creates=creates, progress=progress),
             "quota": lambda: quota.compare(trees, rounds=few, creates=creates, progress=progress),
-            "hot": lambda: hot.compare(trees, rounds=few, creates=many, progress=progress),
+            "hot": lambda: hot.compare(
+                trees, replica_counts=replicas, rounds=few, creates=many, progress=progress
+            ),
+            "counts": lambda: counts.compare(trees, rounds=rounds or 1, progress=progress),
             "scale": lambda: scale.compare(trees, population, rounds=rounds or 1, progress=progress),
         }
         made = found[part]()
@@ -96,6 +108,7 @@ def main(
             "quota": report.quota_lines,
             "hot": report.hot_lines,
             "scale": report.scale_lines,
+            "counts": report.scale_lines,
         }
         return made, lines[part](made)
 

@@ -120,7 +120,8 @@ def hot_lines(report: HotReport) -> Iterator[str]:
 
 def scale_lines(report: ScaleReport) -> Iterator[str]:
     there = report.population
-    yield f"SCALE: {there.pods} GPU pods in one namespace, {there.pods} over {there.namespaces} others, on {there.nodes} nodes"
+    pods = f"{there.pods} GPU pods in one namespace, {there.pods} over {there.namespaces} others"
+    yield f"{report.title}: {pods}, on {there.nodes} nodes"
     yield ""
     versions = list(report.figures)
     yield f"{'':<59}" + "".join(f"{name:>10}" for name in versions)

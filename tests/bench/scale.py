@@ -7,13 +7,9 @@ of one class. A release takes from the answer to a pod's deletion, in a namespac
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
-from itertools import count
-from pathlib import Path
 from statistics import median
 
 import msgspec
@@ -26,10 +22,10 @@ from tests.bench.bursts import CONTROLLER
 from tests.bench.clients import NUMBER, TURN
 from tests.bench.figures import Target, percentile
 from tests.bench.installation import ROOM, Installation, wait_until
-from tests.bench.measure import LoadFailed, cpu_seconds, measure, plan
+from tests.bench.measure import cpu_seconds, measure, plan
 from tests.bench.pods import model_server
 from tests.bench.population import BIG, CLASS, SMALL, Population, populate
-from tests.bench.seeding import SEED
+from tests.bench.releases import Releases, way
 from tests.controlplane import ControlPlane
 from tests.controlplane.client import MERGE_PATCH
 from tests.controlplane.plane import API_SERVER
@@ -43,9 +39,6 @@ PACED_PER_SECOND, PACED_SECONDS = 5, 6
 RECOUNT_SECONDS = 20
 RELISTS, RELIST_SECONDS = 5, 5
 """How often pods are listed again, and how long releases go on each time."""
-PAUSE = 0.01
-"""Between two attempts to create a pod in a full namespace."""
-GONE = Path(__file__).with_name("gone.py")
 
 START, RELEASE, RAISE, CREATE, PACED, DELETE = (
     "a controller's start",
@@ -77,6 +70,7 @@ Figures = dict[str, dict[str, float]]
 class ScaleReport(msgspec.Struct, frozen=True, kw_only=True):
     """Medians over rounds, by version."""
 
+    title: str = "SCALE"
     population: Population
     figures: dict[str, Figures]
     targets: list[Target]
@@ -127,7 +121,7 @@ class _Turn:
         self._client = plane.client()
         self._installed = Installation(plane, version)
         self._population = population
-        self._victims = victims
+        self._releases = Releases(plane, victims)
         self._say = say
         self._figures: Figures = {}
         self._sizes = {BIG: population.pods, SMALL: population.each}
@@ -154,7 +148,7 @@ class _Turn:
                 installed.start_controller("--recount-seconds", str(RECOUNT_SECONDS))
                 self._recount()
                 installed.stop_controller()
-                with self._way() as (server, process):
+                with way(self._plane) as (server, process):
                     installed.start_controller(server=server)
                     self._relist(process)
                     installed.stop_controller()
@@ -198,7 +192,7 @@ class _Turn:
     def _release(self, namespace: str) -> None:
         self._installed.await_settled(namespace, self._sizes[namespace])
         cpu = cpu_seconds(self._pid)
-        taken = sorted(self._one_release(namespace) for _ in range(RELEASES))
+        taken = sorted(self._releases.one(namespace) for _ in range(RELEASES))
         where = self._where(namespace)
         self._note(RELEASE, f"{P50}, {where}", percentile(taken, 50))
         self._note(RELEASE, f"{LONGEST}, {where}", taken[-1])
@@ -206,39 +200,13 @@ class _Turn:
         each = (cpu_seconds(self._pid) - cpu) / RELEASES * 1000
         self._note(RELEASE, f"ms of controller's CPU, {where}", each)
 
-    def _one_release(self, namespace: str, *, patience: tuple[int, ...] = (403,)) -> float:
-        """Delete a pod and return the milliseconds until another is admitted, which is the next to be deleted."""
-        victim = self._victims.get(namespace, f"{SEED}-000000")
-        status, answer = self._client.delete(
-            f"{bursts.pods(namespace)}/{victim}", None, {"gracePeriodSeconds": "0"}
-        )
-        if status != 200:
-            raise LoadFailed(f"{namespace}: {victim} cannot be deleted: {answer}")
-        began = time.perf_counter()
-        self._victims[namespace] = self._create(namespace, patience)
-        return (time.perf_counter() - began) * 1000
-
-    def _create(self, namespace: str, patience: tuple[int, ...] = (403,)) -> str:
-        """Create a pod as soon as it is admitted, and return its name. LoadFailed: refused otherwise, or for too long."""
-        name = f"{SEED}-again-{next(_numbers)}"
-        body = model_server(name, gpus=1)
-        body["metadata"]["labels"]["app"] = SEED
-        deadline = time.monotonic() + 120
-        while True:
-            status, answer = self._client.post(bursts.pods(namespace), body)
-            if status == 201:
-                return name
-            if status not in patience or time.monotonic() > deadline:
-                raise LoadFailed(f"{namespace}: {answer}")
-            time.sleep(PAUSE)
-
     def _raise_hard(self) -> None:
         """Raise a full quota by one GPU at a time, and return to where it was."""
         taken, extra = [], []
         for number in range(1, RAISES + 1):
             self._installed.set_quota(SMALL, self._sizes[SMALL] + number)
             began = time.perf_counter()
-            extra.append(self._create(SMALL))
+            extra.append(self._releases.create(SMALL))
             taken.append((time.perf_counter() - began) * 1000)
         self._note(RAISE, "ms until it is in force, p50", median(taken))
         for name in extra:
@@ -249,7 +217,7 @@ class _Turn:
         where, size = self._where(namespace), self._sizes[namespace]
         self._installed.set_quota(namespace, ROOM)
         self._client.delete(
-            f"{bursts.pods(namespace)}/{self._create(namespace)}", None, {"gracePeriodSeconds": "0"}
+            f"{bursts.pods(namespace)}/{self._releases.create(namespace)}", None, {"gracePeriodSeconds": "0"}
         )
         self._installed.await_settled(namespace, size)
         charged = {CONTROLLER: [self._pid]}
@@ -325,7 +293,8 @@ class _Turn:
         """Whether nothing that runs counts for the class of which no node is any more; a pod that is not bound yet still does."""
         ledgers = self._installed.ledgers()
         return all(
-            (ledgers[namespace].used or {}).get(f"classes/{CLASS}") == int(namespace in self._victims)
+            (ledgers[namespace].used or {}).get(f"classes/{CLASS}")
+            == int(namespace in self._releases.victims)
             for namespace in (BIG, *self._teams())
         )
 
@@ -343,9 +312,9 @@ class _Turn:
         began = time.perf_counter()
         wait_until(self._answers, "the API server does not answer")
         # What is registered, and who may do what, it learns a moment later.
-        self._one_release(SMALL, patience=(401, 403, 500, 503, 504))
+        self._releases.one(SMALL, patience=(401, 403, 500, 503, 504))
         self._note(RESTART, "s until the first release", time.perf_counter() - began)
-        taken = sorted(self._one_release(SMALL, patience=(403, 500)) for _ in range(RELEASES))
+        taken = sorted(self._releases.one(SMALL, patience=(403, 500)) for _ in range(RELEASES))
         self._note(RESTART, f"{LONGEST}, of those after it", taken[-1])
 
     def _answers(self) -> bool:
@@ -353,18 +322,6 @@ class _Turn:
             return bool(self._client.get("/readyz")[0] == 200)
         except urllib3.exceptions.HTTPError:
             return False
-
-    @contextmanager
-    def _way(self) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-        """Have a way to the API server that can end watches with 410 Gone; return its address and its process."""
-        server_port = self._plane.url.rpartition(":")[2]
-        command = [sys.executable, "-I", str(GONE), server_port, str(self._plane.ca_file)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, process_group=0) as process:
-            try:
-                assert process.stdout is not None
-                yield f"http://127.0.0.1:{process.stdout.readline().strip()}", process
-            finally:
-                process.kill()
 
     def _recount(self) -> None:
         """Measure one round of recounts, in which nothing happens."""
@@ -381,22 +338,19 @@ class _Turn:
         """Let the watch end as too old, and release meanwhile."""
         taken: dict[str, list[float]] = {SMALL: [], BIG: []}
         for namespace in taken:
-            self._one_release(namespace)  # what the start has queued is done by then
+            self._releases.one(namespace)  # what the start has queued is done by then
         read = self._read_bytes()
         for namespace, found in taken.items():
             for _ in range(RELISTS):
                 until = time.monotonic() + RELIST_SECONDS
                 way.send_signal(signal.SIGUSR1)
                 while time.monotonic() < until:
-                    found.append(self._one_release(namespace))
+                    found.append(self._releases.one(namespace))
                     time.sleep(0.1)
             where = self._where(namespace)
             self._note(RELIST, f"{P50}, {where}", percentile(sorted(found), 50))
             self._note(RELIST, f"{LONGEST}, {where}", max(found))
         self._note(RELIST, READ, (self._read_bytes() - read) / 1e6 / (2 * RELISTS))
-
-
-_numbers = count(1)
 
 
 def _targets(population: Population, medians: dict[str, Figures]) -> Iterator[Target]:

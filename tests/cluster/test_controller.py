@@ -1,5 +1,7 @@
 """The controller on a real API server: it counts what is stored, gives back what ends, and gives up what never came."""
 
+import threading
+import time
 from collections.abc import Iterator
 from fractions import Fraction
 
@@ -9,7 +11,9 @@ from policies.quota.amounts import GPUS
 from policies.quota.ledger.decide import ReservationRequest
 from tests.cluster.controllers import Running, eventually, gpus, is_ready, uses
 from tests.controlplane import ControlPlane, claims_api, create_gpu_node
-from tests.controlplane.gpuquota import Namespace
+from tests.controlplane.gpuquota import Namespace, api_client
+from webhook.cluster.informer import Informer
+from webhook.controller.records import LedgerRecord, ledger_record, ledgers
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +55,28 @@ def test_what_ends_is_given_back_within_seconds(team: Namespace, end: str) -> No
         team.set_phase("ends", end)
 
     assert uses(team, 1)
+
+
+def test_a_burst_of_ends_is_counted_with_few_writes(team: Namespace, quotas: ControlPlane) -> None:
+    team.quota({"gpus": "100"})
+    for number in range(60):
+        team.pod(f"ends-{number}", 1)
+    assert uses(team, 60)
+    rows = Informer(api_client(quotas), ledgers("default"), ledger_record, lambda _, row: seen.append(row))
+    seen: list[LedgerRecord | None] = []
+    stopping = threading.Event()
+    rows.start(stopping)
+    assert rows.wait(30)
+    began = time.monotonic()
+    before = len(seen)
+    for number in range(60):
+        team.delete_pod(f"ends-{number}")
+    assert uses(team, 0)
+    took = time.monotonic() - began
+    stopping.set()
+
+    written = [row for row in seen[before:] if row is not None and row.namespace == team.name]
+    assert len(written) <= 5 + took / 0.2 + 1
 
 
 def test_a_reservation_becomes_use_once_its_pod_is_stored(team: Namespace, running: Running) -> None:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client import Gauge
@@ -15,6 +16,8 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from tests.cluster.controllers import Running, eventually, gpus, published_catalogues, uses
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import Namespace
+from webhook.cluster.access import load_access
+from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import CATALOGUES
 from webhook.configuration.loader import load_directory
 
@@ -37,6 +40,39 @@ def test_no_quota_is_counted_before_replicas_can_know_of_it(quotas: ControlPlane
         assert eventually(lambda: team.used() is not None)
 
     assert time.monotonic() - created >= 1.5
+
+
+class NotingClient(ApiClient):
+    """A client that notes what is read by it."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        super().__init__(load_access(str(plane.kubeconfig())))
+        self.read: list[str] = []
+
+    def get(self, path: str, **options: Any) -> bytes:
+        self.read.append(path)
+        return super().get(path, **options)
+
+
+def test_many_new_quotas_are_counted_from_the_same_lists(quotas: ControlPlane) -> None:
+    teams = [Namespace(quotas) for _ in range(30)]
+    for team in teams:
+        team.quota({"gpus": "8"})
+    teams[0].pod("trainer", 2)
+    client = NotingClient(quotas)
+    with Running(quotas, no_quota=3.0, api=client):  # as long as their rows are made in that time
+        assert uses(teams[0], 2)
+        assert all(uses(team, 0) for team in teams[1:])
+
+    namespaces = {
+        f"/namespaces/{team.name}/{plural}" for team in teams for plural in ("pods", "resourceclaims")
+    }
+    listed = [each for each in client.read if each.endswith(tuple(namespaces))]
+    assert len(listed) < len(teams), listed
+    quotas_read = [each for each in client.read if each.endswith("/gpuquotas/default")]
+    assert len([each for each in quotas_read if any(f"/{team.name}/" in each for team in teams)]) <= 3 * len(
+        teams
+    )
 
 
 def test_what_was_deleted_while_no_controller_ran_is_given_back(quotas: ControlPlane) -> None:

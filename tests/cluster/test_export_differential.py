@@ -87,6 +87,16 @@ PATHS += [
     "/data",
     "/data",
 ]
+PATHS += [
+    "/var/lib/kubelet/plugins/gpu.nvidia.com",
+    "/var/lib/kubelet/plugins_registry/",
+    "/var/run/docker/containerd",
+    "/dev/vfio/17",
+    "/proc",
+    "/proc/1/",
+    "/proc/self/task/1",
+    "/proc/self/task/1/net",
+]
 MOUNT_PATHS = [*["/mnt"] * 6, "/var/run/nvidia-container-devices/all", "run/../nvidia-container-devices"]
 VARIABLES = [*["NVIDIA_VISIBLE_DEVICES"] * 6, "HABANA_VISIBLE_DEVICES", "AMD_VISIBLE_DEVICES"]
 VARIABLES += ["DOCKER_RESOURCE_GPU", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"]

@@ -178,6 +178,19 @@ def test_a_report_is_bounded_and_counts_everything(cluster: ControlPlane) -> Non
     assert found["configuration"]["limits"]["maxResults"] == MOST_RESULTS
 
 
+def test_long_names_of_owners_keep_no_report_from_being_written(cluster: ControlPlane) -> None:
+    serve_reports(cluster)
+    create(cluster, "/api/v1/namespaces", {"metadata": {"name": "long"}})
+    for index in range(7):
+        owner = {"apiVersion": "example.com/v1", "kind": "Strange", "uid": "1", "controller": True}
+        made_by = {"annotations": UNKNOWN, "ownerReferences": [{**owner, "name": f"{index}{'x' * 250_000}"}]}
+        create_pod(cluster, "long", f"typo-{index}", **made_by)
+
+    loop(cluster, load_directory(None)).write()
+
+    assert {len(each["properties"]["owner"]) for each in report(cluster, "long")["results"]} == {256}
+
+
 def test_policies_that_select_by_labels_are_those_of_the_namespace(
     cluster: ControlPlane, tmp_path: Path
 ) -> None:

@@ -45,12 +45,13 @@ class Authority:
         names: Sequence[str],
         addresses: Sequence[str] = (),
         uris: Sequence[str] = (),
-        client: bool = False,
+        client: bool | None = False,
         lifetime: dt.timedelta = LIFETIME,
     ) -> bytes:
         """Return a certificate for these DNS names, IP addresses and URIs, and its key, in one PEM text.
 
-        The first name is the common name as well. It is a server's, or a client's; `lifetime` counts from now.
+        The first name is the common name as well. It is a server's, or a client's, or says nothing of its usage (None);
+        `lifetime` counts from now.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0])])
@@ -60,15 +61,17 @@ class Authority:
             *(x509.UniformResourceIdentifier(uri) for uri in uris),
         ]
         usage = ExtendedKeyUsageOID.CLIENT_AUTH if client else ExtendedKeyUsageOID.SERVER_AUTH
+        usages = [] if client is None else [x509.ExtendedKeyUsage([usage])]
         issuer = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(self._identifier)
-        certificate = (
+        builder = (
             self._builder(subject, key.public_key(), lifetime)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
-            .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
             .add_extension(issuer, critical=False)
-            .sign(self._key, hashes.SHA256())
         )
+        for each in usages:
+            builder = builder.add_extension(each, critical=False)
+        certificate = builder.sign(self._key, hashes.SHA256())
         return certificate.public_bytes(serialization.Encoding.PEM) + _pem(key)
 
     def _builder(

@@ -35,6 +35,7 @@ ALONE_AND_FAST = ("--leader-elect=false", "--kube-api-qps=2000", "--kube-api-bur
 # Dynamic resource allocation is there by default since 1.34; before, as a beta that is off.
 CLAIMS_SINCE = 34
 CLAIMS_GATE = "--feature-gates=DynamicResourceAllocation=true"
+# Its beta versions are off by default everywhere; what they store is reviewed like what v1 stores.
 CLAIMS_SERVED = "--runtime-config=resource.k8s.io/v1beta1=true,resource.k8s.io/v1beta2=true"
 
 
@@ -358,9 +359,9 @@ class ControlPlane:
         ]
 
     def _runtime_config(self) -> list[str]:
-        if minor_version() < CLAIMS_SINCE:
-            return [CLAIMS_SERVED] if self._serve_claims else []
-        return [] if self._serve_claims else ["--runtime-config=resource.k8s.io/v1=false"]
+        if self._serve_claims:
+            return [CLAIMS_SERVED]
+        return ["--runtime-config=resource.k8s.io/v1=false"] if minor_version() >= CLAIMS_SINCE else []
 
     def _apiserver_ready(self) -> bool:
         return self._answers(f"{self.url}/readyz")

@@ -35,6 +35,7 @@ from tests.deploy.manifests import (
 from webhook.commands.controller import controller
 from webhook.commands.serve import serve
 from webhook.configuration.loader import load_directory
+from webhook.configuration.registered_annotations import without_added
 from webhook.server.settings import ServerSettings
 
 pytestmark = pytest.mark.usefixtures("rendering")
@@ -123,6 +124,26 @@ def test_kinds_of_ones_own_get_rules_like_the_built_in_ones() -> None:
     assert last == {**built_in[0], "apiGroups": ["example.com"], "resources": ["trainingjobs", "sweeps"]}
 
 
+def test_annotations_of_ones_own_are_in_every_condition_on_annotations() -> None:
+    own = ["example.com/gpu-part", "a"]
+    documents = rendered("--set", f"webhooks.fractionAnnotations={{{','.join(own)}}}")
+    conditions = [
+        condition["expression"]
+        for webhook in webhooks(documents)
+        for condition in webhook.get("matchConditions", ())
+        if "gpu-fraction" in condition["expression"]
+    ]
+
+    assert len(conditions) == 5
+    assert all(f"'{key}'" in condition for key in own for condition in conditions)
+    as_shipped = {
+        condition["expression"]
+        for webhook in webhooks(rendered())
+        for condition in webhook.get("matchConditions", ())
+    }
+    assert {without_added(each) for each in conditions} <= {"".join(each.split()) for each in as_shipped}
+
+
 def test_manifests_that_are_out_of_date_fail_the_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -162,6 +183,8 @@ def test_manifests_that_are_out_of_date_fail_the_check(
             id="not-an-authority",
         ),
         pytest.param("webhook.clientAuthentication.names={}", "minLength: got 0, want 1", id="empty-name"),
+        pytest.param("webhooks.fractionAnnotations={it's}", "does not match pattern", id="a-quote-in-a-key"),
+        pytest.param("webhooks.fractionAnnotations={a/b/c}", "does not match pattern", id="not-a-key"),
         pytest.param("policies[0].name=default", "missing property 'spec'", id="policy-without-spec"),
         pytest.param(
             "networkPolicy.webhookFrom[0].cidr=10.0.0.0/8", "additional properties 'cidr'", id="not-a-peer"

@@ -7,14 +7,14 @@ API server that stores and deletes, an administrator.
 What each inline stands for is named above it; tests/test_model.py replays what the inlines decide with those functions.
 
   S1  who is let in fits: what is stored or let in never grows beyond the `hard` in force, which is that of the row; and that is
-      never older than one that was in force. By a spare, up to the most that was in force since it was taken
+      never older than one that was in force
   S2  every stored, live object that was admitted under the quota is in `used` or in entries
   L1  once nothing arrives any more, entries are empty and `used` is what is stored: no run is infinite (pan -l), and the
       state in which every run ends is such a one (Quiet)
 
 Time is order. A request ends when nothing of it can be stored any more (it failed, or the API server's bound has passed); an
 entry matures in a controller that saw it only after that. A pause is a step not taken, and a crash one that is never taken:
-a restarted controller knows no more than one that looks for the first time. A serve that crashes forgets its spares.
+a restarted controller knows no more than one that looks for the first time.
 
 Not modelled, because they only refuse: Reason.FULL, Refused.OTHER_CATALOGUE, Refused.UNMARKED. Nor that a catalogue is published
 before a row names its basis: a serve that cannot charge by a basis refuses.
@@ -124,6 +124,12 @@ before a row names its basis: a serve that cannot charge by a basis refuses.
 #ifndef CLAIM_IS_CHARGED_ALONE
 #define CLAIM_IS_CHARGED_ALONE 1
 #endif
+#ifndef GONE_CLAIM_IS_CHARGED
+#define GONE_CLAIM_IS_CHARGED 1
+#endif
+#ifndef GONE_CLAIM_AWAITS_LIST
+#define GONE_CLAIM_AWAITS_LIST 1
+#endif
 #ifndef SPEC_IS_READ_AFTER_ROW
 #define SPEC_IS_READ_AFTER_ROW 1
 #endif
@@ -147,30 +153,6 @@ before a row names its basis: a serve that cannot charge by a basis refuses.
 #endif
 #ifndef LATER_EVENT_WINS
 #define LATER_EVENT_WINS 1
-#endif
-#ifndef SPARE_IS_WRITTEN
-#define SPARE_IS_WRITTEN 1
-#endif
-#ifndef SPARE_IS_RECENT
-#define SPARE_IS_RECENT 1
-#endif
-#ifndef SPARE_RETIRES_FIRST
-#define SPARE_RETIRES_FIRST 1
-#endif
-#ifndef SPARE_BECOMES_ENTRY
-#define SPARE_BECOMES_ENTRY 1
-#endif
-#ifndef SPARE_IS_OWN
-#define SPARE_IS_OWN 1
-#endif
-#ifndef SPARE_EXPIRES_LATER
-#define SPARE_EXPIRES_LATER 1
-#endif
-#ifndef SPARE_IS_EQUAL
-#define SPARE_IS_EQUAL 1
-#endif
-#ifndef SPARE_ENDS_WITHIN_D
-#define SPARE_ENDS_WITHIN_D 1
 #endif
 
 /* ---- Vectors of two keys in one byte: VECTOR(gpus, a class) */
@@ -340,96 +322,22 @@ before a row names its basis: a serve that cannot charge by a basis refuses.
 #define BESIDE 1
 #define DELETIONS 1
 #endif
+#ifdef VANISHED          /* object 1 is a claim whose devices pod 0 has, and is deleted while that runs; another claim wants them */
+#define SERVES 1
+#define CONTROLLERS 1
+#define OBJECTS 3
+#define CREATED(object) (object == 0 -> VECTOR(0, 1) : VECTOR(1, 0))
+#define HARD(generation) VECTOR(1, UNLIMITED)
+#define COLLECTIONS 2
+#define COLLECTION(object) (object == 0 -> PODS : CLAIMS)
+#define TAKEN 1
+#define DELETIONS 1
+#endif
 #ifdef MOVED             /* the row moves to a basis by which the first pod costs more; the second serve knows only the old one */
 #define OBJECTS 2
 #define CREATED(object) VECTOR(1, 0)
 #define CREATED_BY_NEXT(object) VECTOR((object == 0 -> 2 : 1), 0)
 #define HARD(generation) VECTOR(2, UNLIMITED)
-#endif
-
-/* The same with reservations that a serve takes ahead: spares. */
-#ifdef SPARED            /* pods are deleted before their spares are settled, or after that */
-#define SERVES 1
-#define CONTROLLERS 1
-#define OBJECTS 2
-#define CREATED(object) VECTOR(1, 0)
-#define HARD(generation) VECTOR(2, UNLIMITED)
-#define DELETIONS 1
-#define SPARES 1
-#endif
-#ifdef SPARED_BESIDE     /* two replicas, of which the first one takes a spare */
-#define CONTROLLERS 1
-#define OBJECTS 2
-#define CREATED(object) VECTOR(1, 0)
-#define HARD(generation) VECTOR(2, UNLIMITED)
-#define SPARES 1
-#endif
-#ifdef SPARED_TWICE      /* two replicas and two controllers; a spare has been taken */
-#define OBJECTS 2
-#define CREATED(object) VECTOR(1, 0)
-#define HARD(generation) VECTOR(2, UNLIMITED)
-#define STORED_AT_START 1
-#define SPARES 1
-#define SPARE_AT_START 1
-#endif
-#ifdef SPARED_LOWERED    /* `hard` lowered and raised again */
-#define SERVES 1
-#define CONTROLLERS 1
-#define OBJECTS 2
-#define CREATED(object) VECTOR(1, 0)
-#define GENERATIONS 3
-#define HARD(generation) VECTOR((generation == 1 -> 1 : 2), UNLIMITED)
-#define SPARES 1
-#endif
-#ifdef SPARED_REPLACED   /* a quota is deleted and comes again */
-#define SERVES 1
-#define CONTROLLERS 1
-#define OBJECTS 2
-#define CREATED(object) VECTOR(1, 0)
-#define HARD(generation) VECTOR(2, UNLIMITED)
-#define UIDS 2
-#define SPARES 1
-#endif
-#ifdef SPARED_NAMED      /* a pod comes by a spare whose name a stored one has, and a larger one wants what is left */
-#define SERVES 1
-#define CONTROLLERS 1
-#define OBJECTS 3
-#define CREATED(object) VECTOR((object == 2 -> 2 : 1), 0)
-#define HARD(generation) VECTOR(2, UNLIMITED)
-#define OF_ONE_NAME 2
-#define DELETIONS 1
-#define STORED_AT_START 1
-#define SPARES 1
-#define SPARE_AT_START 1
-#endif
-#ifdef SPARED_MOVED      /* the row moves to another basis */
-#define SERVES 1
-#define CONTROLLERS 1
-#define OBJECTS 2
-#define CREATED(object) VECTOR(1, 0)
-#define CREATED_BY_NEXT(object) VECTOR((object == 0 -> 2 : 1), 0)
-#define HARD(generation) VECTOR(2, UNLIMITED)
-#define SPARES 1
-#endif
-#ifdef SPARED_CHANGED    /* a pod grows that was admitted by a spare */
-#define SERVES 1
-#define CONTROLLERS 1
-#define OBJECTS 2
-#define CHANGES 2
-#define CREATED(object) VECTOR(1, 0)
-#define TARGET(change) VECTOR(1, 1)
-#define HARD(generation) VECTOR(2, 1)
-#define UNCALLED 3       /* the second change */
-#define SPARES 1
-#endif
-#ifdef SPARED_RETRIED    /* each request is called twice */
-#define SERVES 1
-#define CONTROLLERS 1
-#define OBJECTS 2
-#define CREATED(object) VECTOR(1, 0)
-#define HARD(generation) VECTOR(3, UNLIMITED)
-#define CALLS 2
-#define SPARES 1
 #endif
 
 #ifdef CREATED_BY_NEXT
@@ -441,17 +349,14 @@ before a row names its basis: a serve that cannot charge by a basis refuses.
 #ifndef BESIDE
 #define BESIDE 255           /* the claim that is charged beside pod 0 */
 #endif
+#ifndef TAKEN
+#define TAKEN 255            /* the claim whose devices pod 0 has once it is reserved for that */
+#endif
 #ifndef OF_ONE_NAME
 #define OF_ONE_NAME 0        /* so many of the first objects have one name */
 #endif
 #ifndef UNREADABLE_ENTRY
 #define UNREADABLE_ENTRY 255
-#endif
-#ifndef SPARES
-#define SPARES 0             /* so many are taken in all */
-#endif
-#ifndef SPARE_AT_START
-#define SPARE_AT_START 0     /* like object 0, which is stored */
 #endif
 #ifndef CHANGES
 #define CHANGES 0
@@ -500,7 +405,6 @@ before a row names its basis: a serve that cannot charge by a basis refuses.
 #define CONTROLLERS 2
 #endif
 #define REQUESTS (OBJECTS + CHANGES)
-#define SLOTS (REQUESTS + SPARES)   /* of reservations: of the requests, then of the spares */
 #define WRITERS (SERVES + CONTROLLERS)
 #define NOBODY 255
 
@@ -512,7 +416,7 @@ typedef Row {
   bool counted;              /* `used` is not None */
   bool second_key;           /* `used` has the second key */
   byte used[OBJECTS];        /* `used`, by the object it was counted from: its sum is what the code stores */
-  byte entry[SLOTS];         /* 0: none, or one of those below */
+  byte entry[REQUESTS];      /* 0: none, or one of those below */
   byte stored_name;          /* what `used` holds of what is stored under the one name, if there are entries of it */
   bool next_basis;           /* the basis of `used` is the next one, */
   bool moving;               /* or it is on the way to it */
@@ -559,6 +463,12 @@ byte revision[COLLECTIONS];
 byte version[OBJECTS];            /* the object's own resourceVersion */
 byte deleted_at[OBJECTS];         /* the revision at which it was deleted, for good; 0: it was not, or no watch tells of it */
 byte base_version[REQUESTS];
+#if TAKEN < OBJECTS
+bool reserved_for_pod;            /* the claim, for good: a controller that clears it when the pod has ended changes nothing here */
+#define IS_TAKEN(o) ((o) == TAKEN && reserved_for_pod && shows[0] != 0 && !terminal[0])
+#else
+#define IS_TAKEN(o) 0
+#endif
 bool stopped;                     /* nothing arrives any more; what was begun goes on */
 bool promised[OBJECTS];           /* ghost: the quota's promise covers it */
 
@@ -577,14 +487,14 @@ byte seen_generation[CONTROLLERS];
 bool waited[CONTROLLERS];
 bool tried[CONTROLLERS];          /* nothing is new since the last count */
 
-typedef Sight { byte stage[SLOTS] };
+typedef Sight { byte stage[REQUESTS] };
 Sight sight[CONTROLLERS];         /* 0: not seen, 1: seen, 2: seen for longer than the bound */
 
 typedef List {
   byte shown[OBJECTS];
   byte version[OBJECTS];
   byte revision[COLLECTIONS];
-  byte matured[SLOTS];            /* bit per collection: seen for longer than the bound when its list began */
+  byte matured[REQUESTS];         /* bit per collection: seen for longer than the bound when its list began */
   byte row_uid[COLLECTIONS];      /* what was seen before the list began */
   byte quota_uid[COLLECTIONS];
   byte generation[COLLECTIONS];
@@ -595,64 +505,28 @@ typedef List {
   byte partial[OBJECTS];          /* what a list shows that is not complete yet */
   bool listing;
 #endif
+#if TAKEN < OBJECTS
+  bool reserved;                  /* the claim is shown, or was shown last, as reserved for the pod */
+  bool kept;                      /* it is gone, and it is not known that the pod has ended */
+#endif
   byte gone                       /* bit per object: the watch told that it was deleted */
 };
 List list[CONTROLLERS];
 
-#if SPARES
-byte spare[SPARES];               /* what its replica makes of it */
-byte like[SPARES];                /* the request whose demand it has */
-byte assigned_to[SPARES] = NOBODY;
-#if MOVES
-byte kind[SPARES];                /* as it was taken: FULL, BY_BOTH or BY_NEXT */
-#define KIND(n) kind[n]
-#else
-#define KIND(n) FULL
-#endif
-#if UIDS > 1
-byte taken_in[SPARES];            /* the row */
-#define OF_THIS_ROW(n) (taken_in[n] == row_uid)
-#else
-#define OF_THIS_ROW(n) 1
-#endif
-#if GENERATIONS > 1
-byte taken_under[SPARES];         /* `hard` of this generation */
-#define TAKEN_UNDER(n) taken_under[n]
-#else
-#define TAKEN_UNDER(n) row.generation
-#endif
-#endif
-#define UNTAKEN 0
-#define ASSIGNABLE 1
-#define AGED 2                    /* SPARE_SECONDS have passed since the swap that took it began */
-#define ASSIGNED 3
-#define RETIRED 4                 /* assigned to nobody, and to be removed */
-#define FORGOTTEN 5               /* settled, or its process has ended */
-#define OWNER(n) 0                /* serve 0 */
-#if SPARES
-#define IS_SPARE(q) (q >= REQUESTS)
-#define SPARE(q) (q < REQUESTS -> 0 : q - REQUESTS)
-#define LIKE(q) (IS_SPARE(q) -> like[SPARE(q)] : q)
-#define HOLDS_FOR(q, object) (IS_SPARE(q) -> assigned_to[SPARE(q)] == object : OF(q) == object)
-#else
-#define IS_SPARE(q) 0
-#define LIKE(q) (q)
-#define HOLDS_FOR(q, object) (OF(q) == object)
-#endif
-
-hidden byte roomy; hidden byte limit;
 hidden byte i; hidden byte key; hidden byte at; hidden short sum; hidden short more; hidden short cost; hidden byte shown; hidden byte ok;
 hidden byte changed; hidden byte flips; hidden byte before; hidden byte in_force; hidden mtype verdict;
 
 #define OF(q) (q < OBJECTS -> q : 0)
 #define AFTER(q) (q < OBJECTS -> CREATED(q) : TARGET(q - OBJECTS))
-#define IS_CHANGE(q) (q >= OBJECTS && q < REQUESTS)
+#define IS_CHANGE(q) (q >= OBJECTS)
 #if CHANGE_HAS_OWN_ENTRY
 #define SLOT(q) (q)
 #else
 #define SLOT(q) (q < OBJECTS -> q : OBJECTS)
 #endif
 #define LIVE(o) (shows[o] != 0 && !terminal[o])
+#define HAS_DEVICES(o) (LIVE(o) || IS_TAKEN(o))   /* a claim that is gone, too, while its pod runs */
+#define DEMAND(o) (shows[o] -> shows[o] : CREATED(o))
 #define LIMIT(k) AMOUNT(HARD(row.generation), k)
 #define CONSTRAINED(g, k) (AMOUNT(HARD(g), k) != UNLIMITED)
 #define UNCOUNTED (CONSTRAINED(row.generation, 1) && !row.second_key)
@@ -670,7 +544,7 @@ hidden byte changed; hidden byte flips; hidden byte before; hidden byte in_force
 #define LARGER(a, b) ((a) > (b) -> (a) : (b))
 #define GROWTH_BY(q, k, next, both) (!(next) -> GROWTH(q, k) : ((both) -> LARGER(GROWTH(q, k), COST_BY_NEXT(OF(q), k)) : COST_BY_NEXT(OF(q), k)))
 #define HOLDS(q, k) (row.entry[q] == 0 || (row.entry[q] == FIRST_KEY && k) -> 0 \
-                     : GROWTH_BY(LIKE(q), k, row.entry[q] == BY_BOTH || row.entry[q] == BY_NEXT, row.entry[q] == BY_BOTH))
+                     : GROWTH_BY(q, k, row.entry[q] == BY_BOTH || row.entry[q] == BY_NEXT, row.entry[q] == BY_BOTH))
 #define COST(o, code, k) (MOVES && row.next_basis -> COST_BY_NEXT(o, k) : AMOUNT(code, k))
 
 /* ---- Properties */
@@ -680,9 +554,9 @@ hidden byte changed; hidden byte flips; hidden byte before; hidden byte in_force
 inline sum_entries(k, object) {   /* of one object, or of all: NOBODY */
   at = 0;
   do
-  :: at < SLOTS ->
+  :: at < REQUESTS ->
      if
-     :: row.entry[at] && (object == NOBODY || HOLDS_FOR(at, object)) -> sum = sum + HOLDS(at, k)
+     :: row.entry[at] && (object == NOBODY || OF(at) == object) -> sum = sum + HOLDS(at, k)
      :: else
      fi;
      at++
@@ -699,7 +573,7 @@ inline check_everyone_is_covered() {   /* S2 */
      do
      :: key < 2 ->
         if
-        :: LIVE(i) && promised[i] && CONSTRAINED(row.generation, key) && (key == 0 || row.second_key) ->
+        :: HAS_DEVICES(i) && promised[i] && CONSTRAINED(row.generation, key) && (key == 0 || row.second_key) ->
            sum = IN_USED(i, key);
            sum_entries(key, i);
            if
@@ -708,7 +582,7 @@ inline check_everyone_is_covered() {   /* S2 */
               sum_entries(key, 1 - i)
            :: else
            fi;
-           assert(COST(i, shows[i], key) <= sum)   /* S2: what is stored is in `used` or in entries */
+           assert(COST(i, DEMAND(i), key) <= sum)   /* S2: what is stored is in `used` or in entries */
         :: else
         fi;
         key++
@@ -727,7 +601,7 @@ inline add_cost() {   /* of one name only one is stored at a time; a pod and its
   fi
 }
 
-inline check_fits(q, since) {   /* S1: into the most that was granted since that generation */
+inline check_fits(q) {   /* S1 */
   key = 0;
   do
   :: key < 2 && (row_uid || UPGRADES) && promised[OF(q)] ->
@@ -737,7 +611,7 @@ inline check_fits(q, since) {   /* S1: into the most that was granted since that
      do
      :: i < REQUESTS ->
         if
-        :: i < OBJECTS && LIVE(i) && promised[i] -> cost = COST(i, shows[i], key); add_cost()
+        :: i < OBJECTS && HAS_DEVICES(i) && promised[i] -> cost = COST(i, DEMAND(i), key); add_cost()
         :: else
         fi;
         if
@@ -749,13 +623,7 @@ inline check_fits(q, since) {   /* S1: into the most that was granted since that
      :: else -> break
      od;
      sum = sum + more;
-     limit = LIMIT(key);
-     i = since;
-     do
-     :: i < row.generation -> limit = LARGER(limit, AMOUNT(HARD(i), key)); i++
-     :: else -> break
-     od;
-     assert(limit == UNLIMITED || AMOUNT(AFTER(q), key) <= AMOUNT(base[q], key) || sum <= limit);   /* S1 */
+     assert(!CONSTRAINED(row.generation, key) || AMOUNT(AFTER(q), key) <= AMOUNT(base[q], key) || sum <= LIMIT(key));   /* S1 */
      key++
   :: else -> break
   od;
@@ -783,7 +651,7 @@ inline move_row(from, to) {
   od;
   i = 0;
   do
-  :: i < SLOTS -> to.entry[i] = from.entry[i]; i++
+  :: i < REQUESTS -> to.entry[i] = from.entry[i]; i++
   :: else -> break
   od;
   i = 0;
@@ -817,12 +685,6 @@ inline print_row() {
   :: i < REQUESTS -> printf("%d/%d/%d/%d/%d,", row.entry[i], base[i], AFTER(i), base_version[i], CREATED_BY_NEXT(OF(i))); i++
   :: else -> break
   od;
-  printf(" spares=");
-  i = REQUESTS;
-  do
-  :: i < SLOTS -> printf("%d/%d,", row.entry[i], LIKE(i)); i++
-  :: else -> break
-  od;
   printf(" revisions=");
   i = 0;
   do
@@ -852,7 +714,7 @@ inline sum_reserved(s, q, k) {   /* with what q asks */
   sum = sum + (q >= OF_ONE_NAME -> ASKED(s, q, k) : 0);
   at = 0;
   do
-  :: at < SLOTS ->
+  :: at < REQUESTS ->
      if
      :: !UNREADABLE_DENIES && IS_UNREADABLE(at)
      :: else ->
@@ -877,7 +739,6 @@ inline sum_reserved(s, q, k) {   /* with what q asks */
    Reason.OTHER_CATALOGUE. */
 inline decide(s, q) {
   verdict = RESERVED;
-  roomy = true;
   if
   :: GROWTH(q, 0) == 0 && GROWTH(q, 1) == 0 -> verdict = NOTHING_TO_RESERVE
   :: else ->
@@ -908,8 +769,7 @@ inline decide(s, q) {
                  if
                  :: sum > AMOUNT(HARD(in_force), key) -> verdict = EXCEEDED
                  :: else
-                 fi;
-                 roomy = roomy && sum + ASKED(s, q, key) <= AMOUNT(HARD(in_force), key)
+                 fi
               :: else
               fi;
               key++
@@ -923,7 +783,7 @@ inline decide(s, q) {
   printf("decide request=%d knows_next=%d verdict=%e", q, KNOWS_NEXT(s), verdict); print_row(); printf("\n")
 }
 
-inline arrives(q) {
+inline arrives(s, q) {
   if
   :: request[q] == new ->
      request[q] = begun;
@@ -933,12 +793,13 @@ inline arrives(q) {
      fi
   :: else
   fi;
-  calls[q]++
+  calls[q]++;
+  hard_seen[s] = row.generation
 }
 
 inline answers_yes(q) {
   if
-  :: request[q] == begun -> request[q] = allowed; check_fits(q, row.generation)
+  :: request[q] == begun -> request[q] = allowed; check_fits(q)
   :: else
   fi;
   skip
@@ -959,81 +820,6 @@ inline answers_yes(q) {
 
 #define IS_OLD(s) (UPGRADES && s == 1)
 
-/* ---- spares */
-
-#if SPARES
-/* policies/quota/ledger/spares.py: with_spares */
-inline takes(s, n, q) {
-  row.entry[REQUESTS + n] = NEW_ENTRY(s);
-  becomes_assignable(s, n, q);
-  if
-  :: true
-  :: true -> spare[n] = RETIRED; verdict = EXCEEDED     /* the outcome is unknown, so it answers nobody */
-  fi
-}
-
-/* webhook/quota/spares.py: NamespaceSpares.wanted, NamespaceSpares.written */
-inline becomes_assignable(s, n, q) {
-  spare[n] = ASSIGNABLE;
-  like[n] = q;
-#if MOVES
-  kind[n] = NEW_ENTRY(s);
-#endif
-#if UIDS > 1
-  taken_in[n] = row_uid;
-#endif
-#if GENERATIONS > 1
-  taken_under[n] = row.generation;
-#endif
-  skip
-}
-
-#define COSTS(q, k, n) GROWTH_BY(q, k, KIND(n) != FULL, KIND(n) == BY_BOTH)
-#define IS_EQUAL(n, q) (COSTS(q, 0, n) == COSTS(like[n], 0, n) && COSTS(q, 1, n) == COSTS(like[n], 1, n))
-#define MAY_ASSIGN(n, q) (CALLABLE(q) && !IS_CHANGE(q) && (spare[n] == ASSIGNABLE || (!SPARE_IS_RECENT && spare[n] == AGED)) \
-                          && (!SPARE_IS_EQUAL || IS_EQUAL(n, q)))
-
-/* webhook/quota/spares.py: NamespaceSpares.assign */
-inline assigns(n, q) {
-  arrives(q);
-  spare[n] = ASSIGNED;
-  assigned_to[n] = q;
-  promised[q] = promised[q] || row.entry[REQUESTS + n];
-  if
-  :: request[q] == begun -> request[q] = allowed; check_fits(q, TAKEN_UNDER(n))
-  :: else
-  fi
-}
-
-#define TO_SETTLE(s, n) (OWNER(n) == s && (spare[n] == ASSIGNABLE || spare[n] == AGED || spare[n] == ASSIGNED || spare[n] == RETIRED))
-
-/* webhook/quota/spares.py: NamespaceSpares.retire, NamespaceSpares.settled */
-inline retires(n) {
-  if
-  :: spare[n] == ASSIGNABLE || spare[n] == AGED -> spare[n] = RETIRED
-  :: else
-  fi
-}
-
-/* policies/quota/ledger/spares.py: settled */
-inline settles(n, is_removed) {
-  printf("spares assigned_to=%d", assigned_to[n]); print_row();
-  if
-  :: row.entry[REQUESTS + n] ->
-     if
-     :: assigned_to[n] != NOBODY && !is_removed && SPARE_BECOMES_ENTRY && !row.entry[assigned_to[n]] ->
-        row.entry[assigned_to[n]] = row.entry[REQUESTS + n]
-     :: else
-     fi;
-     row.entry[REQUESTS + n] = 0;
-     written();
-     check_everyone_is_covered()
-  :: else
-  fi;
-  printf(" then"); print_row(); printf("\n")
-}
-#endif
-
 /* webhook/quota/batcher.py: ReservationBatcher._attempt, ReservationBatcher._decide_on */
 /* webhook/quota/cluster_store.py: ClusterStore.read */
 proctype Serve(byte s) {
@@ -1052,8 +838,7 @@ end:
        :: CALLABLE(3) -> q = 3
 #endif
        fi;
-       arrives(q);
-       hard_seen[s] = row.generation
+       arrives(s, q)
      };
      do
 #if UPGRADES
@@ -1098,12 +883,6 @@ end:
                 written()
              :: else
              fi;
-#if SPARES
-             if
-             :: reserved && roomy && OWNER(0) == s && spare[0] == UNTAKEN -> takes(s, 0, q)
-             :: true
-             fi;
-#endif
              if
              :: SERVE_NEVER_REMOVES && IS_YES -> answers_yes(q)
              :: !SERVE_NEVER_REMOVES && !reserved && IS_YES -> answers_yes(q)
@@ -1119,43 +898,11 @@ end:
            fi;
 #endif
            break
-#if SPARES && SPARE_IS_WRITTEN == 0
-        :: atomic { OWNER(0) == s && spare[0] == UNTAKEN -> becomes_assignable(s, 0, q) }; break   /* and the swap fails */
-#endif
         :: !fresh[s] && SWAP_IN_SERVE                        /* conflict: again, */
         :: !fresh[s] && SWAP_IN_SERVE -> break               /* or its deadline has passed */
         fi
      od;
      atomic { q = 0; reserved = false; fresh[s] = false; hard_seen[s] = 0 }
-#if SPARES
-  :: atomic { TO_SETTLE(s, 0) ->
-#if SPARE_RETIRES_FIRST
-              retires(0)
-#else
-              reserved = (assigned_to[0] == NOBODY)
-#endif
-            };
-     do
-     :: atomic { !row_uid -> spare[0] = FORGOTTEN }; break
-     :: atomic { row_uid -> fresh[s] = true };
-        if
-        :: atomic { row_uid && fresh[s] ->
-             if
-             :: row.entry[REQUESTS] -> settles(0, reserved)   /* and the outcome is unknown, */
-             :: true -> settles(0, reserved); spare[0] = FORGOTTEN; assigned_to[0] = NOBODY   /* or it is there no more */
-             fi
-           };
-           break
-        :: !fresh[s]
-        :: !fresh[s] -> break
-        fi
-     od;
-     atomic { reserved = false; fresh[s] = false }
-  :: atomic { TO_SETTLE(s, 0) -> spare[0] = FORGOTTEN }     /* it crashes */
-#if SPARE_IS_OWN == 0
-  :: atomic { OWNER(0) != s && row_uid && row.entry[REQUESTS] -> settles(0, true) }
-#endif
-#endif
   od;
   skip
 }
@@ -1171,7 +918,7 @@ inline see(c) {
   keep_copy(SERVES + c);
   i = 0;
   do
-  :: i < SLOTS ->
+  :: i < REQUESTS ->
      if
      :: !IS_SEEN(c) || !row.entry[i] -> sight[c].stage[i] = 0; list[c].matured[i] = 0
      :: else
@@ -1201,13 +948,36 @@ inline forget_quota(c) { reads[c] = NOTHING; read_uid[c] = 0; read_generation[c]
 #define MATURED_NOW(c, q) (sight[c].stage[q] == 2)
 #define MATURED_IN(c, k, q) ((list[c].matured[q] >> k) & 1)
 #define NEWS(c, k, q) (k < NODES && MATURED_NOW(c, q) && !MATURED_IN(c, k, q))
-#define WORTH_LISTING(c, k) (seen_row[c] && (list[c].revision[k] != revision[k] || list[c].row_uid[k] != seen_row[c] || list[c].quota_uid[k] != seen_uid[c] \
+#if TAKEN < OBJECTS
+#define IS_AWAITED(c, k) (k == PODS && list[c].kept && !list[c].shown[0])
+#else
+#define IS_AWAITED(c, k) 0
+#endif
+#define WORTH_LISTING(c, k) (seen_row[c] && (list[c].revision[k] != revision[k] || IS_AWAITED(c, k) || list[c].row_uid[k] != seen_row[c] || list[c].quota_uid[k] != seen_uid[c] \
                             || list[c].generation[k] != seen_generation[c] || NEWS(c, k, 0) || NEWS(c, k, 1) \
-                            || (SLOTS > 2 && (NEWS(c, k, (SLOTS - 2)) || NEWS(c, k, (SLOTS - 1)))) \
-                            || (SLOTS > 4 && NEWS(c, k, (SLOTS > 4 -> 2 : 0)))))
+                            || (REQUESTS > 2 && (NEWS(c, k, (REQUESTS - 2)) || NEWS(c, k, (REQUESTS - 1))))))
 
 #define IS_GONE(c, o) ((list[c].gone >> o) & 1)
 #define ENDED(c, o) (GONE_IS_TOLD -> IS_GONE(c, o) : !shows[o])   /* what a list lacks was deleted, or is yet to come */
+
+/* webhook/controller/gone_claims.py: GoneClaims.add, GoneClaims.held */
+#if TAKEN < OBJECTS
+#define KEEPS(c, o) ((o) == TAKEN && GONE_CLAIM_IS_CHARGED && !shows[o] && list[c].reserved)
+inline keep_gone_claim(c, k) {
+  if
+  :: k == CLAIMS -> list[c].kept = KEEPS(c, TAKEN); list[c].reserved = (list[c].kept || (shows[TAKEN] && reserved_for_pod))
+  :: else
+  fi;
+  if
+  :: list[c].kept && (list[c].shown[0] == TERMINAL_SHOWN || (!list[c].shown[0] && (k == PODS || !GONE_CLAIM_AWAITS_LIST))) ->
+     list[c].kept = false; list[c].reserved = false; list[c].shown[TAKEN] = TERMINAL_SHOWN
+  :: else
+  fi
+}
+#else
+#define KEEPS(c, o) 0
+inline keep_gone_claim(c, k) { skip }
+#endif
 
 /* webhook/controller/counting.py: Counting.refresh, Counting.count */
 /* webhook/cluster/collection.py: MergedCollection.merge, MergedCollection.position */
@@ -1221,7 +991,7 @@ inline list_collection(c, k) {
   do
   :: i < OBJECTS ->
      if
-     :: COLLECTION(i) == k ->
+     :: COLLECTION(i) == k && !KEEPS(c, i) ->
         list[c].shown[i] = (terminal[i] || ENDED(c, i) -> TERMINAL_SHOWN : shows[i]);
         list[c].version[i] = version[i]
      :: else
@@ -1229,9 +999,10 @@ inline list_collection(c, k) {
      i++
   :: else -> break
   od;
+  keep_gone_claim(c, k);
   i = 0;
   do
-  :: i < SLOTS ->
+  :: i < REQUESTS ->
      if
      :: NEWS(c, k, i) -> list[c].matured[i] = list[c].matured[i] | (1 << k)
      :: else
@@ -1262,7 +1033,7 @@ inline is_told(c, o) {
 
 /* policies/quota/ledger/reconcile.py: _is_shown */
 inline is_shown(c, q) {
-  before = (IS_SPARE(q) -> 0 : list[c].shown[OF(q)]);
+  before = list[c].shown[OF(q)];
   shown = (before != 0);
   if
   :: shown && before != TERMINAL_SHOWN && IS_CHANGE(q) && CHANGE_STAYS_UNTIL_NEWER ->
@@ -1308,7 +1079,7 @@ inline reaches(c) {
 }
 
 #define IS_MARKED(q) (row.entry[q] == 0 || row.entry[q] == BY_BOTH || row.entry[q] == ONLY_MARKED)
-#define ALL_MARKED (IS_MARKED(0) && IS_MARKED(1) && IS_MARKED((SLOTS - 1)))
+#define ALL_MARKED (IS_MARKED(0) && IS_MARKED(1))
 
 /* policies/quota/ledger/reconcile.py: _are_charged_by, basis_to_count_by, _stored_names */
 #define POD_COUNTS(c) (list[c].shown[0] && list[c].shown[0] != TERMINAL_SHOWN)
@@ -1379,7 +1150,7 @@ inline count(c) {
   shown = false;
   i = 0;
   do
-  :: i < SLOTS ->
+  :: i < REQUESTS ->
      is_shown(c, i);
      if
      :: IS_UNREADABLE(i) -> shown = !UNREADABLE_WAITS
@@ -1419,7 +1190,7 @@ inline settle(c) {
   printf("settle waited=%d matured=", waited[c] || !INITIALISE_AFTER_WAIT);
   i = 0;
   do
-  :: i < SLOTS -> printf("%d,", MATURED(c, i)); i++
+  :: i < REQUESTS -> printf("%d,", MATURED(c, i)); i++
   :: else -> break
   od;
   printf(" shown=");
@@ -1504,7 +1275,7 @@ inline empty_row() {
   od;
   i = 0;
   do
-  :: i < SLOTS -> row.entry[i] = 0; i++
+  :: i < REQUESTS -> row.entry[i] = 0; i++
   :: else -> break
   od;
   i = 0;
@@ -1570,13 +1341,6 @@ inline ends_list(c) {
 }
 #endif
 
-#if SPARES                /* those of a row that has gone */
-#define NOTHING_IS_SPARED (spare[0] != ASSIGNABLE || OF_THIS_ROW(0) || !SPARE_IS_RECENT || !SPARE_ENDS_WITHIN_D)
-#define SPARE_HAS_ENDED(n) (spare[n] != ASSIGNABLE && (!SPARE_EXPIRES_LATER || assigned_to[n] == NOBODY || request[OF(assigned_to[n])] == ended))
-#else
-#define NOTHING_IS_SPARED 1
-#endif
-
 proctype Controller(byte c) {
   byte q;
 end:
@@ -1596,9 +1360,6 @@ end:
 #endif
 #if CHANGES
   :: d_step { sight[c].stage[3] == 1 && (request[3] == ended || !EXPIRY_BY_OWN_SIGHT) -> sight[c].stage[3] = 2 }
-#endif
-#if SPARES
-  :: d_step { sight[c].stage[REQUESTS] == 1 && SPARE_HAS_ENDED(0) -> sight[c].stage[REQUESTS] = 2 }
 #endif
 #if TELLS
   :: d_step { TELLABLE(c, 0) -> is_told(c, 0) }
@@ -1624,7 +1385,7 @@ end:
   :: d_step { list[c].listing -> ends_list(c) }
 #endif
      /* webhook/controller/observed_rows.py: ObservedRows.initialization_wait. Who remembers "no quota" read it before this quota was there. */
-  :: d_step { row_uid && IS_SEEN(c) && !waited[c] && (!row.counted || UNCOUNTED) && (NOBODY_REMEMBERS || !NO_QUOTA_IS_RECENT) && NOTHING_IS_SPARED ->
+  :: d_step { row_uid && IS_SEEN(c) && !waited[c] && (!row.counted || UNCOUNTED) && (NOBODY_REMEMBERS || !NO_QUOTA_IS_RECENT) ->
               waited[c] = true; tried[c] = false; was_long_ago(0); was_long_ago(SERVES - 1) }
 #if MOVES
      /* policies/quota/ledger/reconcile.py: begin_transition */
@@ -1649,7 +1410,12 @@ inline is_stored(q) {
   check_everyone_is_covered()
 }
 
-#define CAN_GO(o) (DELETIONS && !stopped && shows[o] && o != LABELLED)
+#if TAKEN < OBJECTS        /* a claim that came and went while no controller watched is not known to any */
+#define IS_SEEN_TAKEN(o) ((o) != TAKEN || !reserved_for_pod || list[0].reserved)
+#else
+#define IS_SEEN_TAKEN(o) 1
+#endif
+#define CAN_GO(o) (DELETIONS && !stopped && shows[o] && o != LABELLED && IS_SEEN_TAKEN(o))
 
 inline becomes_terminal(o) { terminal[o] = true; version[o]++; revision[COLLECTION(o)]++ }
 inline is_deleted(o, told) {
@@ -1682,6 +1448,9 @@ end:
   :: d_step { CAN_GO(0) -> is_deleted(0, true) }
   :: d_step { CAN_GO(1) -> is_deleted(1, true) }
 #endif
+#if TAKEN < OBJECTS
+  :: d_step { !stopped && LIVE(0) && shows[TAKEN] && !reserved_for_pod -> reserved_for_pod = true; version[TAKEN]++; revision[CLAIMS]++ }
+#endif
 #if LABELLED < OBJECTS
   :: d_step { !stopped && LIVE(0) && !shows[LABELLED] -> shows[LABELLED] = CREATED(LABELLED); revision[NODES]++ }
 #endif
@@ -1701,28 +1470,20 @@ end:
   :: d_step { none[0] -> none[0] = false }              /* it is older than D */
   :: d_step { none[SERVES - 1] -> none[SERVES - 1] = false }
 #endif
-#if SPARES
-  :: d_step { spare[0] == ASSIGNABLE -> spare[0] = AGED }
-  :: d_step { MAY_ASSIGN(0, 0) -> assigns(0, 0) }
-  :: d_step { MAY_ASSIGN(0, 1) -> assigns(0, 1) }
-#if OBJECTS > 2
-  :: d_step { MAY_ASSIGN(0, 2) -> assigns(0, 2) }
-#endif
-#endif
   :: d_step { !stopped -> stopped = true }
   od;
   skip
 }
 
-#define BY_BASIS(o) (MOVES && row.next_basis -> CREATED_BY_NEXT(o) : shows[o])
+#define BY_BASIS(o) (MOVES && row.next_basis -> CREATED_BY_NEXT(o) : DEMAND(o))
 #define TAKEN_OFF(o) ((o) == BESIDE && LIVE(0) -> shows[0] : 0)
-#define SETTLED(o) (!row.entry[o] && row.used[o] == (LIVE(o) -> BY_BASIS(o) - TAKEN_OFF(o) : 0))
+#define SETTLED(o) (!row.entry[o] && row.used[o] == (HAS_DEVICES(o) -> BY_BASIS(o) - TAKEN_OFF(o) : 0))
 
 proctype Quiet() {   /* L1 */
   timeout ->
   assert(!uid == !row_uid &&
          (!uid || (row.quota_uid == uid && row.generation == generation &&
-                   row.counted && SETTLED(0) && SETTLED(1) && SETTLED(OBJECTS - 1) && !row.moving && (!SPARES || !row.entry[SLOTS - 1]))));
+                   row.counted && SETTLED(0) && SETTLED(1) && SETTLED(OBJECTS - 1) && !row.moving)));
 #if CHANGES
   assert(!row.entry[2] && !row.entry[3])
 #endif
@@ -1742,9 +1503,6 @@ init {
 #if STORED_AT_START
     shows[0] = CREATED(0); row.used[0] = CREATED(0); request[0] = ended; promised[0] = true; version[0] = 1;
     revision[PODS] = 1; row.revision[PODS] = 1;
-#endif
-#if SPARE_AT_START
-    row.entry[REQUESTS] = FULL; spare[0] = ASSIGNABLE;
 #endif
     skip
   };

@@ -151,8 +151,13 @@ class MergedCollection(Generic[K]):
     def was_listed(self, namespace: str) -> bool:
         return self._listed(namespace).revision > 0
 
-    def size(self, namespace: str) -> int:
+    def total(self) -> int:
         """Return how many objects there are, be their items kept or not."""
+        with self.lock:
+            return sum(map(len, self._versions.values()))
+
+    def size(self, namespace: str) -> int:
+        """Return how many of them there are in a namespace."""
         return len(self._versions.get(namespace, ()))
 
     def watch_from(self, revision: int) -> None:

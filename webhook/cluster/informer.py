@@ -3,8 +3,8 @@
 A watch that ends, is cut, or is silent for longer than the interval of bookmarks is started again where it was; between failures
 there is a growing, jittered pause. After a 410 it begins anew at once, from the present revision, and what was missed is listed
 in a thread of its own, while the watch goes on (`collection` merges them): before everything else the namespaces for which
-somebody waits, the smallest first. `age` is the time since the last message; an opened watch is one: what happened since its
-revision follows at once.
+somebody waits, the smallest first, if they are few. `age` is the time since the last message; an opened watch is one: what
+happened since its revision follows at once.
 
 Silence is a dead connection, or a kind that nobody changes: the API server sends no bookmarks of a kind of which it has seen no
 event since its own start (`dispatchEvents` in `k8s.io/apiserver/pkg/storage/cacher`). They differ only
@@ -28,7 +28,7 @@ import msgspec
 import urllib3
 
 from webhook.cluster import errors
-from webhook.cluster.api import JSON, METADATA, METADATA_LIST, ApiClient, api_path
+from webhook.cluster.api import IDENTITIES_PAGE, JSON, METADATA, METADATA_LIST, ApiClient, api_path
 from webhook.cluster.collection import AT_ALL, CLUSTER, NOWHERE, K, Line, MergedCollection, Position
 from webhook.cluster.nesting import decoded
 from webhook.cluster.objects import decode_metadata
@@ -44,6 +44,10 @@ grow beyond this by a tenth of the time that it has answered."""
 FEW, ONE_IN = 32, 20
 """Objects of a namespace that are read one by one, or one in so many of all. More are read with their namespace: a page of 500
 takes as long as some 20 of them."""
+LISTS_OF_A_PAGE = 4
+"""Lists of small namespaces that take as long as a page of a list of everything, of some 50 ms. One takes 5 ms, or 40 where
+other kinds are written: a consistent list waits until the API server's cache has asked etcd for its revision, each 100 ms
+(`progressRequestPeriod` in `k8s.io/apiserver/pkg/storage/cacher/progress`). The pages after a first one do not wait."""
 
 
 class Resource(msgspec.Struct, frozen=True):
@@ -139,7 +143,8 @@ class Informer(MergedCollection[K]):
     that it keeps are of `position(namespace).revision` for whoever holds the lock. It must not block. Informers whose
     callbacks read one another must share one lock.
 
-    `awaited` returns the namespaces that must be listed first after the watch has begun anew.
+    `awaited` returns the namespaces that must be listed first after the watch has begun anew, unless they are so many that a
+    list of everything is there before.
     """
 
     def __init__(
@@ -179,6 +184,10 @@ class Informer(MergedCollection[K]):
     def synced(self) -> bool:
         """Whether the first list is complete."""
         return self._synced.is_set()
+
+    def is_longer(self, namespaces: int) -> bool:
+        """Whether to list so many namespaces one by one takes longer than to list everything, both as metadata."""
+        return namespaces > LISTS_OF_A_PAGE * (1 + self.total() // IDENTITIES_PAGE)
 
     def wait(self, seconds: float) -> bool:
         """Wait for the first list; return whether it was complete in that time."""
@@ -276,8 +285,10 @@ class Informer(MergedCollection[K]):
         pauses = Pauses(self._timings)
         while not stopping.is_set():
             try:
-                for namespace in self._missed_and_awaited():
-                    self.refresh(namespace, since=AT_ALL)
+                awaited = self._missed_and_awaited()
+                if not everything or not self.is_longer(len(awaited)):
+                    for namespace in awaited:
+                        self.refresh(namespace, since=AT_ALL)
                 if everything:
                     self.refresh()
             except (errors.ApiError, msgspec.MsgspecError, ValueError) as error:

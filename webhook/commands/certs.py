@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 
@@ -33,7 +32,7 @@ from webhook.cluster.objects import (
 )
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
 from webhook.commands.doctor import report, run_checks
-from webhook.commands.output import Screen
+from webhook.commands.output import Screen, echo, print_json
 from webhook.commands.parameters import now, output_option
 from webhook.tools.doctor.checks import certificates
 from webhook.tools.doctor.checks.configurations import configurations_exist
@@ -82,7 +81,7 @@ def show(secret_name: SecretName, cluster: ClusterChoice, output: str) -> None:
             fail(f"the Secret {secret.name} is damaged: {error}", FAILED)
     shown = document(secret_name, state, seen, now())
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(shown)).decode())
+        print_json(shown)
     else:
         print_state(Screen(), shown)
 
@@ -151,7 +150,7 @@ def rotate(
         secret = state_secret(api, secret_name)
         try:
             before = _request(secret, rotation)
-            click.echo(f"asked for a new {'certificate authority' if ca else 'certificate'}")
+            echo(f"asked for a new {'certificate authority' if ca else 'certificate'}")
             done = not wait or _wait(secret, rotation, before, timeout_seconds)
         except (DamagedError, RacedError) as error:
             fail(f"the Secret {secret.name}: {error}", FAILED)
@@ -186,7 +185,7 @@ def _wait(secret: ClusterSecret, rotation: Rotation, before: RotationState, seco
         state = _state(secret.name, secret.read())
         phase = "waiting for a controller" if state.requested is rotation else state.phase.name.lower()
         if phase != printed:
-            click.echo(phase)
+            echo(phase)
         printed = phase
         renewed = state.leaf != before.leaf and state.requested is None
         replaced = state.authority != before.authority and state.phase is RotationPhase.STEADY

@@ -21,7 +21,7 @@ from rich.progress import track as rich_track
 from policies.pods.field_paths import path_parts
 from policies.policy import TemplateMode
 from webhook.commands.cluster_options import BAD_INPUT, end_with
-from webhook.commands.output import Screen, counted, print_json
+from webhook.commands.output import Screen, counted, echo, print_json
 from webhook.commands.parameters import config_option, now_option, output_option
 from webhook.configuration.documents import LocatedProblem
 from webhook.configuration.loader import ConfigurationError, load_directory
@@ -256,10 +256,10 @@ def print_yaml(results: Sequence[ManifestResult], found: Manifests) -> None:
     for result in results:
         if result.verdict in LEFT_OUT:
             continue
-        click.echo("---")
+        echo("---")
         if result.verdict is ManifestVerdict.CHANGED and not result.manifest.is_pod:
-            click.echo("# The pod template is shown as its pods would be; the object itself is not changed.")
-        click.echo(dump_document(result.admitted()), nl=False)
+            echo("# The pod template is shown as its pods would be; the object itself is not changed.")
+        echo(dump_document(result.admitted()), nl=False)
     _print_left_out(results, found)
 
 
@@ -367,5 +367,5 @@ PRINTERS: dict[str, Callable[[Sequence[ManifestResult], Manifests], None]] = {
     "json": lambda results, found: print_json(document(results, found)),
     "diff": print_diff,
     "sarif": lambda results, found: print_json(sarif_log(results, found, version("gpu-admission"))),
-    "junit": lambda results, found: click.echo(junit_report(results, found)),
+    "junit": lambda results, found: echo(junit_report(results, found)),
 }

@@ -15,7 +15,7 @@ import click
 from webhook.cluster import errors
 from webhook.cluster.access import Access, AccessError, context_namespace, load_access
 from webhook.cluster.api import ApiClient
-from webhook.commands.output import counted, print_errors
+from webhook.commands.output import counted, echo, print_errors
 
 BAD_INPUT = 2
 """The exit status of every command that was not understood, or whose cluster or documents cannot be used."""
@@ -52,14 +52,14 @@ class ClusterChoice(NamedTuple):
 
 
 def fail(error: object, status: int = BAD_INPUT) -> NoReturn:
-    click.echo(f"error: {error}", err=True)
+    echo(f"error: {error}", err=True)
     sys.exit(status)
 
 
 def end_with(problems: Sequence[object], consequence: str) -> NoReturn:
     """Print the problems, then their number with the consequence, and end the command."""
     print_errors(problems)
-    click.echo(f"{counted(len(problems), 'problem')}{consequence}", err=True)
+    echo(f"{counted(len(problems), 'problem')}{consequence}", err=True)
     sys.exit(BAD_INPUT)
 
 

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 import click
 
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
+from webhook.commands.output import echo
 from webhook.tools.console.server import HOST, console_server
 
 PORT = 7080
@@ -39,7 +40,7 @@ def console(namespaces: tuple[str, ...], port: int, *, no_browser: bool, cluster
             reason = os.strerror(error.errno or 0)
             fail(f"port {port} of {HOST} cannot be used: {reason}; name another one with --port")
         address = f"http://{HOST}:{server.port}/"
-        click.echo(f"The console is at {address} until Ctrl-C.")
+        echo(f"The console is at {address} until Ctrl-C.")
         if not no_browser:
             webbrowser.open(address)
         server.serve_forever()

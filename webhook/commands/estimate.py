@@ -11,7 +11,7 @@ from policies.gpus.classes import ClassCatalogue
 from policies.models import estimate as estimates
 from policies.models.attention import Attention, EstimateError, ModelFamily, attention_of_config
 from policies.models.estimate import Estimate, ModelPhase, ModelShape, Placement, Precision
-from webhook.commands.output import print_json
+from webhook.commands.output import echo, print_json
 from webhook.commands.parameters import output_option
 from webhook.configuration.loader import load_directory
 
@@ -126,7 +126,7 @@ def estimate(
         how = "A rule of thumb: too much for long sequences without --family or --config-json."
         if attention is not None:
             how = f"KV cache of {attention}; a tenth of each GPU is left free."
-        click.echo("\n".join([*report, how, "Optimizer states and gradients are left out."]))
+        echo("\n".join([*report, how, "Optimizer states and gradients are left out."]))
 
 
 def _memory(shape: ModelShape, needed: Estimate, found: Placement) -> Iterator[str]:

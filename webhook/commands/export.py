@@ -12,7 +12,7 @@ import msgspec
 from policies.registry import RULES_BY_ID
 from webhook.cluster.objects import NAMESPACE
 from webhook.commands.cluster_options import BAD_INPUT, ClusterChoice, optional_cluster_options
-from webhook.commands.output import counted, print_errors
+from webhook.commands.output import counted, echo, print_errors
 from webhook.commands.parameters import config_option, now_option, output_option
 from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
@@ -117,7 +117,7 @@ def export(
     if directory is not None:
         write(directory, output, exported)
     else:
-        click.echo(as_text(exported, output), nl=False)
+        echo(as_text(exported, output), nl=False)
     summarize(exported)
 
 
@@ -127,7 +127,7 @@ def _configuration(config: Path | None, cluster: ClusterChoice | None) -> Config
         with cluster.client() as api:
             chosen = read_chosen(api)
         for problem in chosen.problems:
-            click.echo(f"warning: not in force, so not exported: {problem}", err=True)
+            echo(f"warning: not in force, so not exported: {problem}", err=True)
         return chosen.configuration
     try:
         return load_directory(config)
@@ -147,16 +147,16 @@ def write(directory: Path, output: str, exported: AdmissionPolicies) -> None:
         (directory / f"{name}.{output}").write_text(as_text(part, output), encoding="utf-8")
     written = {f"{name}.{output}" for name in by_name}
     for name in sorted({path.name for path in directory.glob("gpu-admission.*")} - written):
-        click.echo(f"no longer part of it, remove: {directory / name}", err=True)
+        echo(f"no longer part of it, remove: {directory / name}", err=True)
 
 
 def summarize(exported: AdmissionPolicies) -> None:
     """Print to stderr how much it is, what ends by itself, and what is not in it."""
     policies = counted(sum("Binding" not in each["kind"] for each in exported.objects), "policy", "policies")
-    click.echo(f"{policies} of the API server, each with its binding", err=True)
+    echo(f"{policies} of the API server, each with its binding", err=True)
     for title, items in (
         ("ends by itself, but not in CEL, which has no clock; export again then:", exported.ending),
         ("not exported:", exported.unsupported),
     ):
         if items:
-            click.echo("\n".join([title, *(f"- {item}" for item in items)]), err=True)
+            echo("\n".join([title, *(f"- {item}" for item in items)]), err=True)

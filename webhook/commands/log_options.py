@@ -9,9 +9,13 @@ from typing import Any
 import click
 import msgspec
 
+from policies.finding import truncate
+from policies.printable import printable_lines
 from webhook.cluster.objects import timestamp
 
 FORMATS = ("text", "json")
+LONGEST_MESSAGE, LONGEST_TRACE = 4_096, 10_000
+"""Characters of a message, and of a traceback, whose middle goes: of at most 4 bytes each, so a line has less than 64 KiB."""
 LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -49,28 +53,29 @@ def set_up_log(log_format: str, level: str) -> None:
 
 
 class TextLines(logging.Formatter):
-    """`2026-11-22T07:40:00.123Z INFO gpu_admission.controller: started`; a traceback follows on lines of its own."""
+    """`2026-11-22T07:40:00.123Z INFO gpu_admission.controller: started`; further lines, as of a traceback, are indented."""
 
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
-
-    def formatTime(self, record: logging.LogRecord, _format: str | None = None) -> str:  # noqa: N802 - logging's name
-        return _time(record)
+    def format(self, record: logging.LogRecord) -> str:
+        message, trace = _said(record)
+        lines = [message, *([trace] if trace else [])]
+        return f"{_time(record)} {record.levelname} {record.name}: " + "\n".join(lines).replace("\n", "\n  ")
 
 
 class JsonLines(logging.Formatter):
     """One object a line: `time`, `level`, `logger`, `message` and, of an exception, `exception` with its traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
-        line = {
-            "time": _time(record),
-            "level": record.levelname,
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(line).decode()
+        message, trace = _said(record)
+        line = {"time": _time(record), "level": record.levelname, "logger": record.name, "message": message}
+        return msgspec.json.encode(line | ({"exception": trace} if trace else {})).decode()
+
+
+def _said(record: logging.LogRecord) -> tuple[str, str]:
+    """Return the message, and the traceback or "": what either quotes of a tenant's text may be long, and not printable."""
+    trace = logging.Formatter().formatException(record.exc_info) if record.exc_info else ""
+    if len(trace) > LONGEST_TRACE:
+        trace = f"{trace[: LONGEST_TRACE // 2]}…\n…{trace[-LONGEST_TRACE // 2 :]}"
+    return printable_lines(truncate(record.getMessage(), LONGEST_MESSAGE)), printable_lines(trace)
 
 
 def _time(record: logging.LogRecord) -> str:

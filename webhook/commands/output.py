@@ -11,6 +11,8 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
+from policies.printable import printable, printable_json, printable_lines
+
 NARROWEST, WIDEST = 40, 120
 """Columns of a terminal that are used: longer lines are hard to read, however wide it is."""
 
@@ -57,23 +59,25 @@ class Screen:
             self.paragraph(f"{'' if is_long else name:<{column}}  {text}", indent=indent, hanging=column + 2)
 
 
-def printable(text: str) -> str:
-    """Return the text without control characters: a name in a manifest must not control the terminal."""
-    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
-
-
 def one_line(text: str, width: int) -> str:
     """Return the text, cut to the width."""
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
-def print_json(value: Any) -> None:
-    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))
+def echo(text: str = "", *, nl: bool = True, err: bool = False) -> None:
+    """Print text of any lines: all output of commands comes here or through a Screen."""
+    click.echo(printable_lines(text), nl=nl, err=err)
+
+
+def print_json(value: Any, *, indent: int = 2) -> None:
+    """Print a value; without `indent` in one line."""
+    text = msgspec.json.encode(value).decode()
+    click.echo(printable_json(msgspec.json.format(text, indent=indent) if indent else text))
 
 
 def print_errors(errors: Iterable[object]) -> None:
     for error in errors:
-        click.echo(f"error: {error}", err=True)
+        echo(f"error: {error}", err=True)
 
 
 def counted(number: int, singular: str, plural: str = "") -> str:

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from policies.quota.amounts import format_amount
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, end_with, fail
-from webhook.commands.output import Screen, counted, print_json
+from webhook.commands.output import Screen, counted, echo, print_json
 from webhook.commands.parameters import config_option, now_option, output_option
 from webhook.configuration.loader import ConfigurationError
 from webhook.tools.scan.page import page
@@ -93,7 +93,7 @@ def scan(
     if output == "json":
         print_json(msgspec.to_builtins(report, enc_hook=str))
     elif output == "html":
-        click.echo(page(report))
+        echo(page(report))
     else:
         print_text(report, propose)
 

@@ -24,6 +24,7 @@ from webhook.commands.log_options import log_options
 from webhook.commands.parameters import config_option
 from webhook.configuration.cluster_source import source_of
 from webhook.configuration.loader import ConfigurationError
+from webhook.configuration.registered_annotations import registered_conditions
 from webhook.configuration.source import ConfigurationCollector, ConfigurationSource, readiness_details
 from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.catalogues import PublishedCatalogues
@@ -181,7 +182,11 @@ def build(
         claims=partial(ClaimLookup, claims) if claims else None,
         quota=_quota(source, api),
         scaled=target_reader(api) if api else lambda *_: None,
-        documents=DocumentReviews(source, namespaces.all if namespaces else lambda: None),
+        documents=DocumentReviews(
+            source,
+            namespaces.all if namespaces else lambda: None,
+            partial(registered_conditions, api) if api else tuple,
+        ),
     )
     engine = EngineInForce(lambda: source.configuration, fetcher_image)
     admission = Admission(engine, recorder(metrics, _denials(api)), cluster_state)
@@ -223,10 +228,7 @@ def _quota(source: ConfigurationSource, api: ApiClient | None) -> QuotaEnforcer:
     installation = own_namespace()
     catalogues = PublishedCatalogues(api, installation, lambda: source.configuration)
     store = ClusterStore(api, installation)
-    batcher = ReservationBatcher(store, metrics, catalogues_of=catalogues.named_by)
-    batcher.start()
-    atexit.register(batcher.stop)
-    return QuotaEnforcer(batcher, metrics)
+    return QuotaEnforcer(ReservationBatcher(store, metrics, catalogues_of=catalogues.named_by), metrics)
 
 
 def _denials(api: ApiClient | None) -> DenialReports:

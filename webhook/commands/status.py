@@ -14,11 +14,12 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from policies.printable import printable
 from policies.quota.amounts import NOTHING, format_amount
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
-from webhook.commands.output import Screen, counted, one_line, print_json, printable
+from webhook.commands.output import Screen, counted, echo, one_line, print_json
 from webhook.commands.parameters import config_option, output_option
 from webhook.commands.quota import bar
 from webhook.configuration.loader import ConfigurationError
@@ -129,13 +130,13 @@ def status(
 def _watch(found: Iterator[ClusterStatus | errors.ApiError], output: str) -> None:
     if output == "json":
         for each in changes(found):
-            click.echo(msgspec.json.encode(plain(each)))
+            print_json(plain(each), indent=0)
     elif sys.stdout.isatty():
         redraw(found)
     else:
         for each in changes(found):
             show(Screen(), each)
-            click.echo()
+            echo()
 
 
 def _logged(
@@ -148,7 +149,7 @@ def _logged(
     except OSError as error:
         fail(f"{error.filename}: {error.strerror}")
     if lines.unreadable:
-        click.echo(f"{counted(lines.unreadable, 'line')} of the audit logs could not be read", err=True)
+        echo(f"{counted(lines.unreadable, 'line')} of the audit logs could not be read", err=True)
     return found
 
 
@@ -179,7 +180,7 @@ def changes(found: Iterable[ClusterStatus | errors.ApiError]) -> Iterator[Cluste
     before = None
     for each in found:
         if isinstance(each, errors.ApiError):
-            click.echo(f"error: {each}", err=True)
+            echo(f"error: {each}", err=True)
         elif (now := msgspec.structs.replace(each, at=NEVER)) != before:
             before = now
             yield each

@@ -15,6 +15,7 @@ import msgspec
 import yaml
 
 from policies.pods.field_paths import Parts
+from policies.printable import printable_lines, printable_yaml
 
 ALIAS_LIMIT = 4 * 1024 * 1024
 """Characters and values that aliases may add to a document; the API server takes at most 3 MiB of an object."""
@@ -135,7 +136,10 @@ class _Dumper(_BaseDumper):  # type: ignore[misc]  # one of two classes
 
     def text(self, value: str) -> Any:
         # A block keeps a script readable; PyYAML falls back to quotes where a block could not say the text.
-        return self.represent_scalar(f"{_TAG}str", value, style="|" if "\n" in value else None)
+        style = "|" if "\n" in value else None
+        return self.represent_scalar(
+            f"{_TAG}str", value, style=style if printable_lines(value) == value else '"'
+        )
 
 
 _Dumper.yaml_representers = {**yaml.SafeDumper.yaml_representers, str: _Dumper.text}
@@ -143,7 +147,7 @@ _Dumper.yaml_representers = {**yaml.SafeDumper.yaml_representers, str: _Dumper.t
 
 def dump_document(data: Any) -> str:
     """Return plain data as one YAML document, in the order of its keys, that reads back as the same data."""
-    return str(yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=4096))
+    return printable_yaml(yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=4096))
 
 
 def load_documents(

@@ -3,7 +3,6 @@
 Followers watch too, so that they have observed reservations for some time when they become the leader.
 """
 
-import heapq
 import logging
 import random
 import threading
@@ -32,24 +31,20 @@ from webhook.controller.row_keeper import Granted, RowKeeper
 from webhook.controller.uncharged import UnchargedWatch
 from webhook.controller.usage_log import Holding, UsageLog
 from webhook.controller.verifier import Verifier
+from webhook.controller.work_queue import WorkQueue
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.documents import QuotaRecord, decode_quota
 
 log = logging.getLogger("gpu_admission.controller")
 
-WORKERS = 4
+WORKERS = 16
 """Most wait for a list or a write. A list of tens of thousands takes seconds, in which others go on."""
-FREED_SECONDS = 0.2
-"""From a deletion or a terminal phase to the count that frees its quota, for which a creation may wait. Any other change is
-counted COUNTED_SECONDS later: a stored object holds its quota already, by its reservation."""
 POLL_SECONDS = 0.5
 RETRY_SECONDS = (0.1, 10.0)
 """First and longest pause of a namespace whose reconciliation failed. Reservations left by a killed API server are first observed
 after its return, and expire the whole bound later."""
 TIDY_SECONDS = 60.0
 """Between looks for catalogues that no row names any more."""
-SPARE_ENTRIES = 64
-"""Of the work queue, beyond two for each namespace that waits: below that it is not worth sorting again."""
 HANG_SECONDS = 120.0
 """A worker that is busy with one namespace for longer is unhealthy; its calls alone end within some tens of seconds."""
 
@@ -206,8 +201,12 @@ class Controller:
             self._queue.add(after.namespace, expiry)
 
     def _count_changed(self, namespace: str, frees: bool) -> None:
-        if self._observed.get(namespace) is not None:
-            self._queue.add(namespace, FREED_SECONDS if frees else COUNTED_SECONDS)
+        if self._observed.get(namespace) is None:
+            return
+        if frees:  # a creation may wait for that
+            self._queue.hurry(namespace)
+        else:  # what is stored holds its quota already, by its reservation
+            self._queue.add(namespace, COUNTED_SECONDS)
 
     def _full(self) -> list[str]:
         """Return the namespaces in which creations may wait for a release."""
@@ -267,59 +266,3 @@ class Controller:
         first, longest = RETRY_SECONDS
         pause = min(longest, first * 2.0 ** (self._failures[namespace] - 1))
         return pause * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
-
-
-class WorkQueue:
-    """Names and the moments at which they are due, for any number of workers.
-
-    A name is queued once, at the earliest time it was added for, and taken by one worker at a time: added meanwhile, it comes up
-    again afterwards.
-    """
-
-    def __init__(self) -> None:
-        self._due: dict[str, float] = {}
-        self._heap: list[tuple[float, str]] = []
-        """When free names are due; those that are no longer so stay until they come up, or are most of it."""
-        self._busy: set[str] = set()
-        self._changed = threading.Condition()
-
-    def add(self, name: str, delay: float = 0.0) -> None:
-        due = monotonic() + max(delay, 0.0)
-        with self._changed:
-            if due < self._due.get(name, float("inf")):
-                self._due[name] = due
-                self._push(name)
-
-    def take(self, seconds: float) -> str | None:
-        """Wait at most so long for a name that is due, and return it; `done` must be called with it."""
-        until = monotonic() + seconds
-        with self._changed:
-            while True:
-                now = monotonic()
-                while self._heap and not self._is_free(*self._heap[0]):
-                    heapq.heappop(self._heap)
-                due, name = self._heap[0] if self._heap else (float("inf"), "")
-                if due <= now:
-                    del self._due[name]
-                    self._busy.add(name)
-                    return name
-                if now >= until:
-                    return None
-                self._changed.wait(min(due, until) - now)
-
-    def done(self, name: str) -> None:
-        with self._changed:
-            self._busy.discard(name)
-            self._push(name)
-
-    def _push(self, name: str) -> None:
-        if name not in self._due or name in self._busy:
-            return
-        heapq.heappush(self._heap, (self._due[name], name))
-        if len(self._heap) > 2 * len(self._due) + SPARE_ENTRIES:
-            self._heap = [(due, each) for each, due in self._due.items() if each not in self._busy]
-            heapq.heapify(self._heap)
-        self._changed.notify()
-
-    def _is_free(self, due: float, name: str) -> bool:
-        return self._due.get(name) == due and name not in self._busy

@@ -19,9 +19,11 @@ from policies.quota.charge import Catalogues, Unpinned
 from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
 from policies.quota.ledger.reconcile import Listing, StoredObject
 from webhook.cluster.api import ApiClient
+from webhook.cluster.collection import CLUSTER
 from webhook.cluster.informer import Informer, WatchTimings
 from webhook.cluster.nodes import NODES, node_reader
 from webhook.configuration.dynamic_resources import served_resource
+from webhook.controller.gone_claims import GoneClaims
 from webhook.controller.records import PODS, ClaimRecord, CountedRecord, ExtendedClaims, PodRecord
 from webhook.controller.sums import Sums
 from webhook.controller.usage_log import Holding
@@ -57,12 +59,13 @@ class Counting:
         ended: Callable[[str, Holding], object] = lambda _digest, _holding: None,
         awaited: Callable[[], Iterable[str]] = tuple,
         given: ExtendedClaims | None = None,
+        gone: GoneClaims | None = None,
         timings: WatchTimings | None = None,
     ) -> None:
         self.catalogues = catalogues
         self.digest = catalogue_digest(catalogues)
         self._changed, self._ended = changed, ended
-        self._given = given or ExtendedClaims()
+        self._gone = gone or GoneClaims()
         self._stopping = threading.Event()
         self.sums = Sums(catalogues, given or ExtendedClaims())
         self._lock: AbstractContextManager[bool] = threading.RLock()
@@ -92,6 +95,19 @@ class Counting:
     def synced(self) -> bool:
         return all(informer.synced for informer in self.informers.values())
 
+    def is_listed(self, namespace: str, since: float) -> bool:
+        """Whether counts rest on lists that began at that moment or later."""
+        spaces = {self.nodes.resource.plural: CLUSTER}
+        return all(
+            informer.position(spaces.get(name, namespace)).list_started >= since
+            for name, informer in self.informers.items()
+        )
+
+    def refresh_all(self, since: float) -> None:
+        """Make the counts of all namespaces rest on lists that began at that moment or later. Raises `errors.ApiError`."""
+        for informer in self.informers.values():
+            informer.refresh(since=since)
+
     def refresh(self, namespace: str, *, since: float, nodes_since: float) -> None:
         """Make counts rest on lists that began at these moments or later. Raises `errors.ApiError`."""
         self.pods.refresh(namespace, since=since)
@@ -114,11 +130,11 @@ class Counting:
             pods, nodes = self.pods.position(namespace), self.nodes.position()
             # Where claims are not served there are none, at the revision of the pods too.
             claims = self.claims.position(namespace) if self.claims else pods
-            summed = self.sums.sum(namespace, unpinned, ledger)
-        gone = (each.object_uid for each in ledger.reservations if each.object_uid in deleted)
+            summed = self.sums.sum(namespace, unpinned, ledger, self._gone_claims(namespace))
+        settled = (each.object_uid for each in ledger.reservations if each.object_uid in deleted)
         listing = Listing(
             used=summed.used,
-            objects={**dict.fromkeys(gone, DELETED), **summed.objects},
+            objects={**dict.fromkeys(settled, DELETED), **summed.objects},
             revisions=Revisions(pods=pods.revision, resource_claims=claims.revision, nodes=nodes.revision),
             catalogue=str(Basis(self.digest, unpinned)),
             holders=summed.holders,
@@ -143,6 +159,19 @@ class Counting:
         """Go on summing these namespaces only, each under this `unpinned`."""
         with self._lock:
             self.sums.keep(wanted)
+            for namespace in self._gone.namespaces():
+                self._gone_claims(namespace)
+
+    def _gone_claims(self, namespace: str) -> dict[str, ClaimRecord]:
+        """Return the claims that are gone while pods have their devices."""
+        listed, deleted = self.pods.position(namespace).list_started, self.pods.deleted(namespace)
+
+        def has_ended(uid: str, since: float) -> bool:
+            # A pod that is not held is perhaps not seen yet, until a list shows that it is not there.
+            pod = self.sums.pod(namespace, uid)
+            return pod.is_terminal if pod is not None else uid in deleted or listed > since
+
+        return self._gone.held(namespace, has_ended)
 
     # Called by the informers, with the lock held.
 
@@ -150,6 +179,8 @@ class Counting:
         self._object_changed(before, after, lambda: self.sums.pod_changed(before, after))
 
     def _claim_changed(self, before: ClaimRecord | None, after: ClaimRecord | None) -> None:
+        if before is not None and after is None:
+            self._gone.add(before)
         self._object_changed(before, after, lambda: self.sums.claim_changed(before, after))
 
     def _node_changed(self, before: NamedNode | None, after: NamedNode | None) -> None:

@@ -11,6 +11,7 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import WatchTimings
 from webhook.controller.counting import Counting
+from webhook.controller.gone_claims import GoneClaims
 from webhook.controller.records import ExtendedClaims
 from webhook.controller.usage_log import Holding
 from webhook.quota.catalogues import PublishedCatalogues, digests_of
@@ -32,9 +33,15 @@ class Countings:
         awaited: Callable[[], Iterable[str]] = tuple,
         timings: WatchTimings | None = None,
     ) -> None:
-        given = ExtendedClaims()
         self._make = partial(
-            Counting, api, changed=changed, ended=ended, awaited=awaited, given=given, timings=timings
+            Counting,
+            api,
+            changed=changed,
+            ended=ended,
+            awaited=awaited,
+            given=ExtendedClaims(),
+            gone=GoneClaims(),
+            timings=timings,
         )
         self._lock = threading.Lock()
         self.own = self._make(catalogues)

@@ -5,6 +5,7 @@
 
 import logging
 import random
+import threading
 from time import monotonic, sleep, time
 
 import msgspec
@@ -36,7 +37,7 @@ CONTEND_SECONDS = 8.0
 """How long to retry a ledger that others keep writing, before other namespaces get their turn."""
 CONTEND_AGAIN = 0.5
 POLL_AGAIN = 0.3
-"""Seconds until lists of another catalogue are looked for again."""
+"""Seconds until lists that others read are looked for again."""
 GONE_BACK = (
     "the ledger was counted from newer lists than the API server has: was etcd restored from a backup? "
     "See Ledgers in docs/operations.md"
@@ -75,6 +76,7 @@ class QuotaReconciler:
         self._metrics = metrics
         self._events = events
         self._contended: set[str] = set()
+        self._listing = threading.Lock()
 
     def reconcile(self, namespace: str) -> float | None:
         """Bring the ledger up to date and return the seconds until the next time; None: nothing is to come, or there is no quota.
@@ -88,16 +90,15 @@ class QuotaReconciler:
         while monotonic() < begun + CONTEND_SECONDS:
             started = monotonic()
             try:
+                if not fresh and (wait := self._first_wait(namespace)) > 0:
+                    return wait
                 row = self._keeper.current(namespace, fresh=fresh)
                 if row is None:
                     self._forget(namespace)
                     return None
                 plan = self._plan(row.ledger)
-                if not plan.counting.synced:
-                    return POLL_AGAIN
-                wait = self._rows.initialization_wait(namespace)
-                if wait > 0 and plan.anew:
-                    return wait + SOON
+                if (wait := self._wait(namespace, plan)) > 0:
+                    return wait
                 fresh = False
                 result = self._reconciled(namespace, plan, self._count(namespace, plan, begun))
                 if isinstance(result, Refused):
@@ -120,6 +121,41 @@ class QuotaReconciler:
                 return self._next(namespace, result.ledger)
         return CONTEND_AGAIN
 
+    def _first_wait(self, namespace: str) -> float:
+        """Return the seconds for which there is nothing to do for a row that was never counted and has the spec of its quota."""
+        row = self._rows.get(namespace)
+        if row is None or row.ledger.used is not None or not self._keeper.has_spec(namespace, row):
+            return 0.0
+        wait = self._rows.initialization_wait(namespace)
+        return wait + SOON if wait > 0 else POLL_AGAIN * self._listing.locked()
+
+    def _wait(self, namespace: str, plan: _Plan) -> float:
+        """Return the seconds until there may be a count. Raises `errors.ApiError`."""
+        if not plan.counting.synced:
+            return POLL_AGAIN
+        if not plan.anew:
+            return 0.0
+        wait = self._rows.initialization_wait(namespace)
+        if wait > 0:
+            return wait + SOON
+        return 0.0 if self._may_list(namespace, plan.counting) else POLL_AGAIN
+
+    def _may_list(self, namespace: str, counting: Counting) -> bool:
+        """List everything if many namespaces need new lists; return False while another thread does that for them all."""
+        since = self._rows.spec_since(namespace)
+        if counting.is_listed(namespace, since):
+            return True
+        waiting = sum(_is_anew(ledger) for ledger in self._rows.ledgers().values())
+        if not counting.pods.is_longer(waiting):
+            return True
+        if not self._listing.acquire(blocking=False):
+            return False
+        try:
+            counting.refresh_all(since)
+        finally:
+            self._listing.release()
+        return True
+
     def _plan(self, ledger: QuotaLedger) -> _Plan:
         """Return how to count the ledger. Raises `errors.ApiError`.
 
@@ -133,7 +169,7 @@ class QuotaReconciler:
             by = Basis.parse(basis_to_count_by(moving) or "")
             counting = self._countings.of(by.digest) if by else None
             if by and counting:
-                return _Plan(moving, counting, by, anew=ledger.used is None or bool(ledger.uncounted))
+                return _Plan(moving, counting, by, anew=_is_anew(ledger))
         return _Plan(ledger, own, target, anew=True)
 
     def _forget(self, namespace: str) -> None:
@@ -195,3 +231,8 @@ class QuotaReconciler:
             return SOON  # all that is reserved was charged by the next basis, too
         expiry = self._rows.next_expiry(namespace)
         return None if expiry is None else max(SOON, expiry) + SOON
+
+
+def _is_anew(ledger: QuotaLedger) -> bool:
+    """Whether a ledger was never counted, or not in every dimension."""
+    return ledger.used is None or bool(ledger.uncounted)

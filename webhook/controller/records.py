@@ -1,7 +1,8 @@
 """Records of pods, ResourceClaims and rows in the controller's informers: identity, and the input of the charge.
 
 Pods of one Job differ in name and node only, so they share one blueprint and the charges computed from it: ten thousand pods are
-ten thousand short records. Pods that ask for no GPU are not kept. A claim costs the same whoever shares it, until it is deleted.
+ten thousand short records. Pods that ask for no GPU and have no claim are not kept. A claim costs the same whoever shares it,
+until it is deleted and no pod has its devices any more.
 """
 
 import threading
@@ -72,9 +73,14 @@ class PodRecord(CountedRecord, frozen=True, kw_only=True):
 
 
 class ClaimRecord(CountedRecord, frozen=True, kw_only=True):
-    """`made_for` is the uid of the pod for which the scheduler made the claim, "" if it made it for none."""
+    """`made_for` is the uid of the pod for which the scheduler made the claim, "" if it made it for none.
+
+    `reserved_for` are the uids of the pods that may use its devices: the scheduler writes them before it binds a pod, a kubelet
+    starts no other one, and the resource-claim controller removes those that have ended.
+    """
 
     made_for: str
+    reserved_for: tuple[str, ...]
 
 
 class ChargedPod(NamedTuple):
@@ -118,32 +124,34 @@ class _Reader:
         self, metadata: Metadata, kind: str, reduced: Pod | ResourceClaim, nodes: Iterable[NodeReference] = ()
     ) -> dict[str, Any]:
         """Return the fields of a CountedRecord; `reduced` is the input of its charge."""
-        document = msgspec.json.encode(reduced, order="sorted")
-        with self._lock:  # a refresh reads in another thread than the watch does
-            blueprint = self._blueprints.get(document)
-            if blueprint is None:
-                blueprint = self._blueprints[document] = Blueprint(document, {}, tuple(nodes))
-        owner = next((each for each in metadata.owner_references or () if each.controller), None)
         return {
             "uid": metadata.uid or "",
             "namespace": metadata.namespace or "",
             "name": metadata.name or "",
-            "holder": f"{owner.kind}/{owner.name}" if owner else f"{kind}/{metadata.name}",
+            "holder": metadata.maker or f"{kind}/{metadata.name}",
             "version": metadata.version,
             "since": metadata.creation_timestamp or "",
-            "blueprint": blueprint,
+            "blueprint": self._blueprint(msgspec.json.encode(reduced, order="sorted"), tuple(nodes)),
         }
+
+    def _blueprint(self, document: bytes, nodes: tuple[NodeReference, ...] = ()) -> Blueprint:
+        with self._lock:  # a refresh reads in another thread than the watch does
+            blueprint = self._blueprints.get(document)
+            if blueprint is None:
+                blueprint = self._blueprints[document] = Blueprint(document, {}, nodes)
+        return blueprint
 
 
 class PodReader(_Reader):
     """Makes records of pods, and computes what they cost."""
 
     def record(self, raw: msgspec.Raw) -> PodRecord | None:
-        """Return the record of a pod in JSON, None if it costs nothing."""
+        """Return the record of a pod in JSON, None if it costs nothing and has no claim."""
         pod = decode_pod(raw)
-        if not self._resource_mapping.pod_asks(pod) and not pod.body.overhead:
-            return None
         extended = pod.status and pod.status.extended_resource_claim_status
+        has_claim = bool(pod.body.resource_claims or extended)
+        if not has_claim and not self._resource_mapping.pod_asks(pod) and not pod.body.overhead:
+            return None
         reduced = self._reduced(pod)
         record = PodRecord(
             **self._common(pod.metadata or Metadata(), "Pod", reduced, named_nodes(reduced)),
@@ -151,7 +159,7 @@ class PodReader(_Reader):
             is_terminal=pod.is_terminal,
             extended_claim=extended.resource_claim_name if extended else "",
         )
-        return record if self.charge(record, Unpinned.TOTAL_ONLY, NO_NODES).vector else None
+        return record if has_claim or self.charge(record, Unpinned.TOTAL_ONLY, NO_NODES).vector else None
 
     def charge(self, record: PodRecord, unpinned: Unpinned, nodes: NodeIndex) -> Charge:
         """Return what the pod costs."""
@@ -211,7 +219,13 @@ class ClaimReader(_Reader):
         common = self._common(metadata, "ResourceClaim", ResourceClaim(spec=claim.spec))
         pod = marked_for(metadata)
         is_given = bool(pod) and self._given.is_first(pod, common["name"], common["uid"])
-        return ClaimRecord(**common, made_for=pod if is_given else "")
+        consumers = (claim.status and claim.status.reserved_for) or ()
+        pods = tuple(each.uid for each in consumers if (each.api_group, each.resource) == ("", "pods"))
+        return ClaimRecord(**common, made_for=pod if is_given else "", reserved_for=pods)
+
+    def adopted(self, record: ClaimRecord) -> ClaimRecord:
+        """Return a record that another reader made, to be charged by this one's configuration."""
+        return msgspec.structs.replace(record, blueprint=self._blueprint(record.blueprint.document))
 
     def charge(self, record: ClaimRecord, unpinned: Unpinned, pods: Mapping[str, ChargedPod]) -> Vector:
         """Return what the claim costs, if the scheduler made it for one of the live `pods` beyond what that one is charged."""

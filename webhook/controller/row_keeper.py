@@ -61,22 +61,31 @@ class RowKeeper:
         """Return the row as it was observed last, read anew if `fresh`, with the spec in force; None where there is no quota."""
         row = None if fresh else self._rows.get(namespace)
         if row is None:
-            row = self._read(namespace)
+            row = (None if fresh else self._new(namespace)) or self._read(namespace)
             if row is None:
                 return None
             if row.version == NO_ROW:
                 # Empty: a creation may come at any time later, and must then put nothing in force.
                 return self._following(namespace, self.swap(namespace, row, row.ledger))
             self._rows.observe(namespace, row)
-        ledger = row.ledger
-        if ledger.used is not None and Granted.by(ledger) == self._granted_by(namespace):
+        if row.ledger.used is not None and self.has_spec(namespace, row):
             return row
         return self._following(namespace, row)
+
+    def has_spec(self, namespace: str, row: VersionedLedger) -> bool:
+        """Whether the row has what the quota grants as its watch showed it last."""
+        return Granted.by(row.ledger) == self._granted_by(namespace)
 
     def swap(self, namespace: str, before: VersionedLedger, ledger: QuotaLedger) -> VersionedLedger:
         written = self._store.compare_and_swap(namespace, before, ledger, CALL_SECONDS)
         self._rows.observe(namespace, written)
         return written
+
+    def _new(self, namespace: str) -> VersionedLedger | None:
+        """Return the row to create for a quota of which none was observed. Where there is one, that is a conflict."""
+        if (granted := self._granted_by(namespace)) is None:
+            return None
+        return VersionedLedger(QuotaLedger(**msgspec.structs.asdict(granted)), NO_ROW)
 
     def _read(self, namespace: str) -> VersionedLedger | None:
         try:

@@ -13,9 +13,9 @@ from typing import Generic, TypeVar
 import msgspec
 
 from policies.placement.named_nodes import NODE_NAME, NamedNode, NodeIndex, NodeReference
-from policies.quota.amounts import NOTHING, Vector
+from policies.quota.amounts import GPUS, NOTHING, Vector
 from policies.quota.charge import Catalogues, Unpinned
-from policies.quota.ledger.quota_ledger import HOLDERS_SHOWN, Holder, QuotaLedger
+from policies.quota.ledger.quota_ledger import HOLDERS_LIMIT, HOLDERS_SHOWN, Holder, QuotaLedger
 from policies.quota.ledger.reconcile import StoredObject
 from webhook.controller.records import (
     ChargedPod,
@@ -144,11 +144,15 @@ class _Stored(Generic[R]):
 
 
 class _Namespace:
-    """What is stored in one namespace, the claims also by the pod for which the scheduler made them, and its sums."""
+    """What is stored in one namespace, the claims also by the pod for which the scheduler made them, and its sums.
+
+    `gone` are claims that are not stored any more, by uid, of which pods have the devices.
+    """
 
     def __init__(self) -> None:
         self.pods: _Stored[PodRecord] = _Stored()
         self.claims: _Stored[ClaimRecord] = _Stored()
+        self.gone: dict[str, ClaimRecord] = {}
         self.made_for: dict[str, set[str]] = {}
         self.sums: dict[Unpinned, _Sum] = {}
 
@@ -230,9 +234,20 @@ class Sums:
         self._nodes.replace(before, after)
         return self._charge_again(each for each in (gone, before, after) if each is not None)
 
-    def sum(self, namespace: str, unpinned: Unpinned, ledger: QuotaLedger) -> Summed:
-        """Return the sums in the dimensions of the ledger."""
+    def pod(self, namespace: str, uid: str) -> PodRecord | None:
+        space = self._namespaces.get(namespace)
+        return space.pods.by_uid.get(uid) if space else None
+
+    def sum(
+        self,
+        namespace: str,
+        unpinned: Unpinned,
+        ledger: QuotaLedger,
+        gone: Mapping[str, ClaimRecord] | None = None,
+    ) -> Summed:
+        """Return the sums in the dimensions of the ledger, with the claims that are `gone` while pods have their devices."""
         space = self._namespaces[namespace]
+        self._charge_gone(space, gone or {})
         found = space.sums.get(unpinned)
         if found is None or found.dimensions != ledger.dimensions:
             found = space.sums[unpinned] = _Sum(ledger.dimensions, self._charges(space, unpinned))
@@ -271,7 +286,7 @@ class Sums:
         pods = {uid: (pod.holder, self._pod_cost(pod, unpinned)) for uid, pod in space.pods.by_uid.items()}
         claims = {
             uid: (claim.holder, self._claim_cost(space, claim, unpinned))
-            for uid, claim in space.claims.by_uid.items()
+            for uid, claim in {**space.gone, **space.claims.by_uid}.items()
         }
         return {**pods, **claims}
 
@@ -292,9 +307,20 @@ class Sums:
             each.charge(pod.uid, pod.holder, self._pod_cost(stored, unpinned))
         for uid in space.made_for.get(pod.uid, ()):
             self._charge_claim(space, space.claims.by_uid[uid])
+        for claim in space.gone.values():
+            if claim.made_for == pod.uid:
+                self._charge_claim(space, claim)
+
+    def _charge_gone(self, space: _Namespace, gone: Mapping[str, ClaimRecord]) -> None:
+        """Have these claims charged beside those that are stored, and no others any more."""
+        for uid in space.gone.keys() - gone.keys():
+            self._charge_claim(space, space.gone.pop(uid))
+        for uid in gone.keys() - space.gone.keys():
+            space.gone[uid] = self.claim_reader.adopted(gone[uid])
+            self._charge_claim(space, space.gone[uid])
 
     def _charge_claim(self, space: _Namespace, claim: ClaimRecord) -> None:
-        stored = space.claims.by_uid.get(claim.uid)
+        stored = space.claims.by_uid.get(claim.uid) or space.gone.get(claim.uid)
         for unpinned, each in space.sums.items():
             cost = {} if stored is None else self._claim_cost(space, stored, unpinned)
             each.charge(claim.uid, claim.holder, cost)
@@ -340,8 +366,15 @@ class Sums:
 
 
 def _largest(found: _Sum, keys: Iterable[str]) -> dict[str, tuple[Holder, ...]]:
-    largest = {key: found.rankings[key].largest(HOLDERS_SHOWN) for key in keys}
-    return {key: holders for key, holders in largest.items() if holders}
+    """Return the largest holders by dimension, `gpus` first, of as many dimensions as there is room for."""
+    largest, room = {}, HOLDERS_LIMIT
+    for key in sorted(keys, key=lambda each: (each != GPUS, each)):
+        if holders := found.rankings[key].largest(HOLDERS_SHOWN):
+            room -= len(msgspec.json.encode({key: holders}))
+            if room < 0:
+                break
+            largest[key] = holders
+    return largest
 
 
 def _stored_object(record: CountedRecord, demand: Vector) -> StoredObject:

@@ -3,10 +3,8 @@
 Nothing is ever given back here: whether an object was stored, only a list can show.
 """
 
-import threading
 from collections.abc import Callable
 from functools import cached_property
-from time import monotonic, sleep
 
 import msgspec
 
@@ -20,18 +18,6 @@ from policies.quota.charge_request import (
 )
 from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.metrics import QuotaMetrics
-
-PATIENT = threading.BoundedSemaphore(16)
-"""Requests that wait at one time until spares are counted: each holds one of the 32 threads (`--threads`)."""
-
-PAUSE_SECONDS = 0.15
-"""Between their decisions."""
-
-LONGEST_SECONDS = 5.0
-"""How long they wait at most: a replica that was killed leaves its spares there for longer than any of them should."""
-
-LEFT_TO_ANSWER = 0.5
-"""Seconds before the deadline at which they have their last decision."""
 
 Release = Callable[[str, str], None]
 """Gives back what the object of (namespace, uid) holds."""
@@ -64,34 +50,14 @@ class _ReviewQuota(msgspec.Struct, frozen=True, dict=True):
             return ReservationOutcome()
         if charge_request.is_free:
             return ReservationOutcome()
+        ask = self.batcher.try_out if self.dry_run else self.batcher.reserve
         try:
-            outcome = self._decided(charge_request)
+            outcome = ask(self.namespace, charge_request.charged, self.deadline)
         except LedgerError:
             self.metrics.decided("ledger error", dry_run=self.dry_run)
             raise
         decided = outcome.verdict.reason.value if outcome.verdict else "refused"
         self.metrics.decided("no quota" if outcome.ledger is None else decided, dry_run=self.dry_run)
-        return outcome
-
-    def _decided(self, charge_request: ChargeRequest) -> ReservationOutcome:
-        """Decide; and again while the request does not fit because of what is reserved ahead, or counted twice after that.
-
-        But not for the pod of a controller, which is made again: a controller has few workers, and other objects wait for them.
-        """
-        ask = self.batcher.try_out if self.dry_run else self.batcher.reserve
-        outcome = ask(self.namespace, charge_request.charged, self.deadline)
-        waits = not charge_request.maker and self.batcher.is_denied_by_spares(outcome)
-        if not waits or not PATIENT.acquire(blocking=False):
-            return outcome
-        try:
-            until = min(monotonic() + LONGEST_SECONDS, self.deadline - LEFT_TO_ANSWER)
-            while self.batcher.is_denied_by_spares(outcome) and monotonic() < until:
-                sleep(PAUSE_SECONDS)
-                outcome = ask(self.namespace, charge_request.charged, self.deadline)
-        except LedgerError:
-            return outcome  # it was decided: `onLedgerError` must not admit what did not fit
-        finally:
-            PATIENT.release()
         return outcome
 
     def grant(self) -> QuotaGrant | None:

@@ -32,10 +32,6 @@ class QuotaMetrics:
         self.batch_size = histogram(
             "gpu_admission_quota_batch_size", "Requests decided on one version of a ledger.", buckets=BATCHES
         )
-        self.assigned = counter(
-            "gpu_admission_quota_spares_assigned",
-            "Requests admitted by what was reserved ahead, without a write.",
-        )
         self.conflicts = counter(
             "gpu_admission_quota_conflicts",
             "Writes of serve that found the ledger changed, and were decided again.",
@@ -76,13 +72,13 @@ class LedgerCollector(Collector):
         )
         reserved = GaugeMetricFamily(
             "gpu_admission_quota_reserved",
-            "What creations and changes in flight hold, and what is reserved ahead.",
+            "What creations and changes in flight hold.",
             labels=per_dimension,
         )
         hard = GaugeMetricFamily("gpu_admission_quota_hard", "What the quota grants.", labels=per_dimension)
         reservations = GaugeMetricFamily(
             "gpu_admission_quota_reservations",
-            "Creations and changes in flight, and what is reserved ahead.",
+            "Creations and changes in flight.",
             labels=["namespace"],
         )
         condition = GaugeMetricFamily(

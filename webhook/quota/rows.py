@@ -70,7 +70,6 @@ class _Ledger(_Counted, frozen=True, kw_only=True):
     generation: int
     hard: dict[str, str]
     unpinned: Unpinned
-    settled_uncounted: bool = False
     denials: tuple[DenialNote, ...] = ()
 
 
@@ -101,6 +100,10 @@ _COUNTED = msgspec.json.Decoder(_Counted)
 msgspec.convert({}, Revisions)  # msgspec crashes where threads use a type for the first time together
 _ENCODER = msgspec.json.Encoder()
 
+LONGEST_ROW = 1024 * 1024
+"""Bytes of a body that is written with holders: etcd takes requests of 1.5 MiB (`--max-request-bytes`), and what could not be
+written would never give anything back."""
+
 
 def rows_path(installation: str, *namespace: str) -> str:
     """Return where the API server has the rows of an installation, or the one of `namespace`."""
@@ -118,7 +121,6 @@ def decode_row(document: bytes | msgspec.Raw) -> Row:
             generation=written.generation,
             hard=parse_vector(written.hard),
             unpinned=written.unpinned,
-            settled_uncounted=written.settled_uncounted,
             denials=written.denials,
             **written.fields(),
         )
@@ -165,7 +167,10 @@ def uncounted(granted: QuotaLedger) -> QuotaLedger:
 
 
 def encode_row(namespace: str, version: str, ledger: QuotaLedger) -> bytes:
-    """Return the body that replaces this version of the row; one without a version creates it."""
+    """Return the body that replaces this version of the row; one without a version creates it.
+
+    Beyond LONGEST_ROW it goes without holders: a row of earlier versions may have long ones.
+    """
     written = _Ledger(
         quota_uid=ledger.quota_uid,
         generation=ledger.generation,
@@ -178,13 +183,15 @@ def encode_row(namespace: str, version: str, ledger: QuotaLedger) -> bytes:
         class_catalogue=ledger.class_catalogue,
         next_catalogue=ledger.next_catalogue,
         holders=ledger.holders,
-        settled_uncounted=ledger.settled_uncounted,
         denials=ledger.denials,
     )
     # An empty entry removes the managed fields, and of an object without any the API server tracks none until it is applied
     # (`skipNonAppliedManager` in `k8s.io/apimachinery/pkg/util/managedfields/internal`): a write takes 1.7 ms, not 2.2.
     metadata = {"name": namespace, "managedFields": [{}]} | ({"resourceVersion": version} if version else {})
     text = _ENCODER.encode(written).decode()
-    return _ENCODER.encode(
+    body = _ENCODER.encode(
         {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": metadata, "ledger": text}
     )
+    if len(body) > LONGEST_ROW and ledger.holders:
+        return encode_row(namespace, version, msgspec.structs.replace(ledger, holders={}))
+    return body

@@ -49,6 +49,10 @@ class CallerAuthentication:
         if caller.verified_by != self._serving.verified_by or caller.not_after < time.time():
             self.count(connection, "no longer valid", "whose client certificate is no longer valid")
             raise RefusedError(VERIFY_AGAIN)
+        if not caller.is_client:
+            problem = "with a certificate that is not for clients: its extended key usage lacks clientAuth"
+            self.count(connection, "not for clients", problem)
+            raise RefusedError(text(403, f"gpu-admission was called {problem}"))
         if self._names.isdisjoint(caller.names):
             names = ", ".join(ascii(name[:_NAME_LIMIT]) for name in sorted(caller.names)[:_NAMES]) or "nobody"
             problem = f"with a client certificate of {names}, which --client-name does not allow"

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from webhook.server.settings import StartupError
 
@@ -50,11 +51,13 @@ class ServerContext(ssl.SSLContext):
 class Caller(NamedTuple):
     """What a verified certificate says of who presents it.
 
-    `names` are its common name and its DNS and URI names, `not_after` is in seconds since the epoch, `verified_by` the
+    `names` are its common name and its DNS and URI names, `is_client` whether its extended key usage says that it is a client's:
+    OpenSSL takes one that says nothing of its usage for any. `not_after` is in seconds since the epoch, `verified_by` the
     authorities that were in use at the handshake.
     """
 
     names: frozenset[str]
+    is_client: bool
     not_after: float
     verified_by: bytes | None
 
@@ -72,7 +75,19 @@ def caller_of(client: ssl.SSLSocket) -> Caller | None:
     names |= {value for kind, value in found.get("subjectAltName", ()) if kind in {"DNS", "URI"}}
     context = client.context
     verified_by = context.client_ca if isinstance(context, ServerContext) else None
-    return Caller(frozenset(names), ssl.cert_time_to_seconds(found["notAfter"]), verified_by)
+    is_client = _is_client(client.getpeercert(binary_form=True) or b"")
+    return Caller(frozenset(names), is_client, ssl.cert_time_to_seconds(found["notAfter"]), verified_by)
+
+
+def _is_client(certificate: bytes) -> bool:
+    """Whether the certificate, in DER, names clientAuth among its usages. One whose extensions cannot be read names none."""
+    try:
+        usages = x509.load_der_x509_certificate(certificate).extensions.get_extension_for_class(
+            x509.ExtendedKeyUsage
+        )
+    except (ValueError, x509.ExtensionNotFound, x509.DuplicateExtension, x509.UnsupportedGeneralNameType):
+        return False
+    return ExtendedKeyUsageOID.CLIENT_AUTH in usages.value
 
 
 class ClientCA:

@@ -6,10 +6,11 @@ from time import perf_counter
 
 import msgspec
 
-from policies.gpus.claims import ResourceClaim, decode_claim
+from policies.finding import Finding
+from policies.gpus.claims import decode_claim
 from policies.policy import TemplateMode
 from policies.quota.charge_request import charge_request_for_claim
-from policies.quota.claims import forged_mark
+from policies.quota.claims import forged_mark, lost_protection
 from policies.rule import Mode, Phase
 from webhook.configuration.documents import GROUP
 from webhook.serving import review
@@ -92,8 +93,8 @@ def review_claim(asked: Review) -> Answered:
         claim = decode_claim(asked.document(request.object))
     check_identity(request, claim.metadata)
     name = shown_name(request, claim.metadata)
-    if (forged := _forged_mark(asked, name, None, claim)) is not None:
-        return forged
+    if (forged := forged_mark(None, claim.metadata, request.user_info.username)) is not None:
+        return _refused_claim(asked, name, [forged])
     charged = charge_request_for_claim(request.uid, claim, request.user_info.username, configuration)
     subject = Subject(
         policy=asked.policy(), charge_request=charged, quota=asked.quota(), deadline=asked.deadline
@@ -105,24 +106,29 @@ def review_claim(asked: Review) -> Answered:
 
 
 def review_changed_claim(asked: Review) -> Answered:
-    """Refuse that anybody but the scheduler marks a stored ResourceClaim as its own; its spec never changes."""
+    """Refuse what would have a stored ResourceClaim charged to nobody; its spec never changes.
+
+    Only the scheduler marks claims as its own. An allocated claim keeps its finalizer: whoever may clear the allocation, such as
+    the resource-claim controller and administrators, is not asked (`matchConditions` of the registration).
+    """
     request = asked.request
     with reading():
         claim = decode_claim(asked.document(request.object))
         before = decode_claim(asked.document(request.old_object))
     name = shown_name(request, claim.metadata)
-    return _forged_mark(asked, name, before, claim) or Answered(review.allowed(request.uid), name=name)
+    found = (
+        forged_mark(before.metadata, claim.metadata, request.user_info.username),
+        lost_protection(before, claim),
+    )
+    if findings := [each for each in found if each is not None]:
+        return _refused_claim(asked, name, findings)
+    return Answered(review.allowed(request.uid), name=name)
 
 
-def _forged_mark(
-    asked: Review, name: str, before: ResourceClaim | None, claim: ResourceClaim
-) -> Answered | None:
-    """Return the refusal of a forged mark, None if it is not one. No mode or exemption lifts it: it is not a rule's."""
+def _refused_claim(asked: Review, name: str, findings: list[Finding]) -> Answered:
+    """Return the refusal of a claim that nobody would be charged for. No mode or exemption lifts it: it is not a rule's."""
     request = asked.request
-    finding = forged_mark(before.metadata if before else None, claim.metadata, request.user_info.username)
-    if finding is None:
-        return None
-    decision = Decision.on(asked.policy(), [finding], Mode.ENFORCE)
+    decision = Decision.on(asked.policy(), findings, Mode.ENFORCE)
     title = f"resourceclaim {request.namespace}/{name}"
     return Answered(review.decided(request.uid, [decision], subject=title, patch=False), [decision], name)
 
@@ -154,16 +160,17 @@ def review_templates(asked: Review) -> Answered:
 
 
 def review_autoscaler(asked: Review) -> Answered:
-    """Advise on an autoscaler by what it scales, which is read only where the namespace has a quota."""
+    """Advise on an autoscaler by what it scales, which is read only where the namespace has a quota, or it scales to zero."""
     request, kind = asked.request, asked.request.kind
     by = asked.of_workload(asked.policy())
-    if by.quota is None or by.quota.grant() is None:
-        return allow(asked)
+    has_quota = by.quota is not None and by.quota.grant() is not None
     try:
         data = msgspec.json.decode(asked.document(request.object))
         target = scale_target(kind.group, kind.kind, data)
-        stored = target and asked.cluster.scaled(request.namespace, target, asked.deadline)
-        if target is None or stored is None:
+        if target is None or not (has_quota or target.to_zero):
+            return allow(asked)
+        stored = asked.cluster.scaled(request.namespace, target, asked.deadline)
+        if stored is None:
             return allow(asked)
         decision = by.autoscaler(data, target, stored)
     except (msgspec.ValidationError, OutOfTime, RecursionError):

@@ -16,8 +16,9 @@ from typing import Any
 
 import msgspec
 
+from policies.printable import printable_json
 from webhook.serving import review
-from webhook.serving.audit_line import OMITTED, audit_line
+from webhook.serving.audit_line import audit_line
 from webhook.serving.denials import DenialReports, denial_of
 from webhook.serving.handling import Answered, Review
 from webhook.serving.metrics import Metrics
@@ -27,7 +28,7 @@ QUEUE_LINES, QUEUE_BYTES = 10_000, 16 * 1024 * 1024
 """What may wait; a line has commonly 1 KiB. While a disk is stuck, as much again is being written."""
 
 LONGEST_LINE = 64 * 1024
-"""Bytes; a longer line goes without what its author can make long, which `omitted` names."""
+"""Bytes; a longer line goes without its longest fields, which `omitted` names."""
 
 WRITE_INTERVAL = 0.1
 """Seconds between two writes."""
@@ -140,12 +141,21 @@ class Recorder:
 
 
 def _line(record: dict[str, Any]) -> bytes:
-    line = msgspec.json.encode(record)
-    if len(line) > LONGEST_LINE:
-        kept = {key: value for key, value in record.items() if key not in OMITTED}
-        omitted = [key for key in OMITTED if key in record]
-        line = msgspec.json.encode(kept | {"omitted": omitted})
+    """Return the line, with its end; the longest fields are left out first, so those that say who and what stay."""
+    kept, omitted = dict(record), []
+    line = _encoded(kept)
+    while len(line) >= LONGEST_LINE:
+        longest = max(kept, key=lambda key: len(_encoded(kept[key])))
+        del kept[longest]
+        omitted.append(longest)
+        line = _encoded(kept | {"omitted": omitted})
     return line + b"\n"
+
+
+def _encoded(value: Any) -> bytes:
+    """Return the value in JSON; `kubectl logs` prints it on a terminal as it is."""
+    text = msgspec.json.encode(value)
+    return text if text.isascii() and b"\x7f" not in text else printable_json(text.decode()).encode()
 
 
 def verdict_of(response: AdmissionResponse) -> str:

@@ -27,8 +27,6 @@ LONGEST_FIELD = 256
 """Characters of what a request says of itself; no name of Kubernetes is longer."""
 LONGEST_TEXT = 2048
 """Characters of a text of a finding."""
-OMITTED = ("operations", "injected", "findings", "pod")
-"""What a line goes without where it would be too long."""
 
 CHARGES_REMEMBERED = 1024
 
@@ -92,11 +90,6 @@ def creation_id(namespace: str, name: str, pod: Pod | None) -> str:
     return blake2b(f"{namespace}/{own}".encode(), digest_size=8).hexdigest() if own else ""
 
 
-def owner_of(metadata: Metadata) -> str:
-    """Return the controller of an object, `Job/train`; "" where it says of none."""
-    return truncate(metadata.maker, LONGEST_FIELD)
-
-
 def charged(vector: Vector, catalogue: ClassCatalogue) -> dict[str, Any]:
     """Return the charge as a line has it, and its class, or the family where that is all; no class where it could be several."""
     names = [key.removeprefix(CLASSES) for key in vector if key.startswith(CLASSES)]
@@ -108,7 +101,7 @@ def charged(vector: Vector, catalogue: ClassCatalogue) -> dict[str, Any]:
 
 
 def _object(metadata: Metadata) -> dict[str, str]:
-    said = {"objectUid": truncate(metadata.uid or "", LONGEST_FIELD), "owner": owner_of(metadata)}
+    said = {"objectUid": truncate(metadata.uid or "", LONGEST_FIELD), "owner": metadata.maker}
     return {key: text for key, text in said.items() if text}
 
 

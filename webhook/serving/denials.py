@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from policies.printable import printable
 from policies.quota.charge_request import ChargeRequest, LedgerError
 from policies.quota.ledger.quota_ledger import DenialNote
 from webhook.cluster.objects import timestamp
-from webhook.serving.audit_line import owner_of
 from webhook.serving.handling import Answered, Review
 
 log = logging.getLogger("gpu_admission.denials")
@@ -60,14 +60,14 @@ class Denial(msgspec.Struct, frozen=True, kw_only=True):
 def denial_of(asked: Review, answered: Answered) -> Denial:
     """Return the denial of a review whose answer is no."""
     request, status = asked.request, answered.response.status
-    owner = owner_of(answered.metadata) if answered.metadata else ""
+    owner = answered.metadata.maker if answered.metadata else ""
     if not owner and request.kind.kind != POD:
         owner = f"{request.kind.kind}/{request.name}"
     reason, quota_uid = _denied_by_quota(answered.charge_request)
     return Denial(
         namespace=request.namespace,
-        owner=_printable(owner),
-        message=_printable(status.message.partition("\n")[0] if status else ""),
+        owner=printable(owner),
+        message=printable(status.message.partition("\n")[0] if status else ""),
         reason=reason,
         quota_uid=quota_uid,
     )
@@ -81,13 +81,6 @@ def _denied_by_quota(request: ChargeRequest | None) -> tuple[str, str]:
     shortfalls = outcome.verdict.shortfalls if outcome.verdict else ()
     never = any(shortfall.requested > shortfall.hard for shortfall in shortfalls)
     return CAN_NEVER_FIT if never else REFUSED, outcome.ledger.quota_uid
-
-
-def _printable(text: str) -> str:
-    """Return the text without what a terminal would take for a command: /mutate comes before anybody has checked names."""
-    if text.isprintable():
-        return text
-    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
 
 
 class _Key(NamedTuple):

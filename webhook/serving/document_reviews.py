@@ -4,7 +4,7 @@ A problem of the candidate, or of another document because of it, rejects the ca
 anyway is a warning: else two bad documents could never be corrected one by one. A pause is always accepted.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 
 import msgspec
@@ -17,6 +17,7 @@ from webhook.configuration import documents
 from webhook.configuration.advice import policy_advice
 from webhook.configuration.documents import Document, LocatedProblem
 from webhook.configuration.loader import load_objects, problems_of
+from webhook.configuration.registered_annotations import REMEDY, UNREGISTERED, unregistered
 from webhook.configuration.source import ConfigurationSource
 from webhook.serving.review import AdmissionRequest
 
@@ -32,13 +33,20 @@ _OBJECT = msgspec.json.Decoder(_Object)
 
 
 class DocumentReviews:
-    """Knows the documents of `source`; `namespaces` returns those that exist, None if nobody knows."""
+    """Knows the documents of `source`; `namespaces` returns those that exist, None if nobody knows.
+
+    `registered` returns the match conditions of the registered webhooks, none where nobody knows.
+    """
 
     def __init__(
-        self, source: ConfigurationSource, namespaces: Callable[[], Mapping[str, Labels] | None]
+        self,
+        source: ConfigurationSource,
+        namespaces: Callable[[], Mapping[str, Labels] | None],
+        registered: Callable[[], Collection[str]] = tuple,
     ) -> None:
         self._source = source
         self._namespaces = namespaces
+        self._registered = registered
 
     def findings(self, request: AdmissionRequest, now: datetime) -> list[Finding]:
         """Return what there is to say about creating or changing the document. Raises msgspec.ValidationError."""
@@ -87,11 +95,20 @@ class DocumentReviews:
         if document.kind == documents.QUOTA:
             spec = msgspec.convert(document.spec, QuotaSpec)
             yield from (_warning(each, "spec.unpinned") for each in [unheld_classes(spec)] if each)
+        if document.kind == documents.RESOURCE_MAPPING:
+            yield from self._unregistered(document)
         if document.kind == documents.POLICY:
             bad = {problem.document for problem in broken}
             configuration = load_objects([*(each for each in others if each.title not in bad), document])
             advice = policy_advice(configuration, document.name, now, self._namespaces())
             yield from (_warning(message, path) for path, message in advice)
+
+    def _unregistered(self, document: Document) -> Iterator[Finding]:
+        spec = load_objects([document]).resource_mappings[document.name]
+        for path, key in unregistered(spec, self._registered()) if spec.fraction_annotations else ():
+            yield Finding(
+                rule=ID, path=path, value=key, message=UNREGISTERED, remedy=REMEDY, severity=Severity.WARNING
+            )
 
 
 def _own(problems: Iterable[LocatedProblem], document: Document) -> Iterator[Finding]:

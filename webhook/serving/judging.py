@@ -141,13 +141,12 @@ def judge(group: str, kind: str, namespace: str, document: bytes | msgspec.Raw, 
             pods, advice = _workload(GroupVersionKind(group=group, kind=kind), namespace, raw, by)
     except msgspec.ValidationError as error:
         unreadable = str(error)
-    owner = next((each for each in metadata.owner_references or () if each.controller), None)
     return Judgement(
         group=group,
         kind=kind,
         namespace=namespace,
         name=metadata.name or "",
-        owner=f"{owner.kind}/{owner.name}" if owner else "",
+        owner=metadata.maker,
         pods=pods,
         advice=advice,
         unreadable=unreadable,

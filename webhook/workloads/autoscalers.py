@@ -40,12 +40,13 @@ SCALED_RESOURCES = tuple((group, _plural(kind)) for group, kind in _SCALED)
 
 
 class ScaleTarget(msgspec.Struct, frozen=True):
-    """The workload that an autoscaler scales, in its own namespace, up to `most` replicas."""
+    """The workload that an autoscaler scales, in its own namespace, up to `most` replicas; `to_zero`: an HPA down to none."""
 
     group: str
     kind: str
     name: str
     most: int
+    to_zero: bool = False
 
     def path(self, namespace: str) -> str:
         """Return where the API server has it."""
@@ -83,6 +84,7 @@ class _Reference(msgspec.Struct, frozen=True, rename="camel"):
 
 class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     scale_target_ref: _Reference
+    min_replicas: int | None = None
     max_replicas: int = 0
     max_replica_count: int | None = None
 
@@ -106,4 +108,6 @@ def scale_target(group: str, kind: str, data: Any) -> ScaleTarget | None:
         most = KEDA_MOST if spec.max_replica_count is None else spec.max_replica_count
         version = version or "apps/v1"
     of = version.rpartition("/")[0], target.kind
-    return ScaleTarget(*of, target.name, most) if of in _SCALED and most > 0 else None
+    if of not in _SCALED or most <= 0:
+        return None
+    return ScaleTarget(*of, target.name, most, to_zero=spec.min_replicas == 0)

@@ -118,9 +118,10 @@ automountServiceAccountToken: false
 
 {{/* Pods without any of this never reach us. One slash in the name of a resource makes it an extended one, so that a new kind
 of GPU needs no change here; then DRA claims, annotations of fraction schedulers, requests for our help. Everything optional
-is guarded: an error would refuse the pod. The argument is where the pod stands. */}}
+is guarded: an error would refuse the pod. The schema keeps keys of annotations from holding a quote. The arguments are the root, and
+where the pod stands. */}}
 {{- define "gpu-admission.asksForAnAccelerator" -}}
-{{- $pod := . -}}
+{{- $root := index . 0 }}{{ $pod := index . 1 -}}
 {{- range list "containers" "initContainers" }}
 (has({{ $pod }}.spec.{{ . }}) && {{ $pod }}.spec.{{ . }}.exists(c, has(c.resources) &&
   ((has(c.resources.limits) && c.resources.limits.exists(k, k.contains('/'))) ||
@@ -128,7 +129,7 @@ is guarded: an error would refuse the pod. The argument is where the pod stands.
 {{- end }}
 (has({{ $pod }}.spec.resourceClaims) && size({{ $pod }}.spec.resourceClaims) > 0) ||
 (has({{ $pod }}.metadata.annotations) && {{ $pod }}.metadata.annotations.exists(k,
-  k == 'gpu-fraction' || k == 'gpu-memory' || k.startsWith('gpu-admission.dev/')))
+  k == 'gpu-fraction' || k == 'gpu-memory' || {{ range $root.Values.webhooks.fractionAnnotations }}k == '{{ . }}' || {{ end }}k.startsWith('gpu-admission.dev/')))
 {{- end }}
 
 {{/* Ends the path that is called for GPU pods, which is all that the API server's message shows of ours while we are away. */}}

@@ -1,5 +1,6 @@
 """What a policy says about fetching: images, servers and credentials of each source, resources of the init container."""
 
+import posixpath
 import re
 from collections.abc import Iterator
 
@@ -133,14 +134,19 @@ class FetchResources(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 def mount_path_problem(path: str) -> str | None:
     """Return why a model cannot be mounted there, None if it can."""
-    parts = path.strip("/").split("/")
-    if not path.startswith("/") or not parts[0]:
+    folder = mount_place(path).split("/")[1]
+    if not path.startswith("/") or not folder:
         return "is not an absolute path below /"
-    if ".." in parts or ":" in path or not path.isprintable():
+    if ".." in path.split("/") or ":" in path or not path.isprintable():
         return 'holds "..", ":" or a character that no mount path may hold'
-    if parts[0] in SYSTEM_FOLDERS:
-        return f"is below /{parts[0]}, which belongs to the system"
+    if folder in SYSTEM_FOLDERS:
+        return f"is below /{folder}, which belongs to the system"
     return None
+
+
+def mount_place(path: str) -> str:
+    """Return where a container finds what is mounted at `path`: without `.` and doubled slashes, as runtimes clean it."""
+    return posixpath.normpath("/" + path.lstrip("/"))
 
 
 def too_little(text: int | str, least: str) -> str | None:

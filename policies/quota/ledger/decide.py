@@ -12,7 +12,7 @@ import msgspec
 
 from policies.quota.amounts import NOTHING, Vector, add, maximum, positive_difference
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from policies.quota.ledger.reservations import LIMIT, Reservation
+from policies.quota.ledger.reservations import LIMIT, NAME_PARTS, Reservation
 
 
 class ReservationRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,7 +114,7 @@ class _Batch:
     def __init__(self, ledger: QuotaLedger, limit: int) -> None:
         self._ledger = ledger
         self._reserved = ledger.reserved
-        self._space = limit - ledger.reservations.size
+        self._space, self._space_of_name = limit - ledger.reservations.size, limit // NAME_PARTS
         self._largest: dict[str, Vector] = {}  # of the names to which something was added
         self.added: dict[str, Reservation] = {}
 
@@ -144,8 +144,17 @@ class _Batch:
     def _fits(self, reservation: Reservation, used: Vector) -> ReservationVerdict:
         if shortfalls := self._shortfalls(reservation, used):
             return ReservationVerdict(Reason.EXCEEDED, shortfalls)
-        is_full = self._ledger.reservations.cost(reservation) > self._space
+        is_full = self._ledger.reservations.cost(reservation) > self._space or self._is_full_of(reservation)
         return ReservationVerdict(Reason.FULL if is_full else Reason.RESERVED)
+
+    def _is_full_of(self, reservation: Reservation) -> bool:
+        """Whether the creations of its name would take more than their part."""
+        name = reservation.name
+        if not self._held(name):
+            return False  # the first one
+        added = (each for each in self.added.values() if each.name == name)
+        of_name = self._ledger.reservations.plus([*added, reservation])
+        return of_name.size_of(name) > self._space_of_name
 
     def _held(self, name: str) -> Vector:
         return self._largest.get(name, self._ledger.reservations.largest(name)) if name else {}

@@ -1,7 +1,7 @@
 """The ledger of one namespace: what its quota grants, what is used, and what is reserved. The unit of every compare-and-swap.
 
-serve adds reservations, and removes none but its own spares. The controller writes everything else, and removes reservations only
-together with the `used` that replaces them.
+serve adds reservations, and removes none. The controller writes everything else, and removes reservations only together with the
+`used` that replaces them.
 """
 
 from collections.abc import Mapping
@@ -18,11 +18,9 @@ from policies.quota.ledger.reservations import Reservations
 CREATION_SECONDS = 34.0
 """The API server stores nothing later than this after the request began (its cap on a request of 60 s is 34 s for writes)."""
 
-SPARE_SECONDS = 1.0
-"""How long a spare may be assigned, from when the swap that reserved it began."""
-
-EXPIRY_SECONDS = CREATION_SECONDS + SPARE_SECONDS + 5.0
-"""How long a controller must have seen a reservation before a list that shows no trace of it may drop it; 5 s are margin."""
+EXPIRY_SECONDS = CREATION_SECONDS + 6.0
+"""How long a controller must have seen a reservation before a list that shows no trace of it may drop it. 6 s are margin; what a
+replica of an earlier version has reserved ahead uses one of them at most."""
 
 NO_QUOTA_SECONDS = 5.0
 """D: how old "this namespace has no quota" may be where it is believed, and how long a controller waits, from when it first
@@ -34,6 +32,8 @@ creations conflict: one in three counts where pods come one by one; a second's r
 
 HOLDERS_SHOWN = 5
 """Largest holders named per dimension."""
+HOLDERS_LIMIT = 16 * 1024
+"""Bytes of all of them as JSON, commonly some 55 each; at most twice as many in a row, a text in JSON that is written often."""
 
 
 class Revisions(msgspec.Struct, frozen=True, rename="camel"):
@@ -85,8 +85,6 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     charged by another one, and nothing is admitted. `next_catalogue` is the basis to which the controller is moving it: every
     request is then charged under both.
 
-    `settled_uncounted`: reservations took the place of spares since the last count; what they are for may be in `used`, too.
-
     `denials` are left by replicas for the controller, which takes them out.
     """
 
@@ -98,12 +96,11 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     used: Vector | None = None
     stored_names: Mapping[str, Vector] = {}
     reservations: Reservations = Reservations({})
-    settled_uncounted: bool = False
     revisions: Revisions = Revisions()
     class_catalogue: str | None = None
     next_catalogue: str | None = None
     holders: Mapping[str, tuple[Holder, ...]] = {}
-    """Largest holders by dimension of `hard`, at most HOLDERS_SHOWN each; for people."""
+    """Largest holders by dimension of `hard`, at most HOLDERS_SHOWN each and HOLDERS_LIMIT in all; for people."""
     denials: tuple[DenialNote, ...] = ()
 
     @property

@@ -143,7 +143,6 @@ def _count(ledger: QuotaLedger, listing: Listing, expired: frozenset[str]) -> Re
         used={key: listing.used.get(key, NOTHING) for key in ledger.dimensions},
         stored_names=_stored_names(reservations, listing, ledger.dimensions),
         reservations=reservations,
-        settled_uncounted=False,
         revisions=listing.revisions,
         class_catalogue=listing.catalogue if is_charged else None,
         next_catalogue=None if is_flip else ledger.next_catalogue,

@@ -30,7 +30,12 @@ from policies.quota.amounts import (
 
 LIMIT = 384 * 1024
 """Characters of the text: a creation takes 37 and those of `:pods/<name>`, so there is room for some 3,700 with names of 63, and
-1,300 with the longest ones. Beyond it a ledger is full: it is written as a whole at every decision, and etcd takes 1.5 MiB."""
+1,300 with the longest ones; for as few as 140 that name 32 resources each which no other one names. Beyond it a ledger is full:
+it is written as a whole at every decision, and etcd takes 1.5 MiB."""
+
+NAME_PARTS = 24
+"""Creations of one name take at most this part of it, 16 KiB: some 150 of one demand, 5 that name 32 other resources each. One of
+them at most is stored, so only who creates a taken name again and again makes more."""
 
 UNREADABLE = "unreadable "
 """Before a line that cannot be read, among ids, which have no spaces."""
@@ -126,6 +131,13 @@ class Reservations:
         head = _head(reservation).text
         line = 0 if head in self._heads else len(head) + len(_AND_IDS)
         return len(_item(reservation.id, reservation.name)) + 1 + line
+
+    def size_of(self, name: str) -> int:
+        """Return how many characters the creations of that name take, as if they shared lines only with each other."""
+        entries = [(key, entry) for key, entry in self._entries.items() if entry.name == name]
+        heads = {entry.head.text for _, entry in entries}
+        items = sum(len(_item(key, name)) + 1 for key, _ in entries)
+        return items + sum(len(head) + len(_AND_IDS) for head in heads)
 
     def held(self, stored: Mapping[str, Vector]) -> Vector:
         """Return what all of them hold together.

@@ -101,5 +101,6 @@ class Installed:
 
     def _bundle(self) -> str:
         path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/zz-gpu-admission"
-        (webhook,) = self._plane.client().get(path)[1]["webhooks"]
-        return base64.b64decode(webhook["clientConfig"].get("caBundle", "")).decode()
+        webhooks = self._plane.client().get(path)[1]["webhooks"]
+        bundles = {each["clientConfig"].get("caBundle", "") for each in webhooks}
+        return base64.b64decode(bundles.pop()).decode() if len(bundles) == 1 else ""

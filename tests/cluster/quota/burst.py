@@ -66,7 +66,7 @@ def _claim(namespace: str, name: str, count: int) -> Request:
 
 
 def crowd(namespace: str, number: int, **spec: Any) -> list[Request]:
-    """Return pods that cost the same: what they are admitted by, replicas reserve ahead."""
+    """Return pods that cost the same."""
     names = [f"crowd-{index:04}" for index in range(number)]
     return [Request(name, PODS.format(namespace), gpu_pod(name, GPU, 1, **spec)) for name in names]
 

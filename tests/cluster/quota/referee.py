@@ -3,10 +3,8 @@
 It knows the three classes and the one MIG profile of `burst`, what `Weights` says of these, and nothing else.
 
 What is *promised* at a revision is what live
-pods and claims cost, and what those cost that are in the quota's row, by themselves or by a spare, and are stored later. The
-rule: where more is promised than the quota grants, no event made it more. So nothing is admitted while a quota is exceeded, by
-whatever it came to be. And when an object is stored, the row has it, or a spare that is for nobody else, and has that until the
-object is in its place or was counted.
+pods and claims cost, and what those cost that are in the quota's row and are stored later. The rule: where more is promised
+than the quota grants, no event made it more. So nothing is admitted while a quota is exceeded, by whatever it came to be.
 """
 
 import json
@@ -18,7 +16,6 @@ from fractions import Fraction
 from typing import Any
 
 from tests.cluster.quota.history import Event
-from tests.cluster.quota.spares_used import SPARE, Entries, entries, objects_of_spares
 
 FAMILIES = {
     "nvidia-a100-80gb": "nvidia-a100",
@@ -41,6 +38,7 @@ class Weights:
 
 
 BUILT_IN = Weights()
+_IDS = re.compile(r" \| (.*)$", re.MULTILINE)
 
 
 def cost(kind: Mapping[str, Any], weights: Weights = BUILT_IN) -> Cost:
@@ -87,13 +85,11 @@ class Replay:
     """What the referee saw.
 
     `free`: how much was stored while no quota was in force, neither refusing nor counting. `uncharged`: names of what was
-    stored under a quota in force without being in its row, or left it before it was counted. `by_spares`: how many were admitted
-    by spares.
+    stored under a quota in force without being in its row.
     """
 
     events: int = 0
     row_writes: int = 0
-    by_spares: int = 0
     decided: set[str] = field(default_factory=set)
     stored: set[str] = field(default_factory=set)
     peak: dict[str, Fraction] = field(default_factory=dict)
@@ -117,45 +113,35 @@ def replay(namespace: str, history: Iterable[Event], weights_of: WeightsOf = lam
         rf"^/registry/(?:(?:pods|resourceclaims)/{namespace}/|gpu-admission\.dev/(gpuquotaledgers)/[^/]+/{namespace}$)"
     )
     events = [(event, bool(found[1])) for event in history if (found := ours.match(event.key))]
-    rows = {
-        event.revision: json.loads(event.value["ledger"]) if event.value else {}
-        for event, is_row in events
-        if is_row
-    }
-    referee = _Referee([event for event, is_row in events if not is_row], rows, weights_of)
+    referee = _Referee([event for event, is_row in events if not is_row], weights_of)
     for event, is_row in events:
         if is_row:
-            referee.row_event(event, rows[event.revision])
+            referee.row_event(event)
         else:
             referee.object_event(event)
     return referee.seen
 
 
 class _Referee:
-    def __init__(
-        self, objects: list[Event], rows: Mapping[int, Mapping[str, Any]], weights_of: WeightsOf
-    ) -> None:
-        first = {event.value["metadata"]["uid"]: event for event in reversed(objects) if event.value}
-        self._created = {uid: event.value for uid, event in first.items()}
-        self._since = {uid: event.revision for uid, event in first.items()}
+    def __init__(self, objects: list[Event], weights_of: WeightsOf) -> None:
+        self._created = {
+            event.value["metadata"]["uid"]: event.value for event in reversed(objects) if event.value
+        }
         self._weights_of = weights_of
         self._weigh(BUILT_IN)
-        written = [(revision, entries(row)) for revision, row in rows.items()]
-        self._object_of = objects_of_spares(written, self._since, self._costs)
         self._live: dict[str, Mapping[str, Any]] = {}
         self._hard: Cost | None = None  # None: no quota is in force
-        self._entries: Entries = {}
+        self._entries: frozenset[str] = frozenset()
         self._promised: Cost = {}
         self.seen = Replay()
 
-    def row_event(self, event: Event, row: Mapping[str, Any]) -> None:
+    def row_event(self, event: Event) -> None:
+        row = json.loads(event.value["ledger"]) if event.value else {}
         self.seen.row_writes += 1
-        before_it, self._entries = self._entries, entries(row)
-        self.seen.decided |= {each for each in self._entries if not each.startswith(SPARE)}
+        entries = " ".join(_IDS.findall(row.get("reservations", ""))).split()
+        self._entries = frozenset(each.partition(":")[0] for each in entries)
+        self.seen.decided |= self._entries
         in_force = "used" in row
-        if in_force and self._hard is not None:
-            for spare in before_it.keys() - self._entries.keys() & self._object_of.keys():
-                self._leaves(self._object_of[spare], row)
         weights = self._weights_of(row) if in_force else self._weights
         before, self._hard = self._hard, granted(row) if in_force else None
         if before is None or weights != self._weights:
@@ -171,12 +157,11 @@ class _Referee:
             if uid not in self.seen.stored:
                 self.seen.stored.add(uid)
                 self.seen.free += self._hard is None
-                if self._hard is not None and uid not in self._charged() and any(self._costs[uid].values()):
+                if self._hard is not None and uid not in self._entries and any(self._costs[uid].values()):
                     self.seen.uncharged.append(event.value["metadata"]["name"])
                     self._promised = total(
                         [self._promised, self._costs[uid]]
                     )  # told apart, and no breach here
-                self.seen.by_spares += uid in self._charged() and uid not in self._entries
             self._live[event.key] = event.value
         self._judge(event)
 
@@ -189,21 +174,8 @@ class _Referee:
             ended = each.get("status", {}).get("phase") in {"Succeeded", "Failed"}
             yield {} if ended else self._costs[each["metadata"]["uid"]]
 
-    def _charged(self) -> set[str]:
-        """Return what the row has, by itself or by its spare."""
-        spares = (self._object_of[each] for each in self._entries if each in self._object_of)
-        return {*self._entries, *spares}
-
-    def _leaves(self, uid: str, row: Mapping[str, Any]) -> None:
-        """Note an object whose spare has left the row, where it is neither in its place nor counted."""
-        if uid in self._entries or uid not in self.seen.stored:
-            return  # of the latter it shows when it is stored
-        kind = "resourceClaims" if "devices" in self._created[uid]["spec"] else "pods"
-        if int(row["revisions"][kind]) < self._since[uid]:
-            self.seen.uncharged.append(self._created[uid]["metadata"]["name"])
-
     def _count(self) -> Cost:
-        coming = self._charged() - self.seen.stored
+        coming = self._entries - self.seen.stored
         return total([*self._held(), *(self._costs.get(uid, {}) for uid in coming)])
 
     def _judge(self, event: Event) -> None:

@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 import yaml
 
-from policies.quota.ledger.quota_ledger import SPARE_SECONDS
 from tests.cluster.controllers import Command, eventually
 from tests.cluster.quota import history
 from tests.cluster.quota.burst import (
@@ -37,7 +36,6 @@ from tests.cluster.quota.burst import (
 )
 from tests.cluster.quota.quotas import gpu_quota
 from tests.cluster.quota.referee import Cost, Replay, cost, fits, replay, total
-from tests.cluster.quota.spares_used import SPARE
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import Namespace
 from tests.controlplane.replicas import Replicas
@@ -49,8 +47,7 @@ HARD: dict[str, Any] = {
     "resources": {"nvidia.com/mig-1g.10gb": "35"},
 }
 LOWERED = "40"
-ASSIGNED = "gpu_admission_quota_spares_assigned_total"
-PAUSED_SECONDS = 3 * SPARE_SECONDS
+PAUSED_SECONDS = 3.0
 FULL_WITHIN = 90.0
 """Seconds until what came to nothing is given back (40 s of sight, a new leader's 15 s before) and taken by others."""
 ALL_FAULTS = os.environ.get("GPU_ADMISSION_ALL_FAULTS") == "1"
@@ -70,10 +67,8 @@ def mix(namespace: str, number: int) -> list[Request]:
 
 
 MANY, FEW = Load(mix, 1000, HARD), Load(mix, 100, HARD)
-# While there is ample room for equal pods, replicas reserve ahead; at last nothing is free.
+# At last nothing is free.
 EQUAL, FEW_EQUAL = Load(crowd, 2000, {"gpus": "600"}), Load(crowd, 500, {"gpus": "500"})
-
-
 BESIDE = Load(crowds, 400, {"gpus": "600", "classes": {"nvidia-a100": "20"}})
 
 
@@ -160,46 +155,23 @@ def replace(scene: Scene) -> None:
     scene.await_force()
 
 
-AHEAD_PER_SECOND = 45.0
-"""Creations for which replicas reserve ahead while some 150 fit besides: so many could be counted twice."""
-
-
-def nothing_but_a_pace(scene: Scene) -> None:
-    scene.burst.per_second = AHEAD_PER_SECOND
-    scene.admitted(200)
-    scene.burst.per_second = None
+PER_SECOND = 45.0
 
 
 def everything(scene: Scene) -> None:
-    """Each in turn, while replicas hold spares, some of them assigned."""
-    scene.burst.per_second = AHEAD_PER_SECOND
+    """Each in turn, while the quota fills."""
+    scene.burst.per_second = PER_SECOND
     first, second, _ = scene.replicas.each
     scene.admitted(60)
-    await_spares(scene)
     first.kill()
     scene.admitted(160)
     first.start()
-    await_spares(scene)
     pause(second, PAUSED_SECONDS)
-    await_spares(scene)
     restart_the_api_server(scene)
-    await_spares(scene)
     grant(scene, str(held(scene)["gpus"]))
-    time.sleep(2 * SPARE_SECONDS)
+    time.sleep(2.0)
     grant(scene, scene.load.hard["gpus"])
     scene.burst.per_second = None
-
-
-def replace_while_there_are_spares(scene: Scene) -> None:
-    scene.burst.per_second = AHEAD_PER_SECOND
-    scene.admitted(60)
-    await_spares(scene)
-    replace(scene)
-    scene.burst.per_second = None
-
-
-def await_spares(scene: Scene) -> None:
-    assert eventually(lambda: any(each.startswith(SPARE) for each in scene.team.row().reservations.ids))
 
 
 def pause(webhook: Webhook, seconds: float) -> None:
@@ -281,23 +253,17 @@ def test_never_over(
 @pytest.mark.parametrize(
     ("fault", "churn", "load"),
     [
-        pytest.param(nothing_but_a_pace, False, FEW_EQUAL, id="none"),
+        pytest.param(nothing, False, FEW_EQUAL, id="none"),
         pytest.param(everything, True, EQUAL, id="all-in-turn", marks=[slow, cut]),
-        pytest.param(replace_while_there_are_spares, True, EQUAL, id="quota-replaced", marks=[slow, longer]),
     ],
 )
-def test_never_over_and_full_at_last_where_replicas_reserve_ahead(
+def test_never_over_and_full_at_last(
     scene: Scene, fault: Fault, churn: bool, record_property: Callable[[str, object], None]
 ) -> None:
-    *_, never_killed = scene.replicas.each
-    before = never_killed.total(ASSIGNED)
     seen = judged(scene, fault, churn, record_property)
-    if fault is not replace_while_there_are_spares:
-        assert seen.uncharged == []
-    assert never_killed.total(ASSIGNED) > before
-    assert seen.by_spares > 50
+    assert seen.uncharged == []
     assert held(scene)["gpus"] == Fraction(scene.load.hard["gpus"])
-    if fault is nothing_but_a_pace:
+    if fault is nothing:
         assert not scene.burst.refused, "not one was refused that fits"
         assert NO_ROOM in create(scene.plane.client(), crowd(scene.team.name, scene.load.objects + 1)[-1])
     else:
@@ -307,13 +273,13 @@ def test_never_over_and_full_at_last_where_replicas_reserve_ahead(
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("load", [pytest.param(BESIDE, id="claims")])
-def test_names_that_come_again_and_changes_beside_spares(scene: Scene) -> None:
+def test_names_that_come_again_and_changes_beside_a_burst(scene: Scene) -> None:
     since, team = history.revision(scene.plane), scene.team
     scene.create_quota()
     gated = [f"gated-{index}" for index in range(30)]
     for name in gated:
         team.pod(name, schedulingGates=[{"name": "example.com/later"}])
-    scene.burst.per_second = 2 * AHEAD_PER_SECOND
+    scene.burst.per_second = 2 * PER_SECOND
     again: Counter[str] = Counter()
 
     def make_again(name: str) -> None:
@@ -340,7 +306,6 @@ def test_names_that_come_again_and_changes_beside_spares(scene: Scene) -> None:
 
     seen = replay(team.name, history.events(scene.plane, since))
     assert (seen.over, seen.uncharged) == ([], [])
-    assert seen.by_spares > 50
     assert changed == {200: 20, 403: 10}
     assert min(again.values()) > 1
     assert not scene.burst.refused
@@ -408,7 +373,6 @@ def figures(scene: Scene, seen: Replay, left: int, seconds: float) -> dict[str, 
         "refused": len(scene.burst.refused),
         "asked again": dict(scene.burst.troubles),
         "events": seen.events,
-        "by spares": seen.by_spares,
         "row writes": seen.row_writes,
         "peak GPUs": str(seen.peak.get("gpus")),
         "held GPUs": str(held(scene).get("gpus")),

@@ -17,7 +17,7 @@ from policies.quota.charge import Unpinned
 from policies.quota.ledger.decide import ReservationRequest
 from tests.cluster.controllers import Command, Running, eventually
 from tests.cluster.quota import history
-from tests.cluster.quota.burst import CLAIMS, PODS, T4, Burst, Churn, Request, crowd, gpu_pod, requests
+from tests.cluster.quota.burst import CLAIMS, PODS, Burst, Churn, Request, gpu_pod, requests
 from tests.cluster.quota.referee import BUILT_IN, SPOT, Weights, cost, replay, total
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import Namespace
@@ -198,47 +198,6 @@ def test_an_upgrade_denies_nothing_and_admits_nothing_over(
     assert burst.undecided == []
     assert seen.over == []
     assert seen.uncharged == []
-
-
-@pytest.mark.slow
-def test_a_quota_moves_while_replicas_reserve_ahead(
-    readable: ControlPlane, releases: dict[str, Release]
-) -> None:
-    """What is reserved ahead was charged by both bases once the quota moves, and what it is for then costs half."""
-    old, new, since = releases["old"], releases["new"], history.revision(readable)
-    arguments = ("--kubeconfig", readable.kubeconfig())
-    with Replicas(readable, 2, config=old.folder, arguments=arguments) as replicas:
-        replicas.register()
-        first = old.controller(readable)
-        team = Namespace(readable)
-        team.quota({"gpus": "3000"})
-        assert eventually(lambda: team.row().used is not None, seconds=90)
-        basis = str(team.row().class_catalogue)
-        burst = Burst(readable.client(), crowd(team.name, 3000, nodeSelector={"accelerator": T4}))
-        burst.per_second = 60
-        with burst:
-            assert eventually(lambda: burst.answered > 100, seconds=60), burst.troubles
-            second = new.controller(readable)
-            readable.processes.terminate(first.name, grace=30)
-            assert eventually(lambda: team.row().class_catalogue not in {None, basis}, seconds=90), (
-                second.log()
-            )
-            moved = burst.answered
-            assert eventually(lambda: burst.answered > moved + 100, seconds=60), burst.troubles
-            burst.stop()
-        try:
-            assert eventually(lambda: not team.row().reservations, seconds=60), team.row().reservations
-            held = Fraction(len(burst.admitted), 2)
-            assert eventually(lambda: (team.used() or {}).get(GPUS) == held)
-        finally:
-            readable.processes.terminate(second.name, grace=30)
-            replicas.unregister()
-
-    weights = {basis: old.weights, str(team.row().class_catalogue): new.weights}
-    seen = replay(team.name, history.events(readable, since), lambda row: weights[row["classCatalogue"]])
-    assert (burst.refused, burst.undecided, dict(burst.troubles)) == ({}, [], {})
-    assert (seen.over, seen.uncharged) == ([], [])
-    assert seen.by_spares > len(burst.admitted) / 10
 
 
 def paths(namespace: str) -> tuple[str, str]:

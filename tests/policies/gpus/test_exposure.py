@@ -28,17 +28,42 @@ from policies.gpus.exposure import (
         "/run/udev",
         "/run/nvidia/validations",
         "/run/containerd/io.containerd.runtime.v2.task",
-        "/var/lib/kubelet/plugins_registry",
         "/var/lib/kubelet/pods",
+        "/run/docker/plugins",
         "/etc/ssl",
-        "/proc",
         "/proc/sys/net",
+        "/proc/driver",
+        "/proc/1/net",
+        "/proc/self/mounts",
+        "/proc/self/task/1/net",
         "/sys",
         "",
     ],
 )
 def test_paths_that_lead_to_no_gpu(path: str) -> None:
     assert not leads_to_gpus(path)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/var/lib/kubelet/plugins",
+        "/var/lib/kubelet/plugins/gpu.nvidia.com/dra.sock",
+        "/var/lib/kubelet/plugins_registry",
+        "/run/docker",
+        "/var/run/docker/containerd",
+        "/run/docker/containerd/containerd.sock.ttrpc",
+        "/dev/vfio",
+        "/dev/vfio/17",
+        "/proc",
+        "/proc/1",
+        "/proc/self/task",
+        "/proc/self/task/1/",
+        "/proc/1/root",
+    ],
+)
+def test_paths_that_lead_to_gpus(path: str) -> None:
+    assert leads_to_gpus(path)
 
 
 SPELLINGS = st.sampled_from(["/", "//", "/./", "/x/../"])

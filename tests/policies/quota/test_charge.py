@@ -229,6 +229,9 @@ def test_total(document: JSON, want: dict[str, str]) -> None:
         ),
         pytest.param(pod(annotations={"gpu-fraction": "0.3"}), {"gpus": "3/10"}, id="fraction-is-exact"),
         pytest.param(
+            pod(annotations={"gpu-fraction": "0.000000001"}), {"gpus": "1/100"}, id="no-less-than-a-hundredth"
+        ),
+        pytest.param(
             pod(annotations={"gpu-fraction": "0.5", "gpu-fraction-num-devices": "3"}),
             {"gpus": "3/2"},
             id="fraction-of-several-devices",

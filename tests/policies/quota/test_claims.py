@@ -1,5 +1,6 @@
 """What a ResourceClaim costs, in every version of its API, and which claims cost nothing because their pod does already."""
 
+import json
 from fractions import Fraction
 from typing import Any
 
@@ -20,10 +21,12 @@ from policies.quota.charge import Unpinned, charge_pod
 from policies.quota.charge_request import charge_request_for_claim
 from policies.quota.claims import (
     EXTENDED_RESOURCE_CLAIM,
+    FINALIZER,
     SCHEDULER,
     beyond_pod,
     charge_claim,
     forged_mark,
+    lost_protection,
     marked_for,
     template_findings,
 )
@@ -286,6 +289,39 @@ def test_who_may_mark_a_claim(before: str | None, after: str | None, username: s
         assert found.sentence() == (
             f'metadata.annotations[{EXTENDED_RESOURCE_CLAIM}] = "{after}": remove the annotation; must be '
             f"omitted: only {SCHEDULER} marks the claims that it makes for pods [gpu-quota]"
+        )
+
+
+@pytest.mark.parametrize(
+    ("allocated", "before", "after", "is_refused"),
+    [
+        pytest.param(True, [FINALIZER], None, True, id="the-only-one-is-removed"),
+        pytest.param(True, [FINALIZER, "a.example/b"], ["a.example/b"], True, id="another-one-is-left"),
+        pytest.param(True, [FINALIZER], ["a.example/b"], True, id="another-one-in-its-place"),
+        pytest.param(True, [FINALIZER], ["a.example/b", FINALIZER], False, id="another-one-beside-it"),
+        pytest.param(True, [FINALIZER, "a.example/b"], [FINALIZER], False, id="only-another-one-is-removed"),
+        pytest.param(False, [FINALIZER], None, False, id="after-the-allocation-was-cleared"),
+        pytest.param(True, None, None, False, id="there-was-none"),
+    ],
+)
+def test_an_allocated_claim_keeps_its_finalizer(
+    allocated: bool, before: list[str] | None, after: list[str] | None, is_refused: bool
+) -> None:
+    def stored(finalizers: list[str] | None) -> ResourceClaim:
+        body: JSON = {"metadata": {"name": "taken"}, "status": {}}
+        if finalizers is not None:
+            body["metadata"]["finalizers"] = finalizers
+        if allocated:
+            body["status"]["allocation"] = {"devices": {"results": []}}
+        return decode_claim(json.dumps(body).encode())
+
+    found = lost_protection(stored(before), stored(after))
+
+    assert (found is not None) is is_refused
+    if found is not None:
+        assert found.sentence() == (
+            "metadata.finalizers: delete the pods that use the claim; its controller then removes the finalizer; must "
+            f"keep {FINALIZER} while the claim is allocated: pods may be using its devices [gpu-quota]"
         )
 
 

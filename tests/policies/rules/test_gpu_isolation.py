@@ -272,6 +272,11 @@ UNREAD = "can replace the GPUs that the node assigns: what it holds is not known
             [],
             id="as-kai-writes-it",
         ),
+        pytest.param(
+            pod(container(envFrom=[{"configMapRef": {"name": "all"}}]), **KAI),
+            [("spec.containers[0].envFrom[0]", UNREAD, "set a prefix, or name the variables in env")],
+            id="where-kai-serves-and-its-webhook-was-not-called",
+        ),
     ],
 )
 def test_values_that_are_not_in_the_pod_beside_a_gpu(

@@ -42,7 +42,7 @@ def request_alone(request: Any, resource: str = GPU) -> JSON:
         pytest.param(pod(gpu_container("0")), id="zero-is-no-request"),
         pytest.param(pod(gpu_container(None)), id="null-is-zero"),
         pytest.param(pod(gpu_container("1000m")), id="a-thousand-thousandths-are-one"),
-        pytest.param(pod(gpu_container("1k")), id="suffix"),
+        pytest.param(pod(gpu_container("0.01k")), id="suffix"),
         pytest.param(pod(gpu_container("+1")), id="what-the-api-server-takes"),
         pytest.param(pod(gpu_container("0.99999")), id="rounded-up-to-a-whole-one"),
         pytest.param(pod(container(**resources("1", "1000m"))), id="equal-in-other-words"),
@@ -367,7 +367,77 @@ def test_the_limit_per_pod_alone_is_reported_at_the_container() -> None:
 
 
 def test_no_limits_are_set_by_default() -> None:
-    assert sentences(pod(gpu_container("100"))) == []
+    assert sentences(pod(gpu_container("16"))) == []
+
+
+MOST_KNOWN = (
+    "request nvidia.com/gpu: {0} or less, and spread the work over several pods; {1}should be at most {0}: a pod runs on one "
+    "node, and the largest machines have no more [gpu-requests]"
+)
+
+
+@pytest.mark.parametrize(
+    ("document", "options", "want"),
+    [
+        pytest.param(
+            pod(gpu_container("64")),
+            GPURequestsOptions(),
+            [
+                'spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "64": '
+                + MOST_KNOWN.format(16, "")
+            ],
+            id="one-container",
+        ),
+        pytest.param(
+            pod(gpu_container("12", "a"), gpu_container("12", "b")),
+            GPURequestsOptions(),
+            ["spec: " + MOST_KNOWN.format(16, "the pod needs 24 nvidia.com/gpu at one time: ")],
+            id="two-containers",
+        ),
+        pytest.param(
+            pod(gpu_container("20")), GPURequestsOptions(gpus_per_node=32), [], id="larger-machines"
+        ),
+        pytest.param(
+            pod(gpu_container("64", resource="amd.com/gpu")), GPURequestsOptions(), [], id="partitions"
+        ),
+        pytest.param(
+            pod(gpu_container("64", resource="nvidia.com/gpu.shared")),
+            GPURequestsOptions(),
+            ["should be 1: several time-sliced shares"],
+            id="shares",
+        ),
+        pytest.param(pod(gpu_container("64", resource="google.com/tpu")), GPURequestsOptions(), [], id="tpu"),
+        pytest.param(
+            pod(gpu_container("64")),
+            GPURequestsOptions(max_per_pod=8),
+            ["must be at most 8 per pod by policy"],
+            id="a-limit-of-the-policy",
+        ),
+    ],
+)
+def test_more_gpus_than_any_machine_has(document: JSON, options: GPURequestsOptions, want: list[str]) -> None:
+    found = sentences(document, options)
+
+    assert len(found) == len(want)
+    assert all(part in sentence for part, sentence in zip(want, found, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("annotations", "want"),
+    [
+        pytest.param({"gpu-fraction": "0.01"}, [], id="the-least"),
+        pytest.param(
+            {"gpu-fraction": "0.000000001"},
+            [
+                'metadata.annotations[gpu-fraction] = "0.000000001": set "0.01" or more; is charged as 0.01: schedulers take '
+                "less for nothing, and nothing limits what the pod uses [gpu-requests]"
+            ],
+            id="less-than-is-charged",
+        ),
+    ],
+)
+def test_parts_of_a_gpu_that_are_less_than_is_charged(annotations: dict[str, str], want: list[str]) -> None:
+    assert sentences(pod(annotations=annotations, schedulerName="kai-scheduler")) == want
 
 
 @pytest.mark.parametrize(

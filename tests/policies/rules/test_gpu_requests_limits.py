@@ -68,7 +68,7 @@ def test_limits_by_name(
     [
         pytest.param(asking(100, "amd.com/gpu"), id="another-resource"),
         pytest.param(asking(100, gpu_class="nvidia-t4"), id="another-class"),
-        pytest.param(asking(100), id="no-class"),
+        pytest.param(asking(16), id="no-class"),
     ],
 )
 def test_no_name_fits(document: JSON) -> None:
@@ -128,7 +128,7 @@ SIZED = ClassCatalogue(
             ],
             id="of-the-class-that-the-pod-names",
         ),
-        pytest.param(asking(64), [], id="it-may-run-on-nodes-of-no-class"),
+        pytest.param(asking(16), [], id="it-may-run-on-nodes-of-no-class"),
     ],
 )
 def test_cards_of_a_node(document: JSON, want: list[str]) -> None:

@@ -616,7 +616,25 @@ def test_what_cannot_be_used_is_refused(annotations: dict[str, str], want: list[
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "", "relative", "/a/../b", "/proc/1", "/sys", "/dev/x", "/a:b", "/a\tb"]
+    "path",
+    [
+        *(
+            "/",
+            "",
+            "relative",
+            "/a/../b",
+            "/proc/1",
+            "/sys",
+            "/dev/x",
+            "/a:b",
+            "/a\tb",
+            "/.",
+            "//",
+            "/dev/",
+            "/sys/.",
+        ),
+        *("/./dev/x", "//dev/x", "/.//./proc", "///sys", "/model/../dev", "./dev"),
+    ],
 )
 def test_paths_that_cannot_be_mounted(path: str) -> None:
     _, findings = run(pod(gpu_container(), annotations={**LLAMA, PATH: path}))
@@ -640,6 +658,16 @@ MINE = {"name": "mine", "mountPath": "/model-cache/"}
             "spec.containers[0].volumeMounts[0].mountPath",
             "volume mine is mounted at /model-cache already",
             id="mount-path",
+        ),
+        pytest.param(
+            pod(
+                gpu_container(volumeMounts=[MINE]),
+                annotations={**LLAMA, PATH: "/.//model-cache"},
+                volumes=[{"name": "mine", "emptyDir": {}}],
+            ),
+            "spec.containers[0].volumeMounts[0].mountPath",
+            "volume mine is mounted at /.//model-cache already",
+            id="mount-path-written-otherwise",
         ),
         pytest.param(
             pod(

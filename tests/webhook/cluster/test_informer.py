@@ -13,7 +13,15 @@ from tests.cluster.controllers import eventually
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, event, page, status
 from webhook.cluster.api import JSON, METADATA_LIST
 from webhook.cluster.collection import NOWHERE
-from webhook.cluster.informer import AWAY_SECONDS, FEW, ONE_IN, Informer, Pauses, Resource, WatchTimings
+from webhook.cluster.informer import (
+    AWAY_SECONDS,
+    FEW,
+    ONE_IN,
+    Informer,
+    Pauses,
+    Resource,
+    WatchTimings,
+)
 
 PODS = Resource("/api/v1", "pods")
 A_AT_TEN = b'"a", "namespace": "team", "resourceVersion": "10"'
@@ -407,6 +415,16 @@ def test_what_somebody_waits_for_is_listed_first_the_smallest_before_all(tmp_pat
         "/api/v1/pods",
     ]
     assert ("small-1", None) in changes
+
+
+def test_very_many_namespaces_that_somebody_waits_for_are_listed_together(tmp_path: Path) -> None:
+    teams = {f"team_{number}": 1 for number in range(20)}
+    script = Script([everywhere("10", **teams), everywhere("20", **teams)], [status(410, "too old")])
+    with followed(tmp_path, script, awaited=lambda: teams) as (held, server, _):
+        assert eventually(lambda: held.relists == 2)
+
+        assert [each.path for each in server.requests if is_list(each)] == ["/api/v1/pods"] * 2
+        assert held.position("team_0").revision == 20
 
 
 def test_what_somebody_waits_for_is_listed_though_a_list_of_everything_goes_on(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The log of `serve` and `controller`: one format for all that the process logs, gunicorn's lines too."""
 
+import contextlib
 import json
 import logging
 import re
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from webhook.commands.log_options import JsonLines, TextLines
+from webhook.serving.audit import LONGEST_LINE
 
 ROOT = Path(__file__).parents[3]
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
@@ -66,7 +68,7 @@ def logged(*, exception: bool = False) -> logging.LogRecord:
         pytest.param(
             TextLines(),
             logged(),
-            "2026-11-22T07:40:00.123Z WARNING gpu_admission.server: pods: two\nlines",
+            "2026-11-22T07:40:00.123Z WARNING gpu_admission.server: pods: two\n  lines",
             id="text",
         ),
         pytest.param(
@@ -87,6 +89,34 @@ def logged(*, exception: bool = False) -> logging.LogRecord:
 )
 def test_line(formatter: logging.Formatter, record: logging.LogRecord, line: str) -> None:
     assert formatter.format(record) == line
+
+
+@pytest.mark.parametrize(
+    "formatter", [pytest.param(TextLines(), id="text"), pytest.param(JsonLines(), id="json")]
+)
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("x" * 250_000, id="a-long-name"),
+        pytest.param("\N{BUG}" * 100_000, id="of-characters-of-four-bytes"),
+        pytest.param('"' * 100_000, id="of-characters-that-json-escapes"),
+        pytest.param("\n" * 100_000, id="of-line-breaks"),
+        pytest.param("\x1b[2J\x9b2J\u202e" * 50_000, id="of-commands-to-a-terminal"),
+    ],
+)
+def test_no_line_is_longer_or_obeyed_whatever_a_tenant_writes(
+    formatter: logging.Formatter, text: str
+) -> None:
+    error = ValueError(text)
+    with contextlib.suppress(ValueError):
+        raise error
+    trace = (ValueError, error, error.__traceback__)
+    line = formatter.format(logging.LogRecord("x", logging.WARNING, "x.py", 1, "%s", (text,), trace))
+
+    assert len(line.encode()) < LONGEST_LINE
+    assert all(each.startswith("  ") for each in line.splitlines()[1:])
+    assert all(map(str.isprintable, line.split("\n")))
+    assert "Traceback" in line
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
-import threading
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 
+import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from policies.quota.charge import Unpinned
@@ -9,50 +10,10 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from tests.webhook.cluster.apiserver import ApiServer, status
 from webhook.cluster.leader import LeaderElector
 from webhook.configuration.loader import load_directory
-from webhook.controller.controller import Controller, WorkQueue
+from webhook.controller.controller import Controller
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_rows import ObservedRows
 from webhook.quota.store import VersionedLedger
-
-
-def test_the_earliest_time_asked_for_holds() -> None:
-    queue = WorkQueue()
-    queue.add("team", 60)
-    queue.add("team")
-    queue.add("team", 30)
-
-    assert queue.take(0) == "team"
-    assert queue.take(0) is None
-
-
-def test_what_is_due_first_comes_first() -> None:
-    queue = WorkQueue()
-    queue.add("second", 1.0)
-    queue.add("first", 0.01)
-
-    assert [queue.take(10), queue.take(10)] == ["first", "second"]
-
-
-def test_nothing_is_handed_out_twice_at_once() -> None:
-    queue = WorkQueue()
-    queue.add("team")
-    assert queue.take(0) == "team"
-    queue.add("team")
-
-    assert queue.take(0.02) is None
-    queue.done("team")
-    assert queue.take(0) == "team"
-
-
-def test_a_worker_that_waits_is_woken() -> None:
-    queue = WorkQueue()
-    taken: list[str | None] = []
-    worker = threading.Thread(target=lambda: taken.append(queue.take(30)))
-    worker.start()
-    queue.add("team")
-    worker.join(30)
-
-    assert taken == ["team"]
 
 
 def test_series_go_with_the_quota_of_their_namespace() -> None:
@@ -72,7 +33,9 @@ def test_series_go_with_the_quota_of_their_namespace() -> None:
     assert 'last_recount_timestamp_seconds{namespace="stays"}' in shown
 
 
-def test_pods_of_full_namespaces_are_awaited(tmp_path: Path) -> None:
+@pytest.fixture
+def controller(tmp_path: Path) -> Iterator[Controller]:
+    """Return one that has observed two rows, and is not running."""
     observed = ObservedRows()
     for namespace, used in (("full", 8), ("roomy", 7)):
         ledger = QuotaLedger(
@@ -85,7 +48,7 @@ def test_pods_of_full_namespaces_are_awaited(tmp_path: Path) -> None:
         observed.observe(namespace, VersionedLedger(ledger, "1"))
     with ApiServer(tmp_path, lambda _: status(404, "not served")) as server:
         api = server.client()
-        controller = Controller(
+        yield Controller(
             api,
             load_directory(None),
             LeaderElector(api, "default", "lease", "me"),
@@ -95,4 +58,14 @@ def test_pods_of_full_namespaces_are_awaited(tmp_path: Path) -> None:
             observed=observed,
         )
 
+
+def test_pods_of_full_namespaces_are_awaited(controller: Controller) -> None:
     assert controller.countings.own.pods.awaited() == ["full"]
+
+
+def test_what_ends_in_a_quiet_namespace_is_counted_without_a_pause(controller: Controller) -> None:
+    controller._count_changed("roomy", False)
+    controller._count_changed("full", True)
+    controller._count_changed("without-quota", True)
+
+    assert [controller._queue.take(0) for _ in range(2)] == ["full", None]

@@ -32,6 +32,7 @@ class Cluster:
         self.counting: Any = SimpleNamespace(
             digest=DIGEST,
             synced=True,
+            is_listed=lambda *_: True,
             refresh=lambda _namespace, since, nodes_since: self.refreshed.append(min(since, nodes_since)),
             count=lambda *_: self._counted(next(counts)),
         )
@@ -42,6 +43,9 @@ class Cluster:
     def current(self, _namespace: str, *, fresh: bool) -> VersionedLedger:
         assert not fresh
         return self.row
+
+    def has_spec(self, _namespace: str, _row: VersionedLedger) -> bool:
+        return False
 
     def swap(self, _namespace: str, before: VersionedLedger, ledger: QuotaLedger) -> VersionedLedger:
         assert before == self.row
@@ -71,3 +75,26 @@ def test_a_new_row_takes_no_count_of_what_is_held_at_no_revision() -> None:
 
     assert cluster.row.ledger.revisions == whole
     assert len(cluster.refreshed) == 3, "before each count, and after the one that was refused"
+
+
+def test_a_new_row_costs_no_call_until_it_may_be_counted() -> None:
+    cluster = Cluster()
+    rows = ObservedRows(no_quota=60.0)
+    rows.observe("team", cluster.row)
+    calls: list[str] = []
+
+    def current(namespace: str, *, fresh: bool) -> VersionedLedger:
+        calls.append(f"{namespace} {fresh}")
+        return cluster.row
+
+    keeper: Any = SimpleNamespace(current=current, has_spec=lambda *_: True)
+    events: Any = SimpleNamespace()
+    reconciler = QuotaReconciler(
+        keeper, cluster.countings, rows, ControllerMetrics(CollectorRegistry()), events
+    )
+
+    wait = reconciler.reconcile("team")
+
+    assert wait is not None
+    assert 30 < wait <= 61
+    assert calls == []

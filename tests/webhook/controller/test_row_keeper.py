@@ -178,6 +178,32 @@ def test_a_status_of_earlier_versions_replaces_no_ledger_that_was_counted() -> N
     assert (hard(row), used(row)) == (8, 2)
 
 
+def test_the_row_of_a_new_quota_costs_one_write_and_one_read() -> None:
+    store = FakeStore(spec(4, 1))
+
+    row = keeper(store, watched=spec(4, 1)).current(TEAM, fresh=False)
+
+    assert (hard(row), used(row)) == (4, None)
+    assert store.calls == ["write", "quota"]
+
+
+def test_a_new_quota_that_has_a_row_already_finds_it() -> None:
+    store = FakeStore(spec(4, 1))
+    late = keeper(store, watched=spec(4, 1))
+    store.put(spec(4, 1, used=2))
+
+    with pytest.raises(LedgerConflict):
+        late.current(TEAM, fresh=False)
+    assert used(late.current(TEAM, fresh=True)) == 2
+
+
+def test_the_row_of_a_new_quota_goes_where_the_quota_has_gone_meanwhile() -> None:
+    store = FakeStore(None)
+
+    assert keeper(store, watched=spec(4, 1)).current(TEAM, fresh=False) is None
+    assert (store.row, store.calls) == (None, ["write", "quota", "delete"])
+
+
 def test_a_row_goes_with_its_quota() -> None:
     store = FakeStore(None, spec(4, 1, used=2))
 

@@ -4,7 +4,7 @@ Decisions and counts are held up between read and swap for as long as it pleases
 """
 
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -15,9 +15,7 @@ from policies.quota.ledger.quota_ledger import (
     CREATION_SECONDS,
     EXPIRY_SECONDS,
     NO_QUOTA_SECONDS,
-    SPARE_SECONDS,
 )
-from tests.webhook.quota.replica import Replica
 from tests.webhook.quota.world import Controller, Flight, Held, Ledger, World, vector
 from webhook.quota.store import LedgerConflict, QuotaGone, VersionedLedger
 
@@ -29,26 +27,15 @@ demands = st.fixed_dictionaries(
 )
 
 
-def grants(gpus: int) -> st.SearchStrategy[Vector]:
-    """Draw what a quota grants: so many GPUs at most, and half of them of a class."""
-    classes = {name: st.integers(1, gpus // 2) for name in CLASSES}
-    return st.fixed_dictionaries({"gpus": st.integers(1, gpus)}, optional=classes).map(
-        lambda amounts: vector(**amounts)
-    )
-
-
-failures = st.sampled_from(["", "", "early", "late"])
-"""Of a swap: whether it fails before or after it was made, if at all."""
+granted = st.fixed_dictionaries(
+    {"gpus": st.integers(1, 4)}, optional={name: st.integers(1, 2) for name in CLASSES}
+).map(lambda amounts: vector(**amounts))
 
 
 def machine(  # noqa: C901 - one class, whose ledger is the argument
-    make_ledger: Callable[[Vector], Ledger], *, clustered: bool = True, ahead: bool = False
+    make_ledger: Callable[[Vector], Ledger], *, clustered: bool = True
 ) -> type[RuleBasedStateMachine]:
-    """Return a state machine over the ledgers that `make_ledger` makes; not `clustered`: nothing counts or replaces them.
-
-    `ahead`: one of the replicas reserves ahead.
-    """
-    granted = grants(12 if ahead else 4)
+    """Return a state machine over the ledgers that `make_ledger` makes; not `clustered`: nothing counts or replaces them."""
 
     class Histories(RuleBasedStateMachine):
         requests = Bundle("requests")
@@ -60,7 +47,6 @@ def machine(  # noqa: C901 - one class, whose ledger is the argument
         def begin(self, hard: Vector) -> None:
             self.world = World(make_ledger(hard), hard).initialised()
             self.controllers = [Controller(), Controller()]
-            self.replica = Replica(self.world) if ahead else None
 
         # Users.
 
@@ -135,34 +121,6 @@ def machine(  # noqa: C901 - one class, whose ledger is the argument
                 if not asked:
                     self.world.fail(request)
 
-        # And one that reserves ahead.
-
-        @rule(target=requests, demand=demands, number=st.integers(2, 6))
-        def several_come_to_it(self, demand: dict[str, int | str], number: int) -> object:
-            if not self.replica:
-                return multiple()
-            several = [self.world.request(**demand) for _ in range(number)]
-            for each in several:
-                self.replica.admit(each)
-            return multiple(*several)
-
-        @rule(request=requests, failure=failures)
-        def a_replica_with_spares_decides(self, request: Flight, failure: str) -> None:
-            if self.replica and self._may_be_asked(request):
-                with self.replica.losing(written=failure == "late") if failure else nullcontext():
-                    self.replica.admit(request)
-
-        @rule(last=st.booleans(), failure=failures)
-        def it_settles_them(self, last: bool, failure: str) -> None:
-            if self.replica:
-                with self.replica.losing(written=failure == "late") if failure else nullcontext():
-                    self.replica.settle(last=last)
-
-        @rule()
-        def it_dies(self) -> None:
-            if self.replica:
-                self.replica = Replica(self.world)
-
         # Controllers: two at once, and their lists may be old.
 
         @rule(which=st.integers(0, 1))
@@ -205,11 +163,7 @@ def machine(  # noqa: C901 - one class, whose ledger is the argument
             if clustered:
                 self.world.replace(hard)
 
-        @rule(
-            seconds=st.sampled_from(
-                [SPARE_SECONDS / 2, 1.0, NO_QUOTA_SECONDS, CREATION_SECONDS - 1, EXPIRY_SECONDS + 1]
-            )
-        )
+        @rule(seconds=st.sampled_from([0.5, 1.0, NO_QUOTA_SECONDS, CREATION_SECONDS - 1, EXPIRY_SECONDS + 1]))
         def time_passes(self, seconds: float) -> None:
             self.world.now += seconds
 

@@ -359,6 +359,32 @@ def test_the_schedulers_claim_is_charged_where_nothing_says_what_its_pod_asked_f
         pytest.param("{}", "kube-system", id="in-an-exempt-namespace"),
     ],
 )
+def test_an_allocated_claim_keeps_its_finalizer(
+    serve: Callable[..., Served], rule: str, namespace: str
+) -> None:
+    served = serve(rule)
+    kept, gone = claim("claim1", finalizers=["resource.kubernetes.io/delete-protection"]), claim("claim1")
+    kept["status"] = gone["status"] = {"allocation": {"devices": {}}}
+    change = {"operation": "UPDATE", "oldObject": kept, "kind": CLAIM, "namespace": namespace}
+
+    refused = served.validate(gone, **change)
+
+    assert not refused.allowed
+    assert "must keep resource.kubernetes.io/delete-protection while the claim is allocated" in message(
+        refused
+    )
+    assert served.validate(kept, **change).allowed
+
+
+@pytest.mark.parametrize(
+    ("rule", "namespace"),
+    [
+        pytest.param("{}", "team", id="under-a-quota"),
+        pytest.param("{mode: disabled}", "team", id="whatever-the-mode"),
+        pytest.param("{mode: audit}", "elsewhere", id="without-a-quota"),
+        pytest.param("{}", "kube-system", id="in-an-exempt-namespace"),
+    ],
+)
 def test_only_the_scheduler_marks_claims_as_its_own(
     serve: Callable[..., Served], rule: str, namespace: str
 ) -> None:

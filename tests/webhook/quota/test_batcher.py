@@ -18,6 +18,7 @@ from tests.webhook.quota.world import NAMESPACE, vector
 from webhook.quota.batcher import (
     NAMESPACES_REMEMBERED,
     RIVAL_SECONDS,
+    TURN,
     VANISHED_SECONDS,
     ReservationBatcher,
 )
@@ -164,6 +165,61 @@ def test_after_a_write_of_another_replica_the_row_is_read_first() -> None:
         reads.append(bench.store.reads - before)
     assert reads == [1, 1, 1, 0], "the last one soon after a write"
     assert bench.metric("conflicts_total") == 1, "the write that the remembered row justified"
+
+
+class Rivals:
+    """Two replicas on one ledger that know of each other, by a clock that only their writes and pauses move."""
+
+    WRITE_SECONDS = 0.03
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 100.0
+        self.pauses: list[float] = []
+        self.bench = Bench(gpus=100, clock=lambda: self.now)
+        self.bench.store.fails = self._takes_time
+        self.other = ReservationBatcher(self.bench.store, QuotaMetrics(CollectorRegistry()), lambda: self.now)
+        monkeypatch.setattr("webhook.quota.batcher.sleep", self._pause)
+        self.bench.reserve("ours")
+        self.other.reserve(NAMESPACE, self.bench.ask("theirs"), self.now + 5)
+        self.bench.reserve("ours-again")
+        self.pauses.clear()
+
+    def _pause(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.now += seconds
+
+    def _takes_time(self, what: str) -> None:
+        self.now += self.WRITE_SECONDS if what == "swap" else 0.0
+
+
+def test_after_a_write_a_replica_leaves_the_ledger_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    rivals = Rivals(monkeypatch)
+    for number in range(2):
+        assert reason(rivals.bench.reserve(f"pod{number}")) is Reason.RESERVED
+    assert rivals.pauses == pytest.approx([TURN * Rivals.WRITE_SECONDS] * 2)
+    rivals.now += RIVAL_SECONDS
+    rivals.pauses.clear()
+    for number in range(2, 4):
+        assert reason(rivals.bench.reserve(f"pod{number}")) is Reason.RESERVED
+    assert rivals.pauses == [], "there are no others any more"
+
+
+def test_a_replica_whose_write_met_anothers_waits_for_as_long_as_a_write_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rivals = Rivals(monkeypatch)
+    rivals.now += TURN * Rivals.WRITE_SECONDS
+    meets = iter([True])
+
+    def met(what: str) -> None:
+        rivals._takes_time(what)
+        if what == "swap" and next(meets, False):
+            raise LedgerConflict("changed")
+
+    rivals.bench.store.fails = met
+    assert reason(rivals.bench.reserve("pod")) is Reason.RESERVED
+    (pause,) = rivals.pauses
+    assert Rivals.WRITE_SECONDS <= pause <= 2 * Rivals.WRITE_SECONDS
 
 
 def test_endless_conflicts_end_with_the_deadline() -> None:

@@ -1,7 +1,6 @@
-"""The protocol under arbitrary histories: alone, in memory, and with spares of a small quota."""
+"""The protocol under arbitrary histories: alone, and in memory."""
 
 from collections.abc import Callable
-from unittest.mock import patch
 
 import pytest
 from hypothesis import settings
@@ -25,15 +24,3 @@ def test_no_history_breaks_it(make_ledger: Callable[[Vector], Ledger], clustered
         machine(make_ledger, clustered=clustered),
         settings=run_settings(2 * settings().max_examples, steps=40),
     )
-
-
-def test_no_history_with_spares_breaks_it() -> None:
-    with (
-        patch.multiple("policies.quota.ledger.spares", FEWEST=1, ROOM_PARTS=1),
-        patch("webhook.quota.spares.FEWEST", 1),
-        patch("webhook.quota.spares.SETTLED_WITHIN", 0.0),
-    ):
-        run_state_machine_as_test(
-            machine(PlainLedger, ahead=True),
-            settings=run_settings(2 * settings().max_examples, steps=40),
-        )

@@ -7,7 +7,7 @@ S1: what is stored and live exceeds what is granted (or was taken in under an ea
 S2: something stored or still able to be stored is in neither `used` nor the reservations.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Protocol
@@ -196,8 +196,6 @@ class World:
         self.unpromised: set[str] = set()
         self.ceiling = dict(hard)
         self.broken: list[str] = []
-        self.spared: Callable[[], Vector] = dict
-        """What replicas may still admit by spares."""
         self.costs = {ledger.catalogue: 1}
         """By basis, what everything costs under it; known to every serve that is not said to lack one."""
         self._names = 0
@@ -432,7 +430,7 @@ class World:
     def _raise_ceiling(self, hard: Vector) -> None:
         """Take note of what may live on under a quota that is changed now: what was let in before it was."""
         lost = (flight.growth for flight in self.lost.values() if self._may_come(flight))
-        committed = add(self.committed(), total(lost), self.spared())
+        committed = add(self.committed(), total(lost))
         self.ceiling = {key: max(amount, committed.get(key, NOTHING)) for key, amount in hard.items()}
 
     def _write(self, uid: str, stored: StoredObject | None) -> None:

@@ -122,6 +122,18 @@ def test_certificate_of_another_name_is_refused_with_that_name(
     assert (answer.status, answer.body.decode()) == (403, sentence)
 
 
+def test_certificate_that_says_nothing_of_its_usage_is_refused(server: Server, tmp_path: Path) -> None:
+    """OpenSSL takes it for a client's: any certificate of the authority would do, such as a server's."""
+    before = server.metric(refused("not for clients"))
+    with server.client(pem=issued(tmp_path, client=None)) as client:
+        answer = client.post("/body", b"review")
+        assert client.is_closed(within=30)
+
+    sentence = "gpu-admission was called with a certificate that is not for clients: its extended key usage lacks clientAuth\n"
+    assert (answer.status, answer.body.decode()) == (403, sentence)
+    server.wait_for_metric(refused("not for clients"), before + 1)
+
+
 @pytest.mark.parametrize(
     ("pem", "alert"),
     [

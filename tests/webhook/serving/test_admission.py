@@ -241,7 +241,7 @@ def test_a_finding_about_a_long_text_is_cut(engine: Engine, tmp_path: Path) -> N
     log.stop()
 
     line = msgspec.json.decode((tmp_path / "audit.jsonl").read_bytes())
-    assert (line["verdict"], line["omitted"]) == ("patched", ["operations", "injected"])
+    assert (line["verdict"], line["omitted"]) == ("patched", ["operations"])
 
 
 def test_what_comes_too_late_is_refused_with_words_to_try_again(admission: Admission) -> None:

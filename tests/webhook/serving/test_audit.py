@@ -8,6 +8,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from webhook.serving.audit import LONGEST_LINE, QUEUE_BYTES, QUEUE_LINES, AuditLog
 
@@ -114,15 +116,37 @@ def test_a_stuck_reader_holds_nobody_up_and_memory_is_bounded(text: str, lines: 
     os.close(write_end)
 
 
-def test_a_long_line_goes_without_what_its_author_can_make_long(tmp_path: Path) -> None:
+def test_a_long_line_goes_without_its_longest_fields(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     log = AuditLog.to(str(path), Losses())
     patch = [{"op": "add", "path": "/spec/containers/0/startupProbe", "value": "x" * 3_000_000}]
-    log.write({"uid": "u", "verdict": "patched", "operations": patch, "injected": []})
+    findings, owner = [{"message": "\x9b" * 40_000}], "Strange/" + "\N{BUG}" * 20_000
+    log.write({"uid": "u", "operations": patch, "injected": [], "findings": findings, "owner": owner})
     log.stop()
 
-    omitted = ["operations", "injected"]
-    assert msgspec.json.decode(path.read_bytes()) == {"uid": "u", "verdict": "patched", "omitted": omitted}
+    omitted = ["operations", "findings", "owner"]
+    assert msgspec.json.decode(path.read_bytes()) == {"uid": "u", "injected": [], "omitted": omitted}
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["uid", "owner", "charge", "findings", "name", "quota"]),
+        st.tuples(st.characters(codec="utf-8"), st.integers(0, LONGEST_LINE)).map(
+            lambda said: said[0] * said[1]
+        ),
+    )
+)
+def test_no_line_is_longer_than_it_may_be_or_obeyed_by_a_terminal(record: dict[str, str]) -> None:
+    read_end, write_end = os.pipe()
+    log = AuditLog(write_end, Losses())
+    log.write(record)
+
+    (line,) = log._waiting
+    assert len(line) <= LONGEST_LINE
+    assert line.endswith(b"}\n")
+    assert line[:-1].decode().isprintable()
+    os.close(read_end)
+    os.close(write_end)
 
 
 def test_a_log_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Review of our own documents where the configuration is a directory; the same with a cluster is in tests/cluster."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
+from policies.finding import Severity
 from tests.builders import uid
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import load_directory
@@ -265,3 +267,39 @@ def test_what_is_no_document_is_unreadable() -> None:
         "BadRequest",
         "gpu-admission cannot read the object: Expected `object`, got `array` - at `$.spec`",
     )
+
+
+PART = {
+    "fractionAnnotations": [
+        {"key": "gpu-memory", "measure": "memoryMiB"},
+        {"key": "example.com/part", "measure": "fraction"},
+    ]
+}
+
+
+@pytest.mark.parametrize(
+    ("conditions", "want"),
+    [
+        pytest.param((), [], id="nobody-knows"),
+        pytest.param(["has(object.spec)"], [], id="every-pod-is-sent"),
+        pytest.param(["k == 'gpu-fraction' || k == 'example.com/part'"], [], id="known"),
+        pytest.param(
+            ["k == 'gpu-fraction' || k == 'example.com/parts'"],
+            ["spec.fractionAnnotations[1].key"],
+            id="another",
+        ),
+        pytest.param(
+            ["k == 'gpu-fraction' || k == 'example.com/part'", "['gpu-fraction'].exists(k, true)"],
+            ["spec.fractionAnnotations[1].key"],
+            id="known-at-creation-only",
+        ),
+    ],
+)
+def test_a_fraction_annotation_that_the_registration_lacks_is_a_warning(
+    source: DirectorySource, conditions: Sequence[str], want: list[str]
+) -> None:
+    reviewed = DocumentReviews(source, lambda: None, lambda: conditions)
+    found = reviewed.findings(request(Document("GPUResourceMapping", "ours", PART)), NOW)
+
+    assert {each.severity for each in found} == {Severity.WARNING}
+    assert [each.path for each in found if each.path] == want

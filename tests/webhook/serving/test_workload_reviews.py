@@ -155,6 +155,37 @@ def test_the_target_is_read_only_where_there_is_a_quota(serve: Callable[..., Ser
     assert reads == READS
 
 
+LOADS = {"gpu-admission.dev/model-load-seconds": "300"}
+TO_ZERO = (
+    'spec.minReplicas = "0": set minReplicas: 1, or put a queue before the server; the first request waits until a pod is placed '
+    "and has loaded its model, some 300 s, and a Service keeps no requests [readiness-delay]"
+)
+
+
+@pytest.mark.parametrize(
+    ("least", "annotations", "want"),
+    [
+        pytest.param(0, LOADS, (TO_ZERO,), id="a-model-that-loads"),
+        pytest.param(1, LOADS, None, id="one-stays"),
+        pytest.param(None, LOADS, None, id="the-default-is-one"),
+        pytest.param(0, {}, None, id="no-load-time-is-known"),
+    ],
+)
+def test_an_autoscaler_that_scales_a_server_to_zero(
+    serve: Callable[..., Served], least: int | None, annotations: dict[str, str], want: tuple[str, ...] | None
+) -> None:
+    stored = deployment(1)
+    stored["spec"]["template"]["metadata"]["annotations"] = annotations
+    served, _ = scaling(serve(), stored)
+    document = scaler(2)
+    document["spec"].update({} if least is None else {"minReplicas": least})
+
+    for namespace in ("team", "elsewhere"):
+        response = served.validate(document, kind=HPA, namespace=namespace)
+
+        assert (response.allowed, response.warnings) == (True, want)
+
+
 def scaling(served: Served, stored: Any) -> tuple[Served, list[tuple[str, ScaleTarget]]]:
     """Have the API server store what autoscalers scale; return also what is read of it."""
     reads: list[tuple[str, ScaleTarget]] = []

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from xml.etree import ElementTree as ET
 
 from policies.pods.field_paths import path_parts
+from policies.printable import printable_xml
 from webhook.configuration.documents import LocatedProblem
 from webhook.serving.engine import EvaluatedFinding, Outcome
 from webhook.tools.check.manifests import Manifests
@@ -45,7 +46,7 @@ def junit_report(results: Sequence[ManifestResult], found: Manifests) -> str:
     for count in ("tests", "failures", "errors"):
         root.set(count, str(sum(int(suite.get(count, "0")) for suite in root)))
     ET.indent(root)
-    return ET.tostring(root, encoding="unicode", xml_declaration=True)
+    return printable_xml(ET.tostring(root, encoding="unicode", xml_declaration=True))
 
 
 def _suite(file: str, cases: Sequence[ET.Element]) -> ET.Element:

@@ -5,6 +5,7 @@ from time import monotonic
 
 import flask
 
+from policies.printable import printable_lines
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.configuration.loader import ConfigurationError
@@ -115,7 +116,7 @@ class _Pages:
         text = flask.render_template(
             template, seen=seen, status=seen.read, opened=self._opened, now=datetime.now(UTC), **values
         )
-        return flask.Response(text, status)
+        return flask.Response(printable_lines(text), status)
 
     def _drawing(self, namespace: str, key: str) -> Drawing | None:
         steps = self._history.steps((namespace, key))

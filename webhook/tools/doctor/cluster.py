@@ -75,19 +75,26 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Node(msgspec.Struct, frozen=True):
-    """A node: its labels and taints, and how much it has of each extended resource."""
+    """A node: its labels and taints, how much it has of each extended resource, and whether its kubelet answers."""
 
     name: str
     labels: dict[str, str]
     taints: tuple[Toleration, ...]
     resources: dict[str, str]
+    is_ready: bool
 
 
 class _NodeSpec(msgspec.Struct):
     taints: tuple[Toleration, ...] | None = None
 
 
+class _NodeCondition(msgspec.Struct):
+    type: str = ""
+    status: str = ""
+
+
 class _NodeStatus(msgspec.Struct):
+    conditions: tuple[_NodeCondition, ...] | None = None
     allocatable: dict[str, Any] | None = None
     capacity: dict[str, Any] | None = None
 
@@ -239,4 +246,5 @@ def _node(raw: msgspec.Raw) -> Node:
         node.metadata.labels or {},
         node.spec.taints or (),
         {name: str(amount) for name, amount in amounts.items() if "/" in name},
+        all(each.status == "True" for each in node.status.conditions or () if each.type == "Ready"),
     )

@@ -11,6 +11,7 @@ import yaml
 from policies.placement.class_choice import ANY
 from policies.pods.pod import Toleration
 from policies.policy import Binding
+from policies.printable import printable_json, printable_lines, printable_yaml
 from policies.rule import Mode
 from policies.rules import (
     gpu_class,
@@ -236,6 +237,7 @@ class _Dumper(yaml.SafeDumper):
 def _block(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
     # Quoted, every quote inside would be doubled.
     style = "|" if "\n" in value or "'" in value else None
+    style = style if printable_lines(value) == value else '"'
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
 
@@ -271,9 +273,10 @@ def _listed(title: str, items: Iterable[str]) -> Iterator[str]:
 
 def as_yaml(objects: tuple[Object, ...]) -> str:
     """Return the objects as YAML documents."""
-    return yaml.dump_all(
+    text = yaml.dump_all(
         objects, Dumper=_Dumper, explicit_start=True, sort_keys=False, allow_unicode=True, width=WIDTH
     )
+    return printable_yaml(text)
 
 
 def as_json(exported: AdmissionPolicies) -> str:
@@ -287,4 +290,4 @@ def as_json(exported: AdmissionPolicies) -> str:
         "ending": exported.ending,
         "items": exported.objects,
     }
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+    return printable_json(msgspec.json.format(msgspec.json.encode(document).decode(), indent=2)) + "\n"

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from policies.finding import VALUE_LENGTH
 from policies.gpus.fraction_annotations import FRACTION_CONTAINER
 from policies.gpus.resource_mapping import Measure, ResourceMapping, ResourcePattern
+from policies.pods.tolerations import DECIMAL_INTEGER, EQUAL
 from webhook.serving.pod_reviews import MIRROR_ANNOTATION
 
 Named = tuple[str, str]
@@ -220,6 +221,17 @@ def pod_asks(resource_mapping: ResourceMapping) -> tuple[Named, Named]:
             f"{POD}.spec.?resourceClaims.orValue([]).size() > 0 ||\n{is_fraction_pod(resource_mapping)}",
         ),
     )
+
+
+def tolerates_value(toleration: str, value: str) -> str:
+    """Return the condition that the toleration, whose operator is not Exists, tolerates a taint of its key with that value."""
+    operator, own = f"{toleration}.?operator.orValue('')", f"{toleration}.?value.orValue('')"
+    numbers = " && ".join(f"{each}.matches(r'{DECIMAL_INTEGER}')" for each in (own, value))
+    compared = f"quantity({value}).compareTo(quantity({own}))"
+    return f"""\
+{operator} in {texts(EQUAL)} ? {own} == {value} :
+  {operator} in ['Gt', 'Lt'] && {numbers} &&
+  {compared} == ({operator} == 'Gt' ? 1 : -1)"""
 
 
 def sentence(

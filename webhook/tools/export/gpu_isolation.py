@@ -26,6 +26,7 @@ from webhook.tools.export.cel import (
     sentence,
     text,
     texts,
+    tolerates_value,
 )
 from webhook.tools.export.objects import EPHEMERAL_CONTAINERS, PODS, MutationFragment, ValidationFragment
 
@@ -81,7 +82,7 @@ def fragments(
         conditions=(NOT_A_MIRROR_POD,),
         findings=_annotated("dyn(oldObject).metadata.?annotations[?key].orValue('') != value"),
     )
-    yield _advice(resource_mapping, gpu_taints)
+    yield _advice(resource_mapping, gpu_taints, having_gpus[1:])
 
 
 # ---- variables
@@ -203,7 +204,9 @@ def _annotated(condition: str = "true") -> str:
 # ---- advice
 
 
-def _advice(resource_mapping: ResourceMapping, gpu_taints: Iterable[Toleration]) -> ValidationFragment:
+def _advice(
+    resource_mapping: ResourceMapping, gpu_taints: Iterable[Toleration], having_gpus: Iterable[Named]
+) -> ValidationFragment:
     return ValidationFragment(
         part="gpu-isolation.advice",
         description="Values from elsewhere, privileged containers on GPU nodes, and pods there without a request are reported.",
@@ -212,6 +215,7 @@ def _advice(resource_mapping: ResourceMapping, gpu_taints: Iterable[Toleration])
         conditions=(NOT_A_MIRROR_POD,),
         variables=(
             *pod_asks(resource_mapping),
+            *having_gpus,
             *_EXPOSURE[:1],
             ("tolerated", _tolerated(gpu_taints)),
             ("madeByDaemonSet", _MADE_BY_DAEMONSET),
@@ -232,7 +236,7 @@ def _tolerated(gpu_taints: Iterable[Toleration]) -> str:
     (t.?key.orValue('') == ''
       ? t.?operator.orValue('') == 'Exists'
       : t.key == taint.key && (t.?operator.orValue('') == 'Exists' || taint.operator == 'Exists' ||
-                               t.?value.orValue('') == taint.value))),
+                               ({tolerates_value("t", "taint.value")})))),
   i)"""
 
 
@@ -269,13 +273,14 @@ def _unread(containers: str) -> str:
     )
     return f"""\
 {POD}.spec.?{containers}.orValue([]).transformList(i, c,
-  {indented(ASKS, 2)},
+  c.name in variables.asking || c.name == variables.served,
   (c.?env.orValue([]).transformList(j, e,
-    (e.name in variables.visibleDevices || e.name.startsWith({prefix})) && e.?valueFrom.hasValue(),
+    c.name in variables.asking && (e.name in variables.visibleDevices || e.name.startsWith({prefix})) && e.?valueFrom.hasValue(),
     {variable}) +
   c.?envFrom.orValue([]).transformList(j, f,
-    f.?prefix.orValue('').startsWith({prefix}) ||
-      (variables.visibleDevices + [{prefix}]).exists(name, name.startsWith(f.?prefix.orValue(''))),
+    (c.name in variables.asking || !c.?env.orValue([]).exists(e, e.name == {text(rule.VARIABLE)})) &&
+      (f.?prefix.orValue('').startsWith({prefix}) ||
+        (variables.visibleDevices + [{prefix}]).exists(name, name.startsWith(f.?prefix.orValue('')))),
     {source})).join('; ')).filter(finding, finding != '')"""
 
 

@@ -21,6 +21,7 @@ from webhook.tools.export.cel import (
     may_ask,
     names_gpu,
     text,
+    tolerates_value,
 )
 from webhook.tools.export.gpu_class import pinning_variables
 from webhook.tools.export.objects import PODS, MutationFragment
@@ -116,7 +117,7 @@ def _covers(existing: str, wanted: str) -> str:
 ({t("key")} == ''
   ? {t("operator")} == 'Exists'
   : {t("key")} == {w("key")} && ({t("operator")} == 'Exists' ||
-      ({w("operator")} != 'Exists' && {t("value")} == {w("value")})))"""
+      ({w("operator")} != 'Exists' && ({tolerates_value(existing, w("value"))}))))"""
 
 
 _MISSING = f"""\

@@ -13,6 +13,7 @@ from typing import Any
 
 from policies.gpus.device_classes import DeviceClass
 from policies.policy import BUILT_IN_POLICY, DEFAULT
+from policies.printable import printable
 from policies.quota.amounts import GPUS, format_amount
 from policies.quota.spec import NAME
 from policies.registry import RULES, RULES_BY_ID
@@ -121,7 +122,7 @@ class Draft:
 
     def _text(self, kind: str, documents: Sequence[Document]) -> str:
         """Return one file, "" without documents."""
-        comments = "".join(f"# {line}\n" for line in self._comments(kind)) if documents else ""
+        comments = "".join(f"# {printable(line)}\n" for line in self._comments(kind)) if documents else ""
         return comments + "---\n".join(dump_document(each.data) for each in documents)
 
     def _comments(self, kind: str) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """Who may come in, in tables."""
 
+from collections.abc import Callable
 from fractions import Fraction
 
 import msgspec
@@ -9,7 +10,7 @@ from policies.quota.amounts import Vector
 from policies.quota.charge import Unpinned
 from policies.quota.ledger.decide import Reason, ReservationRequest, Shortfall, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from policies.quota.ledger.reservations import Reservation, Reservations
+from policies.quota.ledger.reservations import LIMIT, Reservation, Reservations
 
 Amounts = dict[str, int | str]
 
@@ -240,6 +241,65 @@ def test_reservations_have_a_limit() -> None:
     assert reasons[0] is Reason.RESERVED
     assert reasons[-1] is Reason.FULL
     assert len(decided.ledger.reservations.text) <= 60
+
+
+def heavy(number: int, name: str) -> ReservationRequest:
+    """Return a creation that names 32 resources of the longest names; no other one names them."""
+    resources = {f"resources/{number:04}-{each:02}.{'x' * 48}/{'y' * 14}": 1 for each in range(32)}
+    demand = {key: Fraction(amount) for key, amount in {"gpus": 32, **resources}.items()}
+    return ReservationRequest.creation(f"{number:036}", demand, "c", name=name)
+
+
+def equal(number: int, name: str) -> ReservationRequest:
+    return ReservationRequest.creation(f"{number:036}", amounts(gpus=1), "c", name=name)
+
+
+def admitted(*requests: ReservationRequest) -> tuple[QuotaLedger, int]:
+    """Decide in batches until the first is denied; return the ledger, and how many were admitted."""
+    now, number = ledger(amounts(gpus=1_000_000), amounts(gpus=0)), 0
+    for start in range(0, len(requests), 20):
+        decided = decide(now, requests[start : start + 20])
+        reasons = [each.reason for each in decided.verdicts]
+        assert set(reasons) <= {Reason.RESERVED, Reason.FULL}
+        now, number = decided.ledger, number + reasons.count(Reason.RESERVED)
+        if Reason.FULL in reasons:
+            return now, number
+    raise AssertionError(f"{number} were admitted, and there is room for more")
+
+
+LONG_NAME = f"pods/{'n' * 63}"
+
+
+@pytest.mark.parametrize(
+    ("create", "fewest", "most"),
+    [pytest.param(heavy, 5, 8, id="ever-other-resources"), pytest.param(equal, 140, 170, id="equal")],
+)
+def test_creations_of_one_name_leave_room_for_others(
+    create: Callable[[int, str], ReservationRequest], fewest: int, most: int
+) -> None:
+    full, number = admitted(*(create(number, LONG_NAME) for number in range(200)))
+
+    assert fewest <= number <= most
+    (of_another,) = decide(full, [create(1000, "pods/another")]).verdicts
+    assert of_another.reason is Reason.RESERVED
+    (again,) = decide(full, [create(0, LONG_NAME)]).verdicts
+    assert again.reason is Reason.ALREADY_RESERVED
+    (later,) = decide(full, [create(1000, LONG_NAME)]).verdicts
+    assert later.reason is Reason.FULL, "in a later batch, too"
+
+
+@pytest.mark.parametrize(
+    ("create", "fewest", "most"),
+    [pytest.param(heavy, 130, 150, id="ever-other-resources"), pytest.param(equal, 3650, 3750, id="equal")],
+)
+def test_so_many_creations_fill_the_reservations(
+    create: Callable[[int, str], ReservationRequest], fewest: int, most: int
+) -> None:
+    """As docs/quota.md says; with names of 63 characters."""
+    full, number = admitted(*(create(number, f"pods/{number:063}") for number in range(4000)))
+
+    assert fewest <= number <= most
+    assert len(full.reservations.text) <= LIMIT
 
 
 @pytest.mark.parametrize(

@@ -260,7 +260,9 @@ def reconciler_that_holds(held: Held, listed: float, around: World) -> QuotaReco
     def swap(_namespace: str, before: VersionedLedger, ledger: QuotaLedger) -> None:
         around.store.compare_and_swap(NAMESPACE, before, ledger, 1.0)
 
-    counting = SimpleNamespace(digest=basis.digest, synced=True, refresh=refresh, count=count)
+    counting = SimpleNamespace(
+        digest=basis.digest, synced=True, is_listed=lambda *_: True, refresh=refresh, count=count
+    )
     countings: Any = SimpleNamespace(own=counting, publish=lambda _: True, deleted=lambda _: frozenset())
     keeper: Any = SimpleNamespace(current=current, swap=swap)
     events: Any = SimpleNamespace(denied=lambda *_: None)

@@ -1,6 +1,8 @@
 """What rows keep to: lines that cannot be read, other catalogues and claims, quotas that come and go, what informers hold."""
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from time import monotonic
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import msgspec
@@ -16,7 +18,9 @@ from tests.webhook.quota.histories.setting import History, plain, row_of, stored
 from tests.webhook.quota.quota_and_row import QuotaAndRow
 from tests.webhook.quota.world import NAMESPACE, Controller, Flight, PlainLedger, World, vector
 from webhook.cluster.collection import Line, MergedCollection, Position
+from webhook.controller.gone_claims import GoneClaims
 from webhook.controller.observed_rows import ObservedRows
+from webhook.controller.records import Blueprint, ClaimRecord
 from webhook.quota import documents, rows
 from webhook.quota.store import VersionedLedger
 
@@ -169,6 +173,52 @@ def count_claim(around: World, claim: str, *, as_: Vector) -> None:
     objects = {**held.listing.objects, claim: StoredObject(as_)}
     held.listing = msgspec.structs.replace(held.listing, objects=objects, used=used_by(objects))
     around.reconcile(held)
+
+
+def a_claim_that_is_gone_before_its_pod(*, rule: bool) -> World:
+    """Charge a claim that is gone until the pods that have its devices have ended."""
+    around = world(gpus=1)
+    gone = GoneClaims()
+    claim = taken_claim(around)
+    if rule:
+        gone.add(claim)
+    count_without(around, claim, gone.held(NAMESPACE, lambda _pod, _since: False))
+    return around
+
+
+def a_claim_is_gone_beside_an_old_list_of_pods(*, rule: bool) -> World:
+    """Believe that a pod has ended by a list that began after its claim was gone."""
+    around = world(gpus=1)
+    gone = GoneClaims()
+    pods_listed = monotonic()
+    claim = taken_claim(around)
+    gone.add(claim)
+    count_without(around, claim, gone.held(NAMESPACE, lambda _pod, since: pods_listed > since or not rule))
+    return around
+
+
+def taken_claim(around: World) -> ClaimRecord:
+    """Store and count a claim whose devices a pod has; return the controller's record of it."""
+    uid = with_its_claim(around)
+    around.reconcile(around.list(Controller()))
+    common: dict[str, Any] = {
+        "uid": uid,
+        "namespace": NAMESPACE,
+        "name": uid,
+        "holder": uid,
+        "version": 1,
+        "since": "",
+    }
+    return ClaimRecord(**common, blueprint=Blueprint(b"", {}), made_for="", reserved_for=("pod",))
+
+
+def count_without(around: World, claim: ClaimRecord, charged: Mapping[str, ClaimRecord]) -> None:
+    """Count by a list that lacks the claim, with those that are charged though they are gone; then admit a pod if it fits."""
+    held = around.list(Controller())
+    objects = {uid: each for uid, each in held.listing.objects.items() if uid != claim.uid or uid in charged}
+    held.listing = msgspec.structs.replace(held.listing, objects=objects, used=used_by(objects))
+    around.reconcile(held)
+    around.admit(around.request(gpus=1))
 
 
 def a_spec_that_was_read_before_the_row(*, rule: bool) -> QuotaAndRow:
@@ -327,6 +377,8 @@ HISTORIES: tuple[History, ...] = (
     a_replica_knows_only_the_old_basis,
     a_claim_is_made_for_a_pod,
     a_claim_outlives_its_pod,
+    a_claim_that_is_gone_before_its_pod,
+    a_claim_is_gone_beside_an_old_list_of_pods,
     a_spec_that_was_read_before_the_row,
     a_quota_that_was_gone_before_its_row_was_read,
     a_row_is_deleted_late,

@@ -9,6 +9,47 @@ from webhook.tools.check.manifests import Manifest, Manifests, as_stored, read_m
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: train}\nspec:\n  containers: [{name: main}]\n"
 
 
+KYAML = """\
+---
+{
+  kind: "Deployment",
+  apiVersion: "apps/v1",
+  metadata: {
+    name: "chat",
+    labels: {
+      "on": "yes",
+    },
+  },
+  spec: {
+    replicas: 1,
+    selector: {
+      matchLabels: {
+        app: "chat",
+      },
+    },
+    template: {
+      metadata: {
+        labels: {
+          app: "chat",
+        },
+      },
+      spec: {
+        containers: [{
+          name: "x",
+          # half a GPU
+          image: "x", resources: {
+            limits: {
+              "nvidia.com/gpu": "0.5",
+            },
+          },
+        }],
+      },
+    },
+  },
+}
+"""
+
+
 def read(tmp_path: Path, text: str, **options: Any) -> Manifests:
     path = tmp_path / "m.yaml"
     path.write_text(text)
@@ -42,6 +83,17 @@ def test_a_pod(tmp_path: Path) -> None:
     (pod,) = manifest.pods
     assert pod.place.path == ""
     assert [place.container.name for place in pod.pod.places] == ["main"]
+
+
+def test_kyaml(tmp_path: Path) -> None:
+    """As `kubectl get -o kyaml` of 1.36.3 prints it: YAML in flow style, with quotes, comments and trailing commas."""
+    manifest = only(read(tmp_path, KYAML))
+
+    assert (manifest.kind, manifest.name) == ("Deployment", "chat")
+    assert manifest.line_of(("spec", "template", "spec", "containers", 0, "resources")) == 28
+    assert manifest.line_of(("spec", "template", "spec", "containers", 0, "resources", "limits")) == 29
+    (pod,) = manifest.pods
+    assert [place.container.limits for place in pod.pod.places] == [{"nvidia.com/gpu": "0.5"}]
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,21 @@ def node(
     }
 
 
+def lost(name: str) -> dict[str, Any]:
+    made = node(name, {})
+    made["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
+    return made
+
+
+def deleted(name: str, *, gpus: int = 1, at: str | None = "2027-01-31T11:00:00Z") -> dict[str, Any]:
+    times = {} if at is None else {"deletionTimestamp": at}
+    limits = {"nvidia.com/gpu": str(gpus)} if gpus else {}
+    return {
+        "metadata": {"name": name, "namespace": "ml", **times},
+        "spec": {"nodeName": "a", "containers": [{"name": "main", "resources": {"limits": limits}}]},
+    }
+
+
 READY = [
     {
         "type": "Ready",
@@ -410,6 +425,21 @@ def service(*ports: int) -> dict[str, Any]:
             },
             [("untainted-gpu-node", "Node a, b")],
             id="taints-that-go-away-are-none",
+        ),
+        pytest.param(
+            "deleted-pods",
+            {
+                "/api/v1/nodes": [lost("a")],
+                "/api/v1/pods": [deleted("train"), deleted("idle", gpus=0), deleted("kept", at=None)],
+            },
+            [("deleted-pods-on-lost-node", "is not Ready, and has 1 GPU pods that were deleted (ml/train)")],
+            id="pods-whose-end-no-kubelet-confirms",
+        ),
+        pytest.param(
+            "deleted-pods",
+            {"/api/v1/nodes": [node("a", {})], "/api/v1/pods": [deleted("train")]},
+            [],
+            id="a-node-that-is-ready-ends-its-pods",
         ),
         pytest.param(
             "taints",

@@ -5,6 +5,7 @@ from typing import Any
 
 from webhook.cluster.api import api_path
 from webhook.cluster.objects import WEBHOOK, WEBHOOK_CONFIGURATION
+from webhook.configuration.registered_annotations import REMEDY, UNREGISTERED, unregistered, without_added
 from webhook.serving.canary_trace import VERSION
 from webhook.tools.doctor.check import (
     DoctorFinding,
@@ -202,7 +203,7 @@ def _comparable(field: str, value: Any) -> Any:
             for rule in value
         )
     if field == "matchConditions":
-        return {each["name"]: "".join(each["expression"].split()) for each in value}
+        return {each["name"]: without_added(each["expression"]) for each in value}
     return value
 
 
@@ -226,4 +227,25 @@ def _workload_kinds(cluster: InstalledCluster) -> Iterator[Observation]:
             yield warning("workload-kind-not-sent", f"GPUResourceMapping/{name}", message, remedy)
 
 
-CHECKS = (configurations_exist, _service_reference, _service, _entries, _workload_kinds)
+@doctor_check("fraction-annotations", "Annotations that documents count are sent to the webhook", *READS)
+def _fraction_annotations(cluster: InstalledCluster) -> Iterator[Observation]:
+    conditions = {
+        condition["expression"]
+        for kind in KINDS
+        for entry in cluster.entries(kind)
+        for condition in entry.get("matchConditions") or ()
+    }
+    for name, spec in cluster.configuration.resource_mappings.items():
+        for path, key in unregistered(spec, conditions):
+            message = f"{path} {key} {UNREGISTERED}"
+            yield failure("annotation-not-sent", f"GPUResourceMapping/{name}", message, REMEDY)
+
+
+CHECKS = (
+    configurations_exist,
+    _service_reference,
+    _service,
+    _entries,
+    _workload_kinds,
+    _fraction_annotations,
+)

@@ -10,7 +10,7 @@ from policies.placement.class_choice import is_covered
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import classes_of_label, classes_of_node
 from policies.pods.annotations import GPU_CLASS
-from policies.pods.pod import Container, Metadata, Pod, PodSpec, Resources, Toleration
+from policies.pods.pod import Container, Metadata, Pod, PodSpec, Resources, Toleration, decode_pod
 from policies.pods.tolerations import describe_toleration, tolerates
 from policies.policy import BUILT_IN_POLICY
 from policies.rule import Context, Phase
@@ -47,6 +47,31 @@ def _untainted(cluster: InstalledCluster) -> Iterator[Observation]:
         message = "must have a taint: pods without GPUs may fill its CPUs, and its GPUs stay idle"
         remedy = f"kubectl taint nodes {nodes[0]} nvidia.com/gpu=present:NoSchedule"
         yield warning("untainted-gpu-node", f"Node {few(nodes)}", message, remedy)
+
+
+@doctor_check(
+    "deleted-pods", "No GPU node that is not Ready has pods that were deleted", READ, Right("list", "pods")
+)
+def _deleted(cluster: InstalledCluster) -> Iterator[Observation]:
+    """Count pods whose end no kubelet confirms; those that were deleted by force are gone, and nothing knows of them."""
+
+    def deleted_gpu_pod(raw: msgspec.Raw) -> str | None:
+        pod, metadata = decode_pod(raw), msgspec.json.decode(raw)["metadata"]
+        asks = not pod.is_terminal and cluster.is_gpu_pod(pod, metadata["namespace"])
+        is_deleted = "deletionTimestamp" in metadata
+        return f"{metadata['namespace']}/{metadata['name']}" if asks and is_deleted else None
+
+    for node in cluster.gpu_nodes:
+        if node.is_ready:
+            continue
+        query = {"fieldSelector": f"spec.nodeName={node.name}"}
+        if pods := cluster.api.list("/api/v1/pods", deleted_gpu_pod, query=query).items:
+            message = f"is not Ready, and has {len(pods)} GPU pods that were deleted ({few(pods)}): their containers may run on"
+            remedy = (
+                "leave them until the node is back or off: deleted by force, they hold no quota, whether or not they run; of a "
+                f"node that is off: kubectl taint nodes {node.name} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
+            )
+            yield warning("deleted-pods-on-lost-node", f"Node {node.name}", message, remedy)
 
 
 def _keeping_away(node: Node) -> list[Toleration]:
@@ -239,4 +264,4 @@ def _uncharged(cluster: InstalledCluster) -> Iterator[Observation]:
         yield warning("uncharged-device-class", f"DeviceClass/{name}", message, remedy)
 
 
-CHECKS = (_untainted, _taints, _labels, _unknown, _uncharged)
+CHECKS = (_untainted, _deleted, _taints, _labels, _unknown, _uncharged)

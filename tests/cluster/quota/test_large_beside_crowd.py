@@ -1,0 +1,95 @@
+"""The large pod of a controller is admitted while a crowd of small pods comes and goes in its namespace."""
+
+import itertools
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+
+from policies.quota.amounts import GPUS
+from tests.cluster.controllers import Command, eventually
+from tests.cluster.quota.burst import PODS, gpu_pod
+from tests.cluster.quota.referee import GPU
+from tests.controlplane import ControlPlane
+from tests.controlplane.gpuquota import Namespace
+from tests.controlplane.replicas import Replicas
+
+HARD = 300
+PER_SECOND, LIFETIME_SECONDS = 30, 2.0
+"""Of the crowd: some 60 GPUs are used."""
+LEFT_FREE = 12
+"""By the large pod. What ended within the last 0.4 s may not be given back yet."""
+ATTEMPTS = 30
+OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "0b5f9a1e", "controller": True}
+
+
+@pytest.fixture
+def team(plane: ControlPlane) -> Iterator[Namespace]:
+    with Replicas(plane, 3, arguments=("--kubeconfig", plane.kubeconfig())) as replicas:
+        replicas.register()
+        controller = Command(plane, "controller")
+        controller.start()
+        yield Namespace(plane)
+        plane.processes.kill(controller.name)
+        replicas.unregister()
+
+
+@contextmanager
+def crowd(team: Namespace) -> Iterator[None]:
+    """Create pods of one GPU, each of which is deleted again, for the length of the block."""
+    stopping = threading.Event()
+
+    def come_and_go() -> None:
+        living: deque[tuple[str, float]] = deque()
+        began = time.monotonic()
+        with ThreadPoolExecutor(16) as pool:
+            for number in itertools.count():
+                if stopping.wait(max(0.0, began + number / PER_SECOND - time.monotonic())):
+                    return
+                name = f"crowd-{number}"
+                pool.submit(team.client.post, PODS.format(team.name), gpu_pod(name, GPU, 1))
+                living.append((name, time.monotonic()))
+                while living[0][1] + LIFETIME_SECONDS < time.monotonic():
+                    path = team.path("pods", living.popleft()[0])
+                    pool.submit(team.client.delete, path, {"gracePeriodSeconds": 0})
+
+    thread = threading.Thread(target=come_and_go)
+    thread.start()
+    yield
+    stopping.set()
+    thread.join()
+
+
+def ask(team: Namespace, number: int) -> bool:
+    """Create a pod of a controller for all that is free but LEFT_FREE; delete it again. Return whether it was admitted."""
+    stored = team.client.get(PODS.format(team.name))[1]["items"]
+    large = gpu_pod(f"large-{number}", GPU, HARD - len(stored) - LEFT_FREE)
+    large["metadata"]["ownerReferences"] = [OWNER]
+    status, answer = team.client.post(PODS.format(team.name), large)
+    assert status in {201, 403}, answer
+    if status == 201:
+        team.delete_pod(f"large-{number}")
+    return bool(status == 201)
+
+
+@pytest.mark.slow
+def test_a_controllers_large_pod_is_admitted_beside_a_crowd(
+    team: Namespace, record_property: Callable[[str, object], None]
+) -> None:
+    team.quota({"gpus": str(HARD)})
+    assert eventually(team.in_force)
+    used = PER_SECOND * LIFETIME_SECONDS
+    admitted = []
+    with crowd(team):
+        for number in range(ATTEMPTS):
+            # The former one is given back, and the crowd is as large as it will be.
+            assert eventually(lambda: used * 0.8 < (team.used() or {}).get(GPUS, 0) < used * 1.5)
+            admitted.append(ask(team, number))
+            time.sleep(0.5)
+
+    record_property("admitted", f"{sum(admitted)} of {ATTEMPTS}")
+    assert sum(admitted) >= ATTEMPTS * 0.8, admitted

@@ -1,0 +1,114 @@
+"""Owners with names of hundreds of KB, through the API server, which takes any of a kind that it does not serve."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from policies.quota.ledger.quota_ledger import HOLDERS_LIMIT, Holder
+from tests.cluster.controllers import Command, eventually, is_ready, uses
+from tests.cluster.quota.burst import PODS, gpu_pod
+from tests.cluster.quota.referee import GPU
+from tests.controlplane import ControlPlane
+from tests.controlplane.gpuquota import Namespace, install_quota_kind
+from tests.controlplane.webhook import Webhook
+from webhook.serving.audit import LONGEST_LINE
+
+LONG = 250_000
+MIG = [f"nvidia.com/mig-{profile}" for profile in ("1g.10gb", "2g.20gb", "3g.40gb", "4g.40gb")]
+
+
+@pytest.fixture(scope="module")
+def audit_log(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Run webhook and controller, and yield the audit log of the latter."""
+    install_quota_kind(plane.client())
+    log = tmp_path_factory.mktemp("controller") / "audit.jsonl"
+    with Webhook(plane, arguments=("--kubeconfig", plane.kubeconfig())) as webhook:
+        webhook.register()
+        Command(plane, "controller-of-long-names", "--audit-log", str(log)).start()
+        yield log
+        webhook.unregister()
+    plane.processes.kill("controller-of-long-names")
+
+
+@pytest.fixture
+def team(plane: ControlPlane, audit_log: Path) -> Namespace:  # noqa: ARG001 - it has to run
+    team = Namespace(plane)
+    team.quota({"gpus": "8", "resources": {GPU: "8", **dict.fromkeys(MIG, "8")}})
+    assert eventually(lambda: is_ready(team))
+    return team
+
+
+def owned(name: str, owner: str) -> dict[str, Any]:
+    pod = gpu_pod(name, GPU, 1)
+    pod["spec"]["containers"] += [
+        {"name": f"slice-{number}", "image": "x", "resources": {"limits": {each: 1}}}
+        for number, each in enumerate(MIG)
+    ]
+    reference = {
+        "apiVersion": "example.com/v1",
+        "kind": "Strange",
+        "name": owner,
+        "uid": "u",
+        "controller": True,
+    }
+    pod["metadata"]["ownerReferences"] = [reference]
+    return pod
+
+
+@pytest.mark.parametrize(
+    "character",
+    [
+        pytest.param("x", id="of-letters"),
+        pytest.param("\N{BUG}", id="of-four-bytes"),
+        pytest.param('"', id="of-quotes"),
+    ],
+)
+def test_long_names_of_owners_neither_freeze_a_quota_nor_fill_a_log(
+    team: Namespace, audit_log: Path, character: str
+) -> None:
+    pods = [f"pod-{number}" for number in range(3)]
+    for number, name in enumerate(pods):
+        long = f"{number}{character * (LONG // len(character.encode()))}"
+        status, answer = team.client.post(PODS.format(team.name), owned(name, long))
+        assert status == 201, answer["message"][:1000]
+        assert eventually(lambda: len(team.row().reservations.text) == 0), "not counted"
+
+    found = team.row().holders
+    assert {"gpus"} <= set(found) <= set(team.row().hard)
+    assert len(msgspec.json.encode(found)) <= HOLDERS_LIMIT
+    assert all(len(each.name) == 256 for holders in found.values() for each in holders)
+    assert eventually(lambda: team.status().holders == found)
+
+    for name in pods:
+        team.delete_pod(name)
+    assert uses(team, 0)
+    owners = eventually(
+        lambda: [line["owner"] for line in lines(audit_log, team) if line["verdict"] == "released"]
+    )
+    assert {len(each) for each in owners} == {256}
+    assert max(map(len, audit_log.read_bytes().splitlines())) < LONGEST_LINE
+
+
+def lines(log: Path, team: Namespace) -> list[dict[str, Any]]:
+    found = [json.loads(line) for line in log.read_text().splitlines()]
+    return [line for line in found if line["namespace"] == team.name]
+
+
+def test_a_row_that_is_too_large_is_written_without_holders(plane: ControlPlane, audit_log: Path) -> None:  # noqa: ARG001
+    """As a version before may have left it: what waits for it must not wait for ever."""
+    elsewhere = Namespace(plane)
+    team = Namespace(plane, installation=elsewhere.name)  # where no controller looks
+    team.quota({"gpus": "8"})
+    before = team.store.read(team.name, 10)
+    assert before is not None
+    long = {"gpus": tuple(Holder(f"Strange/{number}{'x' * LONG}", "1") for number in range(8))}
+
+    written = team.store.compare_and_swap(team.name, before, replace(before.ledger, holders=long), 10)
+
+    assert team.row().holders == {}
+    assert replace(written.ledger, holders={}) == team.row()

@@ -1,0 +1,63 @@
+"""Text that a terminal or a browser may get: a parser reads the same values of every format, and nothing in it is obeyed."""
+
+import json
+from xml.etree import ElementTree as ET
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.printable import printable, printable_json, printable_lines, printable_xml
+from webhook.configuration.yaml_documents import YamlDocument, dump_document, load_documents
+
+HOSTILE = "\x1b]0;t\x07 \x9b2J \u202e\u2066 \u2028 \x7f \x85 \U000e0041 \xa0 \ufeff é 漢 \N{BUG}"
+texts = st.text(st.characters(codec="utf-8"), max_size=20) | st.sampled_from(
+    [HOSTILE, f"a: {HOSTILE}\n", "\tb\n"]
+)
+values = st.recursive(texts, lambda inner: st.lists(inner) | st.dictionaries(texts, inner), max_leaves=8)
+
+
+def is_obeyed(text: str) -> bool:
+    return not text.replace("\n", "").replace("\t", "").isprintable()
+
+
+@given(values)
+def test_json_reads_back(value: object) -> None:
+    for text in (json.dumps(value, ensure_ascii=False), msgspec.json.encode(value).decode()):
+        made = printable_json(text)
+        assert json.loads(made) == value
+        assert msgspec.json.decode(made) == value
+        assert not is_obeyed(made)
+
+
+@given(values)
+def test_yaml_reads_back(value: object) -> None:
+    made = dump_document({"value": value})
+    (read,) = load_documents(made)
+    assert isinstance(read, YamlDocument)
+    assert read.data == {"value": value}
+    assert not is_obeyed(made)
+
+
+@given(st.text(st.characters(codec="utf-8", min_codepoint=32, exclude_characters="\ufffe\uffff")))
+def test_xml_reads_back(text: str) -> None:
+    element = ET.Element("testcase", name=text)
+    element.text = text
+    made = printable_xml(ET.tostring(element, encoding="unicode"))
+    read = ET.fromstring(made)  # noqa: S314 - of our own making
+    assert (read.get("name"), read.text or "") == (text, text)
+    assert not is_obeyed(made)
+
+
+@pytest.mark.parametrize(
+    ("text", "lines", "line"),
+    [
+        pytest.param("a é 漢", "a é 漢", "a é 漢", id="printable"),
+        pytest.param("a\n\tb", "a\n\tb", "a��b", id="lines"),
+        pytest.param("\x1b[2J\x9b2J\x7f\r", "�[2J�2J��", "�[2J�2J��", id="commands-to-a-terminal"),
+        pytest.param("\u202eevil\u2066\u2028", "�evil��", "�evil��", id="marks-of-direction"),
+    ],
+)
+def test_text(text: str, lines: str, line: str) -> None:
+    assert (printable_lines(text), printable(text)) == (lines, line)

@@ -1,0 +1,92 @@
+"""What every command prints: no terminal obeys it, whatever stands in what it reads."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from webhook.commands import main
+
+ROOT = Path(__file__).parents[3]
+HOSTILE = "x\x9b2J\u202e\u2066\x7f\x85y"
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {
+        "name": HOSTILE,
+        "annotations": {"gpu-admission.dev/gpu-class": HOSTILE, f"gpu-admission.dev/{HOSTILE}": HOSTILE},
+    },
+    "spec": {
+        "containers": [{"name": HOSTILE, "resources": {"limits": {"nvidia.com/gpu": HOSTILE, HOSTILE: "1"}}}]
+    },
+}
+
+
+def texts(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, each in value.items():
+            yield from (key, *texts(each))
+    elif isinstance(value, list):
+        for each in value:
+            yield from texts(each)
+
+
+def printed(tmp_path: Path, *arguments: str, document: object = POD) -> str:
+    file = tmp_path / "pod.json"
+    file.write_text(json.dumps(document))
+    done = CliRunner().invoke(main, [*arguments, "-f", str(file)])
+    assert done.exit_code in {0, 1}, done.output
+    assert all(map(str.isprintable, done.output.split("\n"))), done.output
+    return done.stdout
+
+
+@pytest.mark.parametrize("output", ["text", "diff"])
+def test_text_shows_that_something_stood_there(tmp_path: Path, output: str) -> None:
+    assert "x�2J����y" in printed(tmp_path, "check", "-o", output) or output == "diff"
+
+
+@pytest.mark.parametrize("output", ["json", "sarif"])
+def test_json_has_the_same_text(tmp_path: Path, output: str) -> None:
+    found = texts(json.loads(printed(tmp_path, "check", "-o", output)))
+    assert any(HOSTILE in each for each in found)
+
+
+def test_yaml_has_the_same_text(tmp_path: Path) -> None:
+    container = {"name": "main", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    metadata = {"name": "named", "annotations": {"note": HOSTILE}}
+    document = {**POD, "metadata": metadata, "spec": {"containers": [container]}}
+    (read,) = yaml.safe_load_all(printed(tmp_path, "check", "-o", "yaml", document=document))
+    assert read["metadata"]["annotations"]["note"] == HOSTILE
+
+
+def test_xml_has_the_same_text(tmp_path: Path) -> None:
+    report = ET.fromstring(printed(tmp_path, "check", "-o", "junit"))  # noqa: S314 - of our own making
+    assert [HOSTILE in (case.get("name") or "") for case in report.iter("testcase")] == [True]
+
+
+def test_a_problem_is_printed_likewise(tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_text(
+        json.dumps({**POD, "kind": HOSTILE, "apiVersion": "gpu-admission.dev/v1alpha1"})
+    )
+    done = CliRunner().invoke(main, ["config", str(tmp_path)])
+    assert done.exit_code == 2
+    assert "2J" in done.output
+    assert all(map(str.isprintable, done.output.split("\n")))
+
+
+def test_commands_print_in_one_place() -> None:
+    """All but the scripts of a shell's completion, which are ours."""
+    folder = ROOT / "webhook" / "commands"
+    printing = ("click.echo(", "print(", "sys.stdout.write(", "secho(")
+    found = {
+        file.name
+        for file in folder.glob("*.py")
+        if any(f"{before}{each}" in file.read_text() for each in printing for before in (" ", "\n"))
+    }
+    assert found == {"output.py", "completion.py"}

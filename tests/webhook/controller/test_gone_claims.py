@@ -1,0 +1,252 @@
+"""Claims that are gone cost what they did until the pods that have their devices have ended, whatever is seen of that first."""
+
+import json
+import logging
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import msgspec
+import pytest
+
+from policies.quota.charge import Unpinned
+from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.ledger.reservations import Reservation, Reservations
+from tests.builders import JSON
+from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
+from webhook.cluster.collection import Line, Position
+from webhook.configuration.loader import load_directory
+from webhook.controller.counting import DELETED, Counting
+from webhook.controller.gone_claims import GoneClaims
+
+TEAM = "team"
+GPUS = {"gpus": Fraction(9)}
+
+
+class Cluster:
+    """What watches and lists of one namespace show, of which any number of Countings may hear."""
+
+    def __init__(self, server: ApiServer) -> None:
+        self.gone = GoneClaims()
+        self._server = server
+        self._revision = 10
+
+    def counting(self) -> Counting:
+        of = Counting(
+            self._server.client(), load_directory(None), lambda _namespace, _frees: None, gone=self.gone
+        )
+        self.list(of)
+        return of
+
+    def list(self, of: Counting, *, pods: tuple[JSON, ...] = (), claims: tuple[JSON, ...] = ()) -> None:
+        """Have lists begin now that show these objects and no others."""
+        assert of.claims is not None
+        for informer, documents in ((of.pods, pods), (of.claims, claims)):
+            record: Any = of.sums.pod_reader.record if informer is of.pods else of.sums.claim_reader.record
+            with informer.reading() as started:
+                lines = [self._line(each, record) for each in documents]
+                self._revision += 1
+                informer.merge(TEAM, Position(self._revision, started), lines)
+
+    def shows(self, of: Counting, document: JSON, *, deleted: bool = False) -> None:
+        """Have the watch show an object as it is now, or was when it was deleted."""
+        assert of.claims is not None
+        if document["kind"] == "Pod":
+            of.pods.event(self._line(document, of.sums.pod_reader.record), deleted=deleted)
+        else:
+            of.claims.event(self._line(document, of.sums.claim_reader.record), deleted=deleted)
+
+    def _line(self, document: JSON, record: Any) -> Line[Any]:
+        self._revision += 1
+        document["metadata"]["resourceVersion"] = str(self._revision)
+        uid = document["metadata"]["uid"]
+        return Line(TEAM, hash(uid), self._revision, record(msgspec.Raw(json.dumps(document).encode())))
+
+
+def used(of: Counting, *reservations: str) -> int:
+    ledger = QuotaLedger(
+        quota_uid="q",
+        generation=1,
+        hard=GPUS,
+        unpinned=Unpinned.TOTAL_ONLY,
+        reservations=Reservations.of(*(Reservation(uid, {"gpus": Fraction(1)}) for uid in reservations)),
+    )
+    counted = of.count(TEAM, ledger, Unpinned.TOTAL_ONLY, of.deleted(TEAM))
+    assert [counted.listing.objects[uid] for uid in reservations] == [DELETED] * len(reservations)
+    return int(counted.listing.used["gpus"])
+
+
+def pod(uid: str = "pod-1", phase: str = "Running") -> JSON:
+    return {
+        "kind": "Pod",
+        "metadata": {"name": "trainer", "namespace": TEAM, "uid": uid},
+        "spec": {
+            "nodeName": "x",
+            "containers": [{"name": "train"}],
+            "resourceClaims": [{"name": "gpu", "resourceClaimName": "taken"}],
+        },
+        "status": {"phase": phase},
+    }
+
+
+def claim(*pods: str, uid: str = "claim-1", gpus: int = 2) -> JSON:
+    requests = [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": gpus}}]
+    return {
+        "kind": "ResourceClaim",
+        "metadata": {"name": "taken", "namespace": TEAM, "uid": uid},
+        "spec": {"devices": {"requests": requests}},
+        "status": {"reservedFor": [{"resource": "pods", "name": each, "uid": each} for each in pods]},
+    }
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    def answer(request: Request) -> Answer:
+        if request.path != "/apis/resource.k8s.io":
+            return status(404, "not served")
+        return Answer(json.dumps({"versions": [{"version": "v1"}]}).encode())
+
+    with ApiServer(tmp_path, answer) as server:
+        yield Cluster(server)
+
+
+@pytest.mark.parametrize("end", [pod(phase="Succeeded"), None], ids=["it-succeeds", "it-is-deleted"])
+def test_a_claim_that_is_gone_costs_what_it_did_until_its_pod_has_ended(
+    cluster: Cluster, end: JSON | None
+) -> None:
+    of = cluster.counting()
+    cluster.shows(of, claim("pod-1"))
+    cluster.shows(of, pod())
+
+    cluster.shows(of, claim("pod-1"), deleted=True)
+
+    assert used(of, "claim-1") == 2
+    cluster.shows(of, end or pod(), deleted=end is None)
+    assert used(of) == 0
+    assert cluster.gone.namespaces() == []
+
+
+def test_a_claim_that_no_pod_has_any_more_is_free_at_once(cluster: Cluster) -> None:
+    """As it mostly is: the resource-claim controller takes the pod off it first."""
+    of = cluster.counting()
+    cluster.shows(of, claim("pod-1"))
+    cluster.shows(of, pod())
+    cluster.shows(of, claim())
+    cluster.shows(of, claim(), deleted=True)
+
+    assert used(of) == 0
+
+
+def test_the_last_of_several_pods_frees_it(cluster: Cluster) -> None:
+    of = cluster.counting()
+    for uid in ("pod-1", "pod-2"):
+        cluster.shows(of, pod(uid))
+    cluster.shows(of, claim("pod-1", "pod-2"))
+    cluster.shows(of, claim("pod-1", "pod-2"), deleted=True)
+
+    cluster.shows(of, pod("pod-1"), deleted=True)
+    assert used(of) == 2
+    cluster.shows(of, pod("pod-2"), deleted=True)
+    assert used(of) == 0
+
+
+def test_one_that_is_made_again_under_its_name_is_charged_beside_it(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    of = cluster.counting()
+    cluster.shows(of, claim("pod-1"))
+    cluster.shows(of, pod())
+    cluster.shows(of, claim("pod-1"), deleted=True)
+    assert used(of) == 2
+
+    cluster.shows(of, claim(uid="claim-2", gpus=3))
+    cluster.shows(of, pod("pod-2"))
+
+    with caplog.at_level(logging.ERROR):
+        assert used(of) == 5
+        of.recount(TEAM)
+        assert used(of) == 5
+        cluster.shows(of, pod(), deleted=True)
+        assert used(of) == 3
+        of.recount(TEAM)
+    assert caplog.messages == []
+
+
+def test_a_pod_that_the_watch_has_not_shown_yet_has_not_ended(cluster: Cluster) -> None:
+    of = cluster.counting()
+    cluster.shows(of, claim("pod-1"))
+    cluster.shows(of, claim("pod-1"), deleted=True)
+    assert used(of) == 2
+
+    cluster.shows(of, pod())
+    assert used(of) == 2
+
+    cluster.list(of, pods=(pod(),))
+    assert used(of) == 2
+    cluster.list(of)
+    assert used(of) == 0
+
+
+def test_a_pod_that_a_later_list_lacks_has_ended(cluster: Cluster) -> None:
+    of = cluster.counting()
+    cluster.shows(of, claim("pod-1"))
+    cluster.shows(of, claim("pod-1"), deleted=True)
+    gone = monotonic()
+
+    cluster.list(of)
+
+    assert of.pods.position(TEAM).list_started > gone
+    assert used(of) == 0
+
+
+def test_who_begins_to_count_later_charges_it_too(cluster: Cluster) -> None:
+    """Another configuration, counted by beside the first one; whichever hears first that the pod has ended tells both."""
+    first = cluster.counting()
+    cluster.shows(first, claim("pod-1"))
+    cluster.shows(first, pod())
+    cluster.shows(first, claim("pod-1"), deleted=True)
+
+    later = cluster.counting()
+    cluster.shows(later, pod())
+
+    assert (used(first), used(later)) == (2, 2)
+    cluster.shows(later, pod(), deleted=True)
+    assert (used(later), used(first)) == (0, 0)
+
+
+def test_a_process_that_counts_nothing_forgets_it_all_the_same(cluster: Cluster) -> None:
+    of = cluster.counting()
+    cluster.shows(of, claim("pod-1"))
+    cluster.shows(of, pod())
+    cluster.shows(of, claim("pod-1"), deleted=True)
+    of.keep(())
+    assert cluster.gone.namespaces() == [TEAM]
+
+    cluster.shows(of, pod(), deleted=True)
+    of.keep(())
+
+    assert cluster.gone.namespaces() == []
+
+
+def test_a_claim_of_the_scheduler_goes_on_costing_what_it_has_beyond_its_pod(cluster: Cluster) -> None:
+    of = cluster.counting()
+    asks, made = pod(), claim("pod-1", gpus=3)
+    asks["spec"].pop("resourceClaims")
+    limits = {"deviceclass.resource.kubernetes.io/gpu.nvidia.com": "1"}
+    asks["spec"]["containers"][0]["resources"] = {"limits": limits}
+    asks["status"]["extendedResourceClaimStatus"] = {"resourceClaimName": "taken"}
+    made["metadata"]["annotations"] = {"resource.kubernetes.io/extended-resource-claim": "true"}
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "trainer", "uid": "pod-1", "controller": True}
+    made["metadata"]["ownerReferences"] = [owner]
+    cluster.shows(of, asks)
+    cluster.shows(of, made)
+    assert used(of) == 3
+
+    cluster.shows(of, made, deleted=True)
+
+    assert used(of) == 3
+    of.recount(TEAM)
+    cluster.shows(of, asks, deleted=True)
+    assert used(of) == 0
