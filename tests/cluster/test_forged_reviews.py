@@ -80,14 +80,14 @@ LINE = f"{uid('a')} gpus=1\n{uid('b')} gpus=3"
 def test_what_no_api_server_sends_changes_nothing(
     served: Webhook, team: Namespace, document: JSON, tweaks: JSON, want: str
 ) -> None:
-    before, lines = team.row(), len(served.audit())
+    before, lines = team.ledger_object(), len(served.audit())
 
     answer = post(served, tweaks.pop("namespace", team.name), document, **tweaks)
 
     assert want in answer.data.decode()
     status = answer.status if answer.status != 200 else answer.json()["response"]["status"]["code"]
     assert status == 400
-    assert team.row() == before
+    assert team.ledger_object() == before
     # The quota still answers, by the same row.
     created, said = team.client.post(f"/api/v1/namespaces/{team.name}/pods", gpu_pod("real", GPU, 4))
     assert created == 201, said

@@ -12,8 +12,8 @@ from typing import Protocol
 import msgspec
 
 from policies.quota.catalogue import (
-    Basis,
     CatalogueError,
+    CatalogueVersion,
     catalogue_digest,
     read_catalogue,
     write_catalogue,
@@ -157,4 +157,8 @@ class PublishedCatalogues:
 
 def digests_of(ledger: QuotaLedger) -> frozenset[str]:
     """Return the digests of the catalogues that a ledger names."""
-    return frozenset(basis.digest for each in ledger.bases if (basis := Basis.parse(each)))
+    return frozenset(
+        catalogue_version.digest
+        for each in ledger.catalogue_versions
+        if (catalogue_version := CatalogueVersion.parse(each))
+    )

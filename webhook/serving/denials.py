@@ -57,10 +57,10 @@ class Denial(msgspec.Struct, frozen=True, kw_only=True):
     quota_uid: str = ""
 
 
-def denial_of(asked: Review, answered: Answered) -> Denial:
+def denial_of(requested: Review, answered: Answered) -> Denial:
     """Return the denial of a review whose answer is no."""
-    request, status = asked.request, answered.response.status
-    owner = answered.metadata.maker if answered.metadata else ""
+    request, status = requested.request, answered.response.status
+    owner = answered.metadata.controlled_by if answered.metadata else ""
     if not owner and request.kind.kind != POD:
         owner = f"{request.kind.kind}/{request.name}"
     reason, quota_uid = _denied_by_quota(answered.charge_request)

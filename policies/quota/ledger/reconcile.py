@@ -40,7 +40,7 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     `used` is the sum of all that they showed. `objects` are those of it that the reservations of a ledger wait for: one that is
     missing here leaves its reservation, or holds its name's whole amount, until a later count.
 
-    `catalogue` is by what everything was counted (`catalogue.Basis`).
+    `catalogue` is by what everything was counted (`catalogue.CatalogueVersion`).
     """
 
     used: Vector
@@ -72,19 +72,21 @@ class Reconciled(msgspec.Struct, frozen=True):
     unreadable: tuple[str, ...] = ()
 
 
-def begin_transition(ledger: QuotaLedger, basis: str) -> QuotaLedger:
-    """Return the ledger on its way to `basis`, or on no way if that is its own.
+def begin_transition(ledger: QuotaLedger, catalogue_version: str) -> QuotaLedger:
+    """Return the ledger on its way to `catalogue_version`, or on no way if that is its own.
 
     A controller may swap it in at any moment, alone or counted by `reconcile` in the same swap, once every replica can charge
-    under `basis`: the catalogue is published. It may name yet another basis later, too: marks of an earlier one then count for
-    nothing. A ledger without a basis is returned as it is: it must be initialised.
+    under `catalogue_version`: the catalogue is published. It may name yet another one later: marks of an earlier
+    one then count for nothing. A ledger without a catalogue version is returned as it is: it must be initialised.
     """
     if ledger.class_catalogue is None:
         return ledger
-    return msgspec.structs.replace(ledger, next_catalogue=None if basis == ledger.class_catalogue else basis)
+    return msgspec.structs.replace(
+        ledger, next_catalogue=None if catalogue_version == ledger.class_catalogue else catalogue_version
+    )
 
 
-def basis_to_count_by(ledger: QuotaLedger) -> str | None:
+def catalogue_version_to_count_by(ledger: QuotaLedger) -> str | None:
     """Return the basis by which `reconcile` takes a count of this ledger: the next one once it can flip, else its own.
 
     None: it has none, and must be initialised.
@@ -102,11 +104,11 @@ def reconcile(ledger: QuotaLedger, listing: Listing, expired: frozenset[str]) ->
     that only runs forward, when the first of the lists began.
 
     By the next basis it answers UNMARKED while reservations would be left that do not bear its mark: what they were for may
-    cost more than they hold. Count by the own basis until then (`basis_to_count_by`).
+    cost more than they hold. Count by the own basis until then (`catalogue_version_to_count_by`).
     """
     if ledger.used is None or ledger.uncounted:
         return Refused.UNCOUNTED
-    if listing.catalogue not in ledger.bases:
+    if listing.catalogue not in ledger.catalogue_versions:
         return Refused.OTHER_CATALOGUE
     counted = _count(ledger, listing, expired)
     if isinstance(counted, Reconciled) and counted.ledger.class_catalogue is None:
@@ -153,8 +155,8 @@ def _count(ledger: QuotaLedger, listing: Listing, expired: frozenset[str]) -> Re
     return Reconciled(counted, confirmed, timed_out, unreadable)
 
 
-def _are_charged_by(basis: str, reservations: Reservations) -> bool:
-    return not reservations.unreadable and all(each.catalogue == basis for each in reservations)
+def _are_charged_by(catalogue_version: str, reservations: Reservations) -> bool:
+    return not reservations.unreadable and all(each.catalogue == catalogue_version for each in reservations)
 
 
 def _given_up(reservations: Reservations, expired: frozenset[str]) -> tuple[str, ...]:

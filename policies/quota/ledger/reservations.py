@@ -56,8 +56,8 @@ class Reservation(msgspec.Struct, frozen=True):
     Of a change, `demand` holds only what grows, and `version` is the resourceVersion of the object as it was reviewed, on
     which alone the change can be stored; 0 where it is not known. Of a creation, `name` is that of the object (`pods/train-0`).
 
-    `catalogue` is the basis (`catalogue.Basis`) to which the ledger was moving when it was reserved; `demand` is then by that
-    basis too, key by key the larger amount. Empty where the ledger was not moving.
+    `catalogue` is the `CatalogueVersion` to which the ledger was moving when it was reserved; `demand` is then by that
+    too, key by key the larger amount. Empty where the ledger was not moving.
     """
 
     id: str

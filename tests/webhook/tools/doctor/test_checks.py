@@ -133,7 +133,7 @@ def quota(*conditions: tuple[str, str, str], **spec: Any) -> dict[str, Any]:
 def counted_by(*digests: str) -> dict[str, Any]:
     """Return a quota and its ledger: counted by one catalogue, and moving to the other one if there is one."""
     fields = zip(("classCatalogue", "nextCatalogue"), digests, strict=False)
-    spec = {"quotaUid": "u", "generation": 1, "hard": {"gpus": "4"}, "unpinned": "TotalOnly"}
+    spec = {"quotaUid": "u", "generation": 1, "hard": {"gpus": "4"}, "unclassifiedPods": "TotalOnly"}
     return {
         QUOTAS: [quota()],
         LEDGERS: [row({**spec, **{field: f"{each}/TotalOnly" for field, each in fields}})],
@@ -401,13 +401,17 @@ def service(*ports: int) -> dict[str, Any]:
             "gpu-quotas",
             {
                 QUOTAS: [
-                    quota(("Ready", "True", ""), hard={"classes": {"nvidia-t4": "1"}}, unpinned="TotalOnly")
+                    quota(
+                        ("Ready", "True", ""),
+                        hard={"classes": {"nvidia-t4": "1"}},
+                        unclassifiedPods="TotalOnly",
+                    )
                 ]
             },
             [
                 (
                     "quota-classes-not-held",
-                    "spec.unpinned: TotalOnly lets pods that pin no class exceed hard.classes",
+                    "spec.unclassifiedPods: TotalOnly lets pods that pin no class exceed hard.classes",
                 )
             ],
             id="a-quota-that-an-earlier-version-stored-with-its-default",

@@ -10,9 +10,9 @@ from webhook.controller.conditions import UNREADABLE
 from webhook.controller.records import QUOTAS, ledger_record
 from webhook.quota.catalogues import digests_of
 from webhook.quota.documents import QuotaRecord, decode_quota
-from webhook.quota.rows import KIND as LEDGER
-from webhook.quota.rows import PLURAL as LEDGERS
-from webhook.quota.rows import rows_path
+from webhook.quota.ledger_objects import KIND as LEDGER
+from webhook.quota.ledger_objects import PLURAL as LEDGERS
+from webhook.quota.ledger_objects import ledger_objects_path
 from webhook.serving.canary_trace import VERSION
 from webhook.tools.doctor.check import DoctorFinding, Observation, doctor_check, failure, warning
 from webhook.tools.doctor.checks.configurations import APPLY
@@ -107,7 +107,7 @@ def _gpu_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
             yield failure("quota-limits-nothing", where, message, remedy)
         if exceeded := unheld_classes(spec):
             # Stored by the CRD of earlier versions, which had it as its default; or on purpose.
-            yield warning("quota-classes-not-held", where, f"spec.unpinned: {exceeded}", edit)
+            yield warning("quota-classes-not-held", where, f"spec.unclassifiedPods: {exceeded}", edit)
 
 
 @doctor_check(
@@ -120,7 +120,9 @@ def _ledgers(cluster: InstalledCluster) -> Iterator[Observation]:
     installation = cluster.names.namespace
     found = cluster.get("/api/v1", "namespaces", installation, "configmaps", CATALOGUES) or {}
     published = frozenset(found.get("data") or ())
-    ledgers = {each.namespace: each for each in cluster.listed(rows_path(installation), ledger_record)}
+    ledgers = {
+        each.namespace: each for each in cluster.listed(ledger_objects_path(installation), ledger_record)
+    }
     for quota in cluster.listed(QUOTAS.path(), decode_quota):
         where, record = f"GPUQuota/default in {quota.namespace}", ledgers.pop(quota.namespace, None)
         if record is None:

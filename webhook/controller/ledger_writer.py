@@ -10,11 +10,11 @@ from typing import Protocol, Self
 import msgspec
 
 from policies.quota.amounts import Vector
-from policies.quota.charge import Unpinned
+from policies.quota.charge import UnclassifiedPods
 from policies.quota.charge_request import LedgerError
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from webhook.controller.observed_rows import ObservedRows
-from webhook.quota.cluster_store import NO_ROW
+from webhook.controller.observed_ledgers import ObservedLedgers
+from webhook.quota.cluster_store import NO_LEDGER_OBJECT
 from webhook.quota.store import Store, VersionedLedger
 
 CALL_SECONDS = 10.0
@@ -27,14 +27,14 @@ class Granted(msgspec.Struct, frozen=True):
     quota_uid: str
     generation: int
     hard: Vector
-    unpinned: Unpinned
+    unclassified_pods: UnclassifiedPods
 
     @classmethod
     def by(cls, ledger: QuotaLedger) -> Self:
-        return cls(ledger.quota_uid, ledger.generation, ledger.hard, ledger.unpinned)
+        return cls(ledger.quota_uid, ledger.generation, ledger.hard, ledger.unclassified_pods)
 
 
-class RowStore(Store, Protocol):
+class LedgerObjectStore(Store, Protocol):
     """What a keeper needs of `webhook.quota.cluster_store.ClusterStore`."""
 
     def granted(self, namespace: str, seconds: float) -> QuotaLedger | None: ...
@@ -44,48 +44,51 @@ class RowStore(Store, Protocol):
     def discard(self, namespace: str, seconds: float) -> bool: ...
 
 
-class RowKeeper:
+class LedgerWriter:
     """For any number of threads. `granted_by` returns what the quota of a namespace grants, as its watch showed it last.
 
     Every method raises LedgerError, and LedgerConflict or QuotaGone where the row was not the one that was observed.
     """
 
     def __init__(
-        self, store: RowStore, rows: ObservedRows, granted_by: Callable[[str], Granted | None]
+        self,
+        store: LedgerObjectStore,
+        ledger_objects: ObservedLedgers,
+        granted_by: Callable[[str], Granted | None],
     ) -> None:
         self._store = store
-        self._rows = rows
+        self._ledger_objects = ledger_objects
         self._granted_by = granted_by
 
     def current(self, namespace: str, *, fresh: bool) -> VersionedLedger | None:
         """Return the row as it was observed last, read anew if `fresh`, with the spec in force; None where there is no quota."""
-        row = None if fresh else self._rows.get(namespace)
-        if row is None:
-            row = (None if fresh else self._new(namespace)) or self._read(namespace)
-            if row is None:
+        ledger_object = None if fresh else self._ledger_objects.get(namespace)
+        if ledger_object is None:
+            ledger_object = (None if fresh else self._new(namespace)) or self._read(namespace)
+            if ledger_object is None:
                 return None
-            if row.version == NO_ROW:
+            if ledger_object.version == NO_LEDGER_OBJECT:
                 # Empty: a creation may come at any time later, and must then put nothing in force.
-                return self._following(namespace, self.swap(namespace, row, row.ledger))
-            self._rows.observe(namespace, row)
-        if row.ledger.used is not None and self.has_spec(namespace, row):
-            return row
-        return self._following(namespace, row)
+                return self._following(namespace, self.swap(namespace, ledger_object, ledger_object.ledger))
+            self._ledger_objects.observe(namespace, ledger_object)
+        if ledger_object.ledger.used is not None and self.has_spec(namespace, ledger_object):
+            return ledger_object
+        return self._following(namespace, ledger_object)
 
-    def has_spec(self, namespace: str, row: VersionedLedger) -> bool:
+    def has_spec(self, namespace: str, ledger_object: VersionedLedger) -> bool:
         """Whether the row has what the quota grants as its watch showed it last."""
-        return Granted.by(row.ledger) == self._granted_by(namespace)
+        return Granted.by(ledger_object.ledger) == self._granted_by(namespace)
 
     def swap(self, namespace: str, before: VersionedLedger, ledger: QuotaLedger) -> VersionedLedger:
         written = self._store.compare_and_swap(namespace, before, ledger, CALL_SECONDS)
-        self._rows.observe(namespace, written)
+        self._ledger_objects.observe(namespace, written)
         return written
 
     def _new(self, namespace: str) -> VersionedLedger | None:
         """Return the row to create for a quota of which none was observed. Where there is one, that is a conflict."""
         if (granted := self._granted_by(namespace)) is None:
             return None
-        return VersionedLedger(QuotaLedger(**msgspec.structs.asdict(granted)), NO_ROW)
+        return VersionedLedger(QuotaLedger(**msgspec.structs.asdict(granted)), NO_LEDGER_OBJECT)
 
     def _read(self, namespace: str) -> VersionedLedger | None:
         try:
@@ -96,16 +99,20 @@ class RowKeeper:
                 raise
             return None
 
-    def _following(self, namespace: str, row: VersionedLedger) -> VersionedLedger | None:
+    def _following(self, namespace: str, ledger_object: VersionedLedger) -> VersionedLedger | None:
         """Return the row with what its GPUQuota calls for now; None, without the row, where that is gone."""
-        granted, ledger = self._store.granted(namespace, CALL_SECONDS), row.ledger
+        granted, ledger = self._store.granted(namespace, CALL_SECONDS), ledger_object.ledger
         if granted is None:
-            self._store.delete(namespace, row, CALL_SECONDS)
-            self._rows.forget(namespace, ledger.row_uid)
+            self._store.delete(namespace, ledger_object, CALL_SECONDS)
+            self._ledger_objects.forget(namespace, ledger.ledger_uid)
             return None
         if ledger.used is None and granted.used is not None:
-            return self.swap(namespace, row, msgspec.structs.replace(granted, row_uid=ledger.row_uid))
+            return self.swap(
+                namespace, ledger_object, msgspec.structs.replace(granted, ledger_uid=ledger.ledger_uid)
+            )
         spec = Granted.by(granted)
         if Granted.by(ledger) == spec:
-            return row
-        return self.swap(namespace, row, msgspec.structs.replace(ledger, **msgspec.structs.asdict(spec)))
+            return ledger_object
+        return self.swap(
+            namespace, ledger_object, msgspec.structs.replace(ledger, **msgspec.structs.asdict(spec))
+        )

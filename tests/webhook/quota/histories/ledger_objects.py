@@ -15,13 +15,13 @@ from policies.quota.ledger.reconcile import Reconciled, StoredObject, begin_tran
 from policies.quota.ledger.reservations import Reservations
 from tests.builders import listing, used_by
 from tests.webhook.quota.histories.setting import History, plain, row_of, stored_pod, world
-from tests.webhook.quota.quota_and_row import QuotaAndRow
+from tests.webhook.quota.quota_and_ledger_object import QuotaAndRow
 from tests.webhook.quota.world import NAMESPACE, Controller, Flight, PlainLedger, World, vector
 from webhook.cluster.collection import Line, MergedCollection, Position
 from webhook.controller.gone_claims import GoneClaims
-from webhook.controller.observed_rows import ObservedRows
+from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.records import Blueprint, ClaimRecord
-from webhook.quota import documents, rows
+from webhook.quota import documents, ledger_objects
 from webhook.quota.store import VersionedLedger
 
 NEXT = "the next catalogue"
@@ -266,7 +266,7 @@ def a_row_is_deleted_late(*, rule: bool) -> QuotaAndRow:
         around.grant(1)
         around.controller().keep()
 
-    around.before("DELETE", rows.PLURAL, replaced)
+    around.before("DELETE", ledger_objects.PLURAL, replaced)
     with patch.object(QuotaAndRow, "_check", QuotaAndRow._check if rule else lambda *_: None):
         around.controller().keep()
     return around
@@ -274,19 +274,25 @@ def a_row_is_deleted_late(*, rule: bool) -> QuotaAndRow:
 
 def a_row_of_a_quota_that_was_known_before(*, rule: bool) -> QuotaAndRow:
     """Wait, and list, since this very row was first seen."""
-    around, now, observed = QuotaAndRow(1), [0.0], ObservedRows()
+    around, now, observed = QuotaAndRow(1), [0.0], ObservedLedgers()
     held = listing({}, catalogue="catalogue")
 
     def kept() -> VersionedLedger:
-        row = around.controller().keep()
-        assert row is not None
-        return row if rule else VersionedLedger(msgspec.structs.replace(row.ledger, row_uid=""), row.version)
+        ledger_object = around.controller().keep()
+        assert ledger_object is not None
+        return (
+            ledger_object
+            if rule
+            else VersionedLedger(
+                msgspec.structs.replace(ledger_object.ledger, ledger_uid=""), ledger_object.version
+            )
+        )
 
-    with patch("webhook.controller.observed_rows.monotonic", lambda: now[0]):
+    with patch("webhook.controller.observed_ledgers.monotonic", lambda: now[0]):
         observed.observe(NAMESPACE, VersionedLedger(kept().ledger, "1"))
         now[0] += NO_QUOTA_SECONDS
         listed = now[0]
-        around.row = None  # with the quota; and who was about to create it before that does it now
+        around.ledger_object = None  # with the quota; and who was about to create it before that does it now
         again = kept()
         now[0] += 0.1
         observed.observe(NAMESPACE, again)
@@ -313,8 +319,11 @@ def a_row_is_created_late(*, rule: bool) -> QuotaAndRow:
         other.keep()
         around.grant(1)
 
-    around.before("POST", rows.PLURAL, served_and_removed)
-    with patch("webhook.quota.rows.uncounted", rows.uncounted if rule else lambda granted: granted):
+    around.before("POST", ledger_objects.PLURAL, served_and_removed)
+    with patch(
+        "webhook.quota.ledger_objects.uncounted",
+        ledger_objects.uncounted if rule else lambda granted: granted,
+    ):
         around.controller().keep()
     if around.ledger is not None and around.ledger.used is not None:
         around.broken.append("S2: a ledger of another time is in force")
