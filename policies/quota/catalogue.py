@@ -13,7 +13,7 @@ from policies.gpus.resource_mapping import ResourceMapping, ResourceMappingSpec
 from policies.quota.charge import Catalogues, UnclassifiedPods
 
 _DIGITS = 8
-"""Hex digits for each of the two parts of a digest: it stands in every row, and in reservations."""
+"""Hex digits for each of the two parts of a digest: it stands in every ledger, and in reservations."""
 
 
 class CatalogueError(ValueError):

@@ -27,7 +27,7 @@ ChargeOf = Callable[[Catalogues, UnclassifiedPods], Charge]
 
 
 class ChargedRequest(msgspec.Struct, frozen=True):
-    """What a request costs by the bases of one ledger, and what it asks of it: None if it is denied whatever is free."""
+    """What a request costs on one ledger, and its reservation: None if it is denied whatever is free."""
 
     charge: Charge
     request: ReservationRequest | None
@@ -81,10 +81,10 @@ class ChargeRequest:
         )
 
     def charged(self, ledger: QuotaLedger, published: Mapping[str, Catalogues]) -> ChargedRequest:
-        """Charge by every basis of the ledger, key by key the larger amount; the basis to come decides what is denied.
+        """Charge by both catalogue versions of the ledger, key by key the larger amount; the next one decides what is denied.
 
         `published` are catalogues by digest. Of what is neither there nor our own nothing can be said; where that is every
-        basis, it is charged by our own catalogue, and the ledger knows that it is not by its own.
+        version, it is charged by our own catalogue, and the ledger knows that it is not by its own.
         """
         own = catalogue_digest(self._own)
         known = {**published, own: self._own}

@@ -123,7 +123,7 @@ _UNDECIDED: Mapping[Reason, tuple[str, str, str]] = {
         "see its conditions and the log of `gpu-admission controller`",
     ),
     Reason.OTHER_CATALOGUE: (
-        "must be counted again: it was counted by GPUClasses or resource names that this replica cannot read",
+        "is being recalculated: this replica cannot read the GPUClasses or resource names by which it was counted",
         f"try again in some seconds, at most {HELD_SECONDS} while creations are in flight",
         "see its conditions and the log of `gpu-admission controller`, which publishes what replicas must read",
     ),

@@ -23,7 +23,7 @@ from webhook.controller.records import LedgerRecord, ledger_record, ledgers
 
 QUICK = WatchTimings(watch=60.0, silence=2.0, pause_least=0.05, pause_most=0.5)
 A_WRITE = 2000
-"""Bytes: with reservations in it a row is larger than this on the wire, and every other request is smaller."""
+"""Bytes: with reservations in it a ledger is larger than this on the wire, and every other request is smaller."""
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def plane() -> Iterator[ControlPlane]:
 
 @contextlib.contextmanager
 def every_use(plane: ControlPlane, team: Namespace) -> Iterator[list[Fraction]]:
-    """Collect what is used in every revision of the row from now on."""
+    """Collect what is used in every revision of the ledger from now on."""
     seen: list[Fraction] = []
 
     def changed(_: LedgerRecord | None, after: LedgerRecord | None) -> None:

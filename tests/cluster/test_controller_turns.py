@@ -60,7 +60,7 @@ def test_many_new_quotas_are_counted_from_the_same_lists(quotas: ControlPlane) -
         team.quota({"gpus": "8"})
     teams[0].pod("trainer", 2)
     client = NotingClient(quotas)
-    with Running(quotas, no_quota=3.0, api=client):  # as long as their rows are made in that time
+    with Running(quotas, no_quota=3.0, api=client):  # as long as their ledgers are made in that time
         assert uses(teams[0], 2)
         assert all(uses(team, 0) for team in teams[1:])
 
@@ -111,7 +111,7 @@ def published(quotas: ControlPlane) -> Iterator[Callable[[], dict[str, str]]]:
 
 
 def moving(team: Namespace, running: Running) -> tuple[str, str]:
-    """Count a pod, reserve for another, and change `unclassifiedPods`; return both bases."""
+    """Count a pod, reserve for another, and change `unclassifiedPods`; return both catalogue versions."""
     team.quota({"gpus": "8", "classes": {"nvidia-t4": "8"}}, unclassified_pods="TotalOnly")
     team.pod("unclassifiedPods", 2)
     assert uses(team, 2)

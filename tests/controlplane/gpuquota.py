@@ -25,7 +25,7 @@ from webhook.quota.store import LedgerConflict
 FILES = Path(__file__).parents[2] / "deploy" / "chart" / "files" / "crds"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 INSTALLATION = "default"
-"""Where `serve` and `controller` keep rows that no pod's namespace and no option says."""
+"""Where `serve` and `controller` keep ledgers that no pod's namespace and no option says."""
 _numbers = itertools.count(1)
 
 
@@ -114,7 +114,7 @@ class Namespace:
         return versioned.ledger
 
     def status(self) -> QuotaStatus:
-        """Return what people see of the row: at most a second or two old."""
+        """Return what people see of the ledger: at most a second or two old."""
         record = decode_quota(msgspec.json.encode(self.client.get(quota_path(self.name))[1]))
         assert record is not None
         return record.status
@@ -123,7 +123,7 @@ class Namespace:
         return self.status().condition(kind)
 
     def in_force(self) -> bool:
-        """Whether the row has the present spec of the quota, and was counted in full."""
+        """Whether the ledger has the present spec of the quota, and was counted in full."""
         metadata = self.client.get(quota_path(self.name))[1]["metadata"]
         ledger_object = self.ledger_object()
         follows = (ledger_object.quota_uid, ledger_object.generation) == (

@@ -979,7 +979,7 @@ inline keep_gone_claim(c, k) {
 inline keep_gone_claim(c, k) { skip }
 #endif
 
-/* webhook/controller/usage_counter.py: Counting.refresh, Counting.count */
+/* webhook/controller/usage_counter.py: UsageCounter.refresh, UsageCounter.count */
 /* webhook/cluster/collection.py: MergedCollection.merge, MergedCollection.position */
 inline list_collection(c, k) {
   list[c].revision[k] = revision[k];
@@ -1019,7 +1019,7 @@ inline list_collection(c, k) {
                         && !IS_GONE(c, o))
 
 /* webhook/cluster/collection.py: MergedCollection.event, MergedCollection._remember_deleted, MergedCollection.deleted */
-/* webhook/controller/usage_counter.py: Counting.count */
+/* webhook/controller/usage_counter.py: UsageCounter.count */
 inline is_told(c, o) {
   list[c].gone = list[c].gone | (1 << o);
   list[c].shown[o] = TERMINAL_SHOWN;
@@ -1045,7 +1045,7 @@ inline is_shown(c, q) {
 
 /* policies/quota/ledger/reconcile.py: initialise. Else Refused.TOO_EARLY. */
 /* webhook/controller/observed_ledgers.py: ObservedLedgers.spec_since */
-/* webhook/controller/usage_counter.py: Counting.refresh. Lists that began before are not counted: it lists again. */
+/* webhook/controller/usage_counter.py: UsageCounter.refresh. Lists that began before are not counted: it lists again. */
 inline may_initialise(c) {
   ok = (waited[c] || !INITIALISE_AFTER_WAIT);
   key = 0;
@@ -1081,7 +1081,7 @@ inline reaches(c) {
 #define IS_MARKED(q) (row.entry[q] == 0 || row.entry[q] == BY_BOTH || row.entry[q] == ONLY_MARKED)
 #define ALL_MARKED (IS_MARKED(0) && IS_MARKED(1))
 
-/* policies/quota/ledger/reconcile.py: _are_charged_by, basis_to_count_by, _stored_names */
+/* policies/quota/ledger/reconcile.py: _are_charged_by, catalogue_version_to_count_by, _stored_names */
 #define POD_COUNTS(c) (list[c].shown[0] && list[c].shown[0] != TERMINAL_SHOWN)
 #define COUNTED_BESIDE(c, o) ((o) == BESIDE && list[c].shown[o] && list[c].shown[o] != TERMINAL_SHOWN && (POD_COUNTS(c) || !CLAIM_IS_CHARGED_ALONE))
 /* webhook/controller/records.py: ClaimReader.charge */

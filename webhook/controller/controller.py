@@ -44,7 +44,7 @@ RETRY_SECONDS = (0.1, 10.0)
 """First and longest pause of a namespace whose reconciliation failed. Reservations left by a killed API server are first observed
 after its return, and expire the whole bound later."""
 TIDY_SECONDS = 60.0
-"""Between looks for catalogues that no row names any more."""
+"""Between looks for catalogues that no ledger names any more."""
 HANG_SECONDS = 120.0
 """A worker that is busy with one namespace for longer is unhealthy; its calls alone end within some tens of seconds."""
 

@@ -1,7 +1,7 @@
 """Keeps a row for each GPUQuota: makes it, has it follow the spec, and deletes it with the quota.
 
-The GPUQuota is read after the row, and the row is swapped as it was known before. So a spec never replaces a newer one, and no
-row goes whose quota is there again.
+The GPUQuota is read after the ledger, and the ledger is swapped as it was known before. So a spec never replaces a newer one, and
+no ledger goes whose quota is there again.
 """
 
 from collections.abc import Callable
@@ -18,11 +18,11 @@ from webhook.quota.cluster_store import NO_LEDGER_OBJECT
 from webhook.quota.store import Store, VersionedLedger
 
 CALL_SECONDS = 10.0
-"""For one read or write of a row or a quota."""
+"""For one read or write of a ledger or a quota."""
 
 
 class Granted(msgspec.Struct, frozen=True):
-    """What a row has of a GPUQuota: which one, in which generation, and what that says."""
+    """What a ledger has of its GPUQuota: which one, in which generation, and what that says."""
 
     quota_uid: str
     generation: int
@@ -47,7 +47,7 @@ class LedgerObjectStore(Store, Protocol):
 class LedgerWriter:
     """For any number of threads. `granted_by` returns what the quota of a namespace grants, as its watch showed it last.
 
-    Every method raises LedgerError, and LedgerConflict or QuotaGone where the row was not the one that was observed.
+    Every method raises LedgerError, and LedgerConflict or QuotaGone where the ledger was not the one that was observed.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class LedgerWriter:
         self._granted_by = granted_by
 
     def current(self, namespace: str, *, fresh: bool) -> VersionedLedger | None:
-        """Return the row as it was observed last, read anew if `fresh`, with the spec in force; None where there is no quota."""
+        """Return the ledger with the spec in force, read anew if `fresh`; None without a GPUQuota."""
         ledger_object = None if fresh else self._ledger_objects.get(namespace)
         if ledger_object is None:
             ledger_object = (None if fresh else self._new(namespace)) or self._read(namespace)
@@ -76,7 +76,7 @@ class LedgerWriter:
         return self._following(namespace, ledger_object)
 
     def has_spec(self, namespace: str, ledger_object: VersionedLedger) -> bool:
-        """Whether the row has what the quota grants as its watch showed it last."""
+        """Whether the ledger has what the quota grants as its watch showed it last."""
         return Granted.by(ledger_object.ledger) == self._granted_by(namespace)
 
     def swap(self, namespace: str, before: VersionedLedger, ledger: QuotaLedger) -> VersionedLedger:
@@ -85,7 +85,7 @@ class LedgerWriter:
         return written
 
     def _new(self, namespace: str) -> VersionedLedger | None:
-        """Return the row to create for a quota of which none was observed. Where there is one, that is a conflict."""
+        """Return the ledger to create for a quota of which none was observed. Where there is one, that is a conflict."""
         if (granted := self._granted_by(namespace)) is None:
             return None
         return VersionedLedger(QuotaLedger(**msgspec.structs.asdict(granted)), NO_LEDGER_OBJECT)
@@ -94,13 +94,13 @@ class LedgerWriter:
         try:
             return self._store.read(namespace, CALL_SECONDS)
         except LedgerError as error:
-            # Nobody would look for a row whose quota is gone, and it denies all the same.
+            # Nobody would look for a ledger whose quota is gone, and it denies all the same.
             if error.transient or not self._store.discard(namespace, CALL_SECONDS):
                 raise
             return None
 
     def _following(self, namespace: str, ledger_object: VersionedLedger) -> VersionedLedger | None:
-        """Return the row with what its GPUQuota calls for now; None, without the row, where that is gone."""
+        """Return the ledger with what its GPUQuota calls for now; None, without the ledger, where that is gone."""
         granted, ledger = self._store.granted(namespace, CALL_SECONDS), ledger_object.ledger
         if granted is None:
             self._store.delete(namespace, ledger_object, CALL_SECONDS)

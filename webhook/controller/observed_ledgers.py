@@ -1,4 +1,4 @@
-"""The rows as this process has observed them: the newest version of each, and for how long it has known it and its reservations.
+"""The newest version of each ledger that this process has seen, and since when it has known it and its reservations.
 
 Time is by the process's own monotonic clock. No other clock proves that a reservation is old: wall clocks jump, and what is
 dropped too early may still be stored. So a restarted controller waits for the whole bound again.
@@ -14,7 +14,7 @@ from webhook.quota.store import VersionedLedger
 
 
 class _Observation(msgspec.Struct, frozen=True):
-    """A row, since when that object is known, since when with its present spec, and since when each of its reservations."""
+    """A ledger, since when that object is known, since when with its present spec, and since when each of its reservations."""
 
     ledger_object: VersionedLedger
     since: float
@@ -42,7 +42,7 @@ class ObservedLedgers:
         }
 
     def observe(self, namespace: str, ledger_object: VersionedLedger) -> None:
-        """Record a row that was just read or written, unless a newer one was recorded.
+        """Record a ledger that was just read or written, unless a newer one was recorded.
 
         Reads, writes and the watch arrive in any order. resourceVersions of a kind are ordered as whole numbers.
         """
@@ -61,21 +61,21 @@ class ObservedLedgers:
             )
 
     def forget(self, namespace: str, ledger_uid: str) -> None:
-        """Forget a row that was deleted, or cannot be read; not another one that has taken its place."""
+        """Forget a ledger that was deleted, or cannot be read; not another one that has taken its place."""
         with self._lock:
             observed = self._observed.get(namespace)
             if observed is not None and observed.ledger_object.ledger.ledger_uid == ledger_uid:
                 del self._observed[namespace]
 
     def spec_since(self, namespace: str) -> float:
-        """Return when this process first observed the row with its present quota, in its present generation."""
+        """Return when this process first observed the ledger with its present quota, in its present generation."""
         observed = self._observed.get(namespace)
         return observed.spec_since if observed else monotonic()
 
     def initialization_wait(self, namespace: str) -> float:
         """Return the seconds until the quota may be initialised; 0 or less: it may now.
 
-        That "no quota" is believed of a namespace began before its row was there.
+        That "no quota" is believed of a namespace began before its ledger was there.
         """
         observed = self._observed.get(namespace)
         return observed.since + self._no_quota - monotonic() if observed else self._no_quota

@@ -114,7 +114,7 @@ class QuotaStatusWriter:
     def _write(self, namespace: str) -> bool:
         """Write the status of a namespace's quota if it differs, and return whether it did. Raises `errors.ApiError`.
 
-        Where there is no row yet the status may still be the ledger of an earlier version: it stays as it is.
+        Without a ledger object the status may still be the ledger of an earlier version: it stays as it is.
         """
         quota = next(iter(self._quotas.snapshot(namespace).items), None)
         record = next(iter(self._ledger_objects.snapshot(namespace).items), None)

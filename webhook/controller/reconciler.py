@@ -42,15 +42,15 @@ GONE_BACK = (
     "the ledger was counted from newer lists than the API server has: was etcd restored from a backup? "
     "See Ledgers in docs/operations.md"
 )
-"""Lists begun after a row was read are never older than those from which it was counted, as long as etcd has all its past."""
+"""Lists begun after a ledger was read are never older than those from which it was counted, as long as etcd has all its past."""
 SOON = 0.05
 """Added to waits, so that they do not end too early."""
 
 
 class _Plan(msgspec.Struct, frozen=True):
-    """How to count a ledger now: which one, on its way to another basis or not, by which Counting, and by what basis.
+    """How to count a ledger now: the ledger, moving or not, the counter, and the catalogue version.
 
-    `anew`: it was never counted in full, or not by a basis that can be had.
+    `anew`: it was never counted in full, or not by a catalogue version that can be had.
     """
 
     ledger: QuotaLedger
@@ -122,7 +122,7 @@ class QuotaReconciler:
         return CONTEND_AGAIN
 
     def _first_wait(self, namespace: str) -> float:
-        """Return the seconds for which there is nothing to do for a row that was never counted and has the spec of its quota."""
+        """Return for how many seconds a ledger that was never counted, with the spec of its quota, has to wait."""
         ledger_object = self._ledger_objects.get(namespace)
         if (
             ledger_object is None
@@ -163,8 +163,8 @@ class QuotaReconciler:
     def _plan(self, ledger: QuotaLedger) -> _Plan:
         """Return how to count the ledger. Raises `errors.ApiError`.
 
-        What was counted by another basis moves to ours without a pause, if everybody can have both catalogues; otherwise it is
-        counted anew, and denies until all is gone that was charged by the other one.
+        What was counted by another catalogue version moves to ours without a pause, if everybody can have both catalogues;
+        otherwise it is counted anew, and denies until all is gone that was charged by the other one.
         """
         own = self._usage_cache.own
         target = CatalogueVersion(own.digest, ledger.unclassified_pods)
@@ -206,7 +206,9 @@ class QuotaReconciler:
 
     def _reconciled(self, namespace: str, plan: _Plan, counted: Counted) -> Reconciled | Refused:
         if 0 in msgspec.structs.astuple(counted.listing.revisions):
-            return Refused.OLDER  # a watch has begun anew: a mixture, and a row without a count would take it
+            return (
+                Refused.OLDER
+            )  # a watch has begun anew: a mixture, and a ledger without a count would take it
         expired = self._ledger_objects.expired(namespace, counted.list_started)
         if not plan.anew:
             return reconcile(plan.ledger, counted.listing, expired)
@@ -234,7 +236,7 @@ class QuotaReconciler:
 
     def _next(self, namespace: str, ledger: QuotaLedger) -> float | None:
         if catalogue_version_to_count_by(ledger) != ledger.class_catalogue:
-            return SOON  # all that is reserved was charged by the next basis, too
+            return SOON  # all that is reserved was charged by the next catalogue version, too
         expiry = self._ledger_objects.next_expiry(namespace)
         return None if expiry is None else max(SOON, expiry) + SOON
 

@@ -1,4 +1,4 @@
-"""Records of pods, ResourceClaims and rows in the controller's informers: identity, and the input of the charge.
+"""Records of pods, ResourceClaims and ledgers in the controller's informers: identity, and the input of the charge.
 
 Pods of one Job differ in name and node only, so they share one blueprint and the charges computed from it: ten thousand pods are
 ten thousand short records. Pods that ask for no GPU and have no claim are not kept. A claim costs the same whoever shares it,
@@ -250,7 +250,7 @@ class ClaimReader(_Reader):
 
 
 class LedgerRecord(msgspec.Struct, frozen=True):
-    """A row as its watch showed it last; `versioned` is None if it cannot be read, and `problem` says why.
+    """A ledger as its watch showed it last; `versioned` is None if it cannot be read, and `problem` says why.
 
     `namespace` is that of which it is the ledger, not the one that it is in.
     """
@@ -275,5 +275,5 @@ def ledger_record(raw: msgspec.Raw) -> LedgerRecord:
 
 
 def ledgers(installation: str) -> Resource:
-    """Return the rows of an installation, those in its namespace alone."""
+    """Return the ledgers of an installation, those in its namespace alone."""
     return Resource(f"/apis/{GROUP}/{VERSION}/namespaces/{installation}", LEDGERS, in_full=True)

@@ -1,4 +1,4 @@
-"""The Counting of our own catalogue, and those of other catalogues, published ones, while rows are counted by them."""
+"""The UsageCounter of our own catalogue, and of other published catalogues while ledgers are counted by them."""
 
 import logging
 import threading
@@ -59,7 +59,7 @@ class UsageCache:
         return True
 
     def of(self, digest: str) -> UsageCounter | None:
-        """Return the Counting of a catalogue, begun now if need be; None if it cannot be had. Raises `errors.ApiError`."""
+        """Return the UsageCounter of a catalogue, begun now if need be; None if it cannot be had. Raises `errors.ApiError`."""
         with self._lock:
             found = self._all.get(digest)
         if found is None and (catalogues := self._published.get(digest)) is not None:
@@ -85,7 +85,7 @@ class UsageCache:
         return self._published.publish(counter.catalogues)
 
     def tidy(self, ledgers: Mapping[str, QuotaLedger], *, leads: bool) -> None:
-        """Stop the Countings that no row names, and sums; the leader also publishes what is missing and removes what none names.
+        """Stop counters and sums that no ledger names; the leader also publishes missing catalogues and removes unused ones.
 
         Raises `errors.ApiError`.
         """
@@ -117,7 +117,7 @@ class UsageCache:
         made = self._make(catalogues)
         with self._lock:
             kept = self._all.setdefault(made.digest, made)
-            if is_own:  # at once: no row names it yet, so `tidy` would stop it
+            if is_own:  # at once: no ledger names it yet, so `tidy` would stop it
                 self.own = kept
         if kept is made:
             kept.start()
@@ -125,6 +125,6 @@ class UsageCache:
 
 
 def _unclassified_pods_of(ledger: QuotaLedger) -> frozenset[UnclassifiedPods]:
-    """Return what the bases of a ledger say of unpinned pods."""
+    """Return what the catalogue versions of a ledger say of unpinned pods."""
     catalogue_versions = filter(None, map(CatalogueVersion.parse, ledger.catalogue_versions))
     return frozenset({ledger.unclassified_pods, *(each.unclassified_pods for each in catalogue_versions)})

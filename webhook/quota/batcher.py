@@ -27,7 +27,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.004, 0.25
 The second is also the most that a replica leaves to others after its own write."""
 
 REMEMBERED_SECONDS = 0.1
-"""How long the ledger that we wrote is taken for that of the row. Where writes come more seldom, others have mostly written."""
+"""How long the ledger that we wrote is taken for the stored one. Where writes come more seldom, others have mostly written."""
 
 RIVAL_SECONDS = 1.0
 """How long the ledger is read before each write, and replicas take turns, after another replica was seen to write it."""

@@ -1,7 +1,7 @@
-"""Ledgers in rows, objects in the namespace of the installation, swapped by resourceVersion.
+"""Ledgers in GPUQuotaLedger objects, in the namespace of the installation, swapped by resourceVersion.
 
 Made for many threads and processes: whoever writes first wins, everybody else reads again. A namespace has no quota where there
-is neither a row nor a GPUQuota; a GPUQuota of which no controller has made a row yet was never counted, and denies.
+is neither a ledger nor a GPUQuota; a GPUQuota of which no controller has made a ledger yet was never counted, and denies.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from webhook.quota import documents, ledger_objects
 from webhook.quota.store import LedgerConflict, QuotaGone, VersionedLedger
 
 NO_LEDGER_OBJECT = ""
-"""Version of a ledger that is nowhere written yet: to replace it is to create the row, as only controllers may."""
+"""Version of a ledger that is nowhere written yet: to replace it is to create the ledger, as only controllers may."""
 
 
 class Api(Protocol):
@@ -35,7 +35,7 @@ class Api(Protocol):
 
 
 class ClusterStore:
-    """A `Store` on the API server. `installation` is the namespace of the rows."""
+    """A `Store` on the API server. `installation` is the namespace of the ledgers."""
 
     reservations_limit = LIMIT
 
@@ -46,8 +46,8 @@ class ClusterStore:
     def read(self, namespace: str, seconds: float) -> VersionedLedger | None:
         """Read from etcd itself: a GET without a resourceVersion is never served from a cache.
 
-        The GPUQuota is read after the row. So where neither is found, there was none at the moment of the second read; and a
-        quota that is replaced while its row stands is never taken for none.
+        The GPUQuota is read after the ledger. So where neither is found, there was none at the moment of the second read; and a
+        quota that is replaced while its ledger stands is never taken for none.
         """
         with _as_ledger_errors("read"):
             found = self._get(self._path(namespace), ledger_objects.PLURAL, seconds)
@@ -83,7 +83,7 @@ class ClusterStore:
         self._delete(namespace, before.version, seconds)
 
     def discard(self, namespace: str, seconds: float) -> bool:
-        """Delete a row that cannot be read where there is no GPUQuota; return whether that was so. Raises as `delete` does."""
+        """Delete a ledger that cannot be read where there is no GPUQuota; return whether that was so. Raises as `delete` does."""
         with _as_ledger_errors("read"):
             found = self._get(self._path(namespace), ledger_objects.PLURAL, seconds)
             if (

@@ -1,7 +1,7 @@
-"""The row of a namespace: the GPUQuotaLedger of its name, in the namespace of the installation; JSON to ledger, ledger to JSON.
+"""GPUQuotaLedger objects, one for each namespace, in the namespace of the installation: decoded and encoded.
 
 Its one field is a text, the ledger as JSON, so that a write costs the API server little: no schema to validate, and no managed
-fields to compare. A row that cannot be read raises `LedgerObjectError`: it must not count as an empty one.
+fields to compare. A ledger that cannot be read raises `LedgerObjectError`: it must not count as an empty one.
 """
 
 from collections.abc import Mapping
@@ -23,11 +23,11 @@ KIND = "GPUQuotaLedger"
 
 
 class LedgerObjectError(ValueError):
-    """The object is not a row that could be used; the message says where."""
+    """The object is not a ledger that could be used; the message says where."""
 
 
 class LedgerObject(msgspec.Struct, frozen=True):
-    """A row as it was read, and the namespace of which it is."""
+    """A ledger as it was read, and the namespace of which it is."""
 
     namespace: str
     versioned: VersionedLedger
@@ -64,7 +64,7 @@ class _Counted(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_d
 
 
 class _Ledger(_Counted, frozen=True, kw_only=True):
-    """The text of a row."""
+    """The text of a ledger."""
 
     quota_uid: str
     generation: int
@@ -106,12 +106,12 @@ written would never give anything back."""
 
 
 def ledger_objects_path(installation: str, *namespace: str) -> str:
-    """Return where the API server has the rows of an installation, or the one of `namespace`."""
+    """Return where the API server has the ledgers of an installation, or the one of `namespace`."""
     return api_path(f"/apis/{GROUP}/{VERSION}", "namespaces", installation, PLURAL, *namespace)
 
 
 def decode_ledger_object(document: bytes | msgspec.Raw) -> LedgerObject:
-    """Return the row in JSON. Raises RowError."""
+    """Return the ledger in JSON. Raises RowError."""
     try:
         read = _OBJECT.decode(document)
         metadata, written = read.metadata, _LEDGER.decode(read.ledger)
@@ -130,7 +130,7 @@ def decode_ledger_object(document: bytes | msgspec.Raw) -> LedgerObject:
 
 
 def decode_identity(document: bytes | msgspec.Raw) -> tuple[str, str]:
-    """Return uid and resourceVersion of a row, of which no more than the metadata need be there. Raises RowError."""
+    """Return uid and resourceVersion of a ledger, of which no more than the metadata need be there. Raises RowError."""
     try:
         metadata = _IDENTITY.decode(document).metadata
     except ValueError as error:
@@ -167,9 +167,9 @@ def uncounted(granted: QuotaLedger) -> QuotaLedger:
 
 
 def encode_ledger_object(namespace: str, version: str, ledger: QuotaLedger) -> bytes:
-    """Return the body that replaces this version of the row; one without a version creates it.
+    """Return the body that replaces this version of the ledger; one without a version creates it.
 
-    Beyond LONGEST_ROW it goes without holders: a row of earlier versions may have long ones.
+    Beyond LONGEST_ROW it goes without holders: a ledger of earlier versions may have long ones.
     """
     written = _Ledger(
         quota_uid=ledger.quota_uid,

@@ -40,7 +40,7 @@ CAN_NEVER_FIT, REFUSED = "CanNeverFit", "Refused"
 
 
 Leave = Callable[[str, str, Sequence[DenialNote]], None]
-"""Leaves notes about the quota of that uid in the row of a namespace. Raises LedgerError."""
+"""Leaves notes about the quota of that uid in the ledger of a namespace. Raises LedgerError."""
 
 
 class Denial(msgspec.Struct, frozen=True, kw_only=True):

@@ -82,8 +82,8 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     the name of a reservation.
 
     `class_catalogue` is the `CatalogueVersion` by which it was counted; None while reservations are left that were
-    charged by another one, and nothing is admitted. `next_catalogue` is the basis to which the controller is moving it: every
-    request is then charged under both.
+    charged by another one, and nothing is admitted. `next_catalogue` is the catalogue version to which the controller is moving
+    it: every request is then charged under both.
 
     `denials` are left by replicas for the controller, which takes them out.
     """
@@ -135,5 +135,5 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def catalogue_versions(self) -> frozenset[str]:
-        """The bases under which a request must be charged."""
+        """The catalogue versions under which a request must be charged."""
         return frozenset(filter(None, (self.class_catalogue, self.next_catalogue)))

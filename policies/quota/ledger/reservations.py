@@ -4,11 +4,12 @@ A reservation is demand promised to what the API server has not stored yet. Rese
 thousand pods of one Job are a thousand equal demands:
 
     gpus=1 classes/nvidia-a100=1 resources/nvidia.com/gpu=1 | 5f0c…:pods/train-0 77ab…:pods/train-1
-    gpus=2 @<basis> | 90aa…:resourceclaims/large
+    gpus=2 @<catalogue version> | 90aa…:resourceclaims/large
     classes/nvidia-a100=1 >4711 | 91d2…/c7e1…
 
 A creation has the name of its object after the uid. `>version` is of changes of a stored object: the amount by which it grows,
-and the resourceVersion that was reviewed. `@basis` is of what was charged under that basis, too, while the ledger moved to it.
+and the resourceVersion that was reviewed. `@` marks what was charged under that catalogue version, too, while the ledger
+moved to it.
 """
 
 from collections import Counter

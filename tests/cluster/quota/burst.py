@@ -171,7 +171,7 @@ def _kind(said: str) -> str:
         "failed calling webhook",
         "could not be checked",
         "cannot hold more reservations",
-        "must be counted again",
+        "is being recalculated",
     ):
         if words in said:
             return words

@@ -3,7 +3,7 @@
 It knows the three classes and the one MIG profile of `burst`, what `Weights` says of these, and nothing else.
 
 What is *promised* at a revision is what live
-pods and claims cost, and what those cost that are in the quota's row and are stored later. The rule: where more is promised
+pods and claims cost, and what those cost that are in the quota's ledger and are stored later. The rule: where more is promised
 than the quota grants, no event made it more. So nothing is admitted while a quota is exceeded, by whatever it came to be.
 """
 
@@ -85,7 +85,7 @@ class Replay:
     """What the referee saw.
 
     `free`: how much was stored while no quota was in force, neither refusing nor counting. `unmapped_resources`: what was
-    stored under a quota in force without being in its row.
+    stored under a quota in force without being in its ledger.
     """
 
     events: int = 0
@@ -104,7 +104,7 @@ class Replay:
 
 
 WeightsOf = Callable[[Mapping[str, Any]], Weights]
-"""The weights by which a row is counted, by what stands in it."""
+"""The weights by which a ledger is counted, by what stands in it."""
 
 
 def replay(namespace: str, history: Iterable[Event], weights_of: WeightsOf = lambda _: BUILT_IN) -> Replay:

@@ -1,4 +1,4 @@
-"""What is charged when, through the API server, the webhook and the controller: `kubectl apply` to the row and back.
+"""What is charged when, through the API server, the webhook and the controller: `kubectl apply` to the ledger and back.
 
 Bound pods, shared claims and what is deleted while no controller runs stand in tests/cluster/test_controller.py and
 test_controller_turns.py, too; here is what the webhook has a part in.

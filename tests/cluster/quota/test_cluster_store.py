@@ -28,7 +28,7 @@ from webhook.quota.store import LedgerConflict, QuotaGone, VersionedLedger
 
 
 class ClusterLedger:
-    """The row of one namespace on the API server, which follows its quota at once, as a controller has it do."""
+    """The ledger of one namespace on the API server, which follows its quota at once, as a controller has it do."""
 
     catalogue = CATALOGUE
 
@@ -48,7 +48,7 @@ class ClusterLedger:
         self.follow()
 
     def replace(self, hard: Vector) -> None:
-        """Delete the quota with its row, and make it again."""
+        """Delete the quota with its ledger, and make it again."""
         self.delete()
         self.create(hard)
         self.follow()
@@ -140,7 +140,7 @@ FORMER = {
     "observedGeneration": 1,
     "holders": {"gpus": [{"name": "Job/train", "amount": "2"}]},
 }
-"""A status as versions before the rows wrote it: the ledger itself."""
+"""A status as versions before the ledgers wrote it: the ledger itself."""
 
 
 def test_a_ledger_of_earlier_versions_is_taken_over_as_it_is(
@@ -166,7 +166,7 @@ def test_a_ledger_of_earlier_versions_is_taken_over_as_it_is(
 def test_a_creation_that_comes_late_puts_nothing_in_force(
     ledger: ClusterLedger, quotas: ControlPlane, cluster_store: ClusterStore
 ) -> None:
-    """A controller that was paused after it had found no row; meanwhile the quota was in force, and has gone."""
+    """A controller that was paused after it had found no ledger; meanwhile the quota was in force, and has gone."""
     ledger.delete()
     ledger.create(vector(gpus=4))
     assert quotas.client().patch(f"{quota_path(NAMESPACE)}/status", {"status": FORMER})[0] == 200

@@ -1,4 +1,4 @@
-"""Rows with lines that cannot be read, through the API server: denied, said, observed for the bound, and dropped."""
+"""Ledgers with lines that cannot be read, through the API server: denied, said, observed for the bound, and dropped."""
 
 import json
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from webhook.commands.quota import quota
 from webhook.quota.documents import quota_path
 
 EXPIRY = 10.0
-"""Seconds; all that is said of a damaged row meanwhile has to be read within them."""
+"""Seconds; all that is said of a damaged ledger meanwhile has to be read within them."""
 READABLE = "gpus=1 | 5f0c7a38-0000-4000-8000-000000000000:pods/phantom"
 
 
@@ -47,7 +47,7 @@ def create(team: Namespace, name: str) -> tuple[int, Any]:
 
 
 def damage(team: Namespace, **fields: Any) -> dict[str, Any]:
-    """Write fields of the row; return what they were."""
+    """Write fields of the ledger; return what they were."""
     status, ledger_object = team.client.get(team.row_path)
     assert status == 200, ledger_object
     before = json.loads(ledger_object["ledger"])

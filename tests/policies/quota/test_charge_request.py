@@ -1,4 +1,4 @@
-"""What a review asks of a row: charged by the row's bases, key by key the larger amount, and not before there is a row."""
+"""What a review demands of a ledger, by each of the catalogue versions of the ledger: key by key the larger amount."""
 
 from typing import Any
 

@@ -35,7 +35,7 @@ def test_series_go_with_the_quota_of_their_namespace() -> None:
 
 @pytest.fixture
 def controller(tmp_path: Path) -> Iterator[Controller]:
-    """Return one that has observed two rows, and is not running."""
+    """Return one that has observed two ledgers, and is not running."""
     observed = ObservedLedgers()
     for namespace, used in (("full", 8), ("roomy", 7)):
         ledger = QuotaLedger(

@@ -1,4 +1,4 @@
-"""A row that follows its GPUQuota, while others write both: what was read before the row never gets into it."""
+"""A ledger that follows its GPUQuota, while others write both: what was read before the ledger never gets into it."""
 
 from collections.abc import Callable
 from fractions import Fraction
@@ -32,7 +32,7 @@ def spec(hard: int, generation: int, *, uid: str = "quota", used: int | None = N
 
 
 class FakeStore:
-    """A row and a GPUQuota on an API server. `meanwhile` is done once, right after the GPUQuota was read."""
+    """A ledger and a GPUQuota on an API server. `meanwhile` is done once, right after the GPUQuota was read."""
 
     reservations_limit = LIMIT
 
@@ -92,7 +92,7 @@ class FakeStore:
 
 
 def keeper(store: FakeStore, *, watched: QuotaLedger | None = None) -> LedgerWriter:
-    """Return a keeper that has observed the row of the store, and what its watch showed the quota to call for."""
+    """Return a keeper that has observed the ledger of the store, and what its watch showed the quota to call for."""
     ledger_objects = ObservedLedgers()
     if store.ledger_object is not None:
         ledger_objects.observe(TEAM, store.ledger_object)

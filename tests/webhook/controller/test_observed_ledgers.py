@@ -38,7 +38,7 @@ def ledger_object(
     lines: str = "",
     version: int = 0,
 ) -> VersionedLedger:
-    """Return a row with these reservations, newer than all before unless `version` says otherwise."""
+    """Return a ledger with these reservations, newer than all before unless `version` says otherwise."""
     entries = Reservations.of(*(Reservation(each, {"gpus": Fraction(1)}) for each in ids))
     ledger = QuotaLedger(
         ledger_uid=ledger_object,

@@ -39,7 +39,7 @@ LEDGER = QuotaLedger(
 
 
 class Rows:
-    """The watch of rows."""
+    """The watch of ledgers."""
 
     def __init__(self) -> None:
         self.ledger_object: LedgerRecord | None = LedgerRecord("r", "team", VersionedLedger(LEDGER, "1"))

@@ -27,7 +27,7 @@ NEW = QuotaLedger(
 
 
 class Cluster:
-    """A new row, and what the informers count one after the other."""
+    """A new ledger, and what the informers count one after the other."""
 
     def __init__(self, *revisions: Revisions) -> None:
         self.ledger_object = VersionedLedger(NEW, "1")

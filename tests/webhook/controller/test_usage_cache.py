@@ -1,4 +1,4 @@
-"""Countings of several catalogues, as configurations and rows come and go."""
+"""Countings of several catalogues, as configurations and ledgers come and go."""
 
 import json
 from pathlib import Path

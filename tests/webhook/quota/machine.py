@@ -1,4 +1,4 @@
-"""Histories of one row that nobody thought of: every step of serve, controllers, users and administrators in any order.
+"""Histories of one ledger that nobody thought of: every step of serve, controllers, users and administrators in any order.
 
 Decisions and counts are held up between read and swap for as long as it pleases; the oracle is that of the world.
 """

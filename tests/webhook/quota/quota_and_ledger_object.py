@@ -1,4 +1,4 @@
-"""A GPUQuota and its row on an API server in miniature, and the controllers' code that keeps the one behind the other.
+"""A GPUQuota and its ledger on an API server in miniature, and the controllers' code that keeps the one behind the other.
 
 What happens between two calls of a controller is put in before one of them: `before("GET", PLURAL)`.
 """
@@ -48,7 +48,7 @@ class QuotaAndRow:
     # What controllers do.
 
     def controller(self, *, read: QuotaLedger | None = None, has_read: bool = False) -> "Keeping":
-        """Return a controller; one that `has_read` the GPUQuota before does not read it after the row."""
+        """Return a controller; one that `has_read` the GPUQuota before does not read it after the ledger."""
         return Keeping(self, read, has_read=has_read)
 
     def before(self, method: str, plural: str, happens: Callable[[], object]) -> None:
@@ -135,7 +135,7 @@ class QuotaAndRow:
 
 
 class Keeping:
-    """A controller as far as it keeps the row."""
+    """A controller as far as it keeps the ledger."""
 
     def __init__(self, api: QuotaAndRow, read: QuotaLedger | None, *, has_read: bool) -> None:
         self.observed = ObservedLedgers()
@@ -143,7 +143,7 @@ class Keeping:
         self._keeper = LedgerWriter(self.store, self.observed, lambda _namespace: None)
 
     def keep(self) -> VersionedLedger | None:
-        """Read row and quota, and bring the one behind the other; None also where somebody else came first."""
+        """Read ledger and quota, and bring the one behind the other; None also where somebody else came first."""
         try:
             return self._keeper.current(NAMESPACE, fresh=True)
         except (LedgerConflict, QuotaGone):
@@ -153,14 +153,14 @@ class Keeping:
         return self.store.granted(NAMESPACE, 1.0)
 
     def count(self, **changes: Any) -> None:
-        """Swap something into the row."""
+        """Swap something into the ledger."""
         ledger_object = self.store.read(NAMESPACE, 1.0)
         assert ledger_object is not None
         self._keeper.swap(NAMESPACE, ledger_object, msgspec.structs.replace(ledger_object.ledger, **changes))
 
 
 class _Read(ClusterStore):
-    """What breaks the rule: the GPUQuota was read before the row."""
+    """What breaks the rule: the GPUQuota was read before the ledger."""
 
     def __init__(self, api: QuotaAndRow, read: QuotaLedger | None) -> None:
         super().__init__(api, INSTALLATION)

@@ -1,4 +1,4 @@
-"""Requests for one row share reads and writes, nobody waits beyond its deadline, and nothing stale is believed."""
+"""Requests for one ledger share reads and writes, nobody waits beyond its deadline, and nothing stale is believed."""
 
 import itertools
 import threading

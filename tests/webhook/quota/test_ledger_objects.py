@@ -1,4 +1,4 @@
-"""Rows as they stand on the API server: ledger to JSON and back, and rows that cannot be read."""
+"""Ledgers as they stand on the API server: ledger to JSON and back, and ledgers that cannot be read."""
 
 from fractions import Fraction
 

@@ -44,7 +44,7 @@ def test_notes_that_nobody_takes_out_are_bounded(message: str, kept: int) -> Non
 
 
 class LedgerObject:
-    """A store of one row. The next writes meet `troubles`, and the row is as `before` until one gets through."""
+    """A store of one ledger. The next writes meet `troubles`, and the ledger is as `before` until one gets through."""
 
     reservations_limit = 1_000
 

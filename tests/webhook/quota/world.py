@@ -1,4 +1,4 @@
-"""A cluster in miniature around one row, and an oracle that knows what was promised without asking the row.
+"""A cluster in miniature around one ledger, and an oracle that knows what was promised without asking the ledger.
 
 Time is a number, pods are vectors, every step of serve and controller is one call, so that any of them can be held up
 between its read and its swap. `broken` collects what no state may show:
@@ -152,7 +152,7 @@ class Flight:
 
 @dataclass
 class Held:
-    """What a controller has listed, and what it knew when it began to. `spec`: that of the row."""
+    """What a controller has listed, and what it knew when it began to. `spec`: that of the ledger."""
 
     listing: Listing
     expired: frozenset[str]
@@ -272,7 +272,7 @@ class World:
         return before
 
     def admit(self, flight: Flight, before: VersionedLedger | None = None) -> bool:
-        """Decide, at first on the row `before`; on a conflict read again, as serve does."""
+        """Decide, at first on the ledger `before`; on a conflict read again, as serve does."""
         while True:
             before = before or self.read()
             try:
@@ -283,7 +283,7 @@ class World:
     def reservation_request(
         self, flight: Flight, ledger: QuotaLedger, *, cost: int | None = None
     ) -> ReservationRequest:
-        """Return what it asks, charged by the bases of the ledger that are known, or else at that cost."""
+        """Return what it asks, charged by the catalogue versions of the ledger that are known, or else at that cost."""
         catalogue_versions = ledger.catalogue_versions & self.costs.keys() or {self.ledger.catalogue}
         cost = cost or max(self.costs[catalogue_version] for catalogue_version in catalogue_versions)
         after = times(cost, flight.after)
@@ -334,7 +334,7 @@ class World:
         return Held(shown, controller.expired(self.now), waited, spec_of(ledger))
 
     def reconcile(self, held: Held, before: VersionedLedger | None = None) -> Reconciled | Refused:
-        """Count from the list, at first on the row `before`; on a conflict on the row as it is, from the same list."""
+        """Count from the list, at first on the ledger `before`; on a conflict on the ledger as it is, from the same list."""
         while True:
             before = before or self.read()
             outcome = reconcile(before.ledger, held.listing, held.expired)
@@ -419,7 +419,7 @@ class World:
         return self.is_current(flight) and not self.pods[flight.uid].terminal
 
     def charged(self, catalogue_version: str) -> dict[str, StoredObject]:
-        """Return everything stored, with what it costs under that basis."""
+        """Return everything stored, with what it costs under that catalogue version."""
         cost = self.costs[catalogue_version]
         return {
             uid: msgspec.structs.replace(each, demand=times(cost, each.demand))

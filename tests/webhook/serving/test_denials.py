@@ -125,7 +125,7 @@ def test_nothing_is_lost_between_threads(caplog: pytest.LogCaptureFixture) -> No
 
 
 class Rows:
-    """Takes notes, by namespace and quota, as the rows of a cluster do."""
+    """Takes notes, by namespace and quota, as the ledgers of a cluster do."""
 
     def __init__(self, *away: str) -> None:
         self.away = away

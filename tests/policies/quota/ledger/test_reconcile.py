@@ -1,4 +1,4 @@
-"""What a count settles, when a ledger flips to another basis, and what becomes of lines that cannot be read."""
+"""What a count settles, when a ledger flips to another catalogue version, and what becomes of lines that cannot be read."""
 
 from fractions import Fraction
 

@@ -50,7 +50,7 @@ def serve_reserves_while_a_controller_counts(*, rule: bool) -> World:
 
 
 def hard_is_lowered_under_a_decision(*, rule: bool) -> World:
-    """`hard` read in the same row."""
+    """`hard` read in the same ledger."""
     around = world(gpus=2)
     before = row_of(around)
     around.grant(vector(gpus=0))
@@ -226,7 +226,7 @@ def a_quota_for_what_runs_already(*, rule: bool) -> World:
 
 
 def a_list_from_before_the_quota(*, rule: bool) -> World:
-    """Initialise from a list begun after this quota was observed in the row."""
+    """Initialise from a list begun after this quota was observed in the ledger."""
     around = world(gpus=1)
     flight = around.request(gpus=1)
     around.admit(flight)

@@ -1,4 +1,4 @@
-"""What rows keep to: lines that cannot be read, other catalogues and claims, quotas that come and go, what informers hold."""
+"""What ledgers keep to: lines that cannot be read, other catalogues and claims, quotas that come and go, what informers hold."""
 
 from collections.abc import Mapping
 from time import monotonic
@@ -30,7 +30,7 @@ FORMER_STATUS = {"used": {"gpus": "0"}, "revisions": {"pods": "1"}, "classCatalo
 
 
 def counted(gpus: int) -> QuotaAndRow:
-    """Return a quota whose row is counted."""
+    """Return a quota whose ledger is counted."""
     around = QuotaAndRow(gpus)
     controller = around.controller()
     controller.keep()
@@ -79,14 +79,14 @@ def a_line_that_cannot_be_read_is_dropped(*, rule: bool) -> World:
 
 
 def on_the_way(around: World) -> World:
-    """Have the controller move the row to a basis under which everything costs double."""
+    """Have the controller move the ledger to a catalogue version under which everything costs double."""
     around.costs[NEXT] = 2
     plain(around).store.put(begin_transition(row_of(around).ledger, NEXT))
     return around
 
 
 def a_creation_while_the_row_moves(*, rule: bool) -> World:
-    """Charge by both bases while the row moves."""
+    """Charge by both catalogue versions while the ledger moves."""
     around = on_the_way(world(gpus=3))
     flight = around.request(gpus=1)
     around.try_admit(flight, row_of(around), cost=None if rule else 1)
@@ -110,7 +110,7 @@ def a_creation_from_before_the_row_moved(*, rule: bool) -> World:
 
 
 def a_pod_from_before_the_row_moved(*, rule: bool) -> World:
-    """Flip by a count under the next basis."""
+    """Flip by a count under the next catalogue version."""
     around = world(gpus=3)
     stored_pod(around, gpus=1)
     around.reconcile(around.list(Controller()))
@@ -125,7 +125,7 @@ def a_pod_from_before_the_row_moved(*, rule: bool) -> World:
 
 
 def a_replica_knows_only_the_old_basis(*, rule: bool) -> World:
-    """Decide on what was charged by every basis of the row."""
+    """Decide on what was charged by every catalogue version of the ledger."""
     around = on_the_way(world(gpus=3))
     around.reconcile(around.list(Controller()))
     flight, before = around.request(gpus=1), row_of(around)
@@ -222,7 +222,7 @@ def count_without(around: World, claim: ClaimRecord, charged: Mapping[str, Claim
 
 
 def a_spec_that_was_read_before_the_row(*, rule: bool) -> QuotaAndRow:
-    """Read the GPUQuota after the row that its spec goes into."""
+    """Read the GPUQuota after the ledger that its spec goes into."""
     around = counted(2)
     other = around.controller()
     around.grant(1)
@@ -241,7 +241,7 @@ def a_spec_that_was_read_before_the_row(*, rule: bool) -> QuotaAndRow:
 
 
 def a_quota_that_was_gone_before_its_row_was_read(*, rule: bool) -> QuotaAndRow:
-    """Read that the GPUQuota is gone after the row that is deleted for it."""
+    """Read that the GPUQuota is gone after the ledger that is deleted for it."""
     around = counted(1)
     around.remove()
 
@@ -258,7 +258,7 @@ def a_quota_that_was_gone_before_its_row_was_read(*, rule: bool) -> QuotaAndRow:
 
 
 def a_row_is_deleted_late(*, rule: bool) -> QuotaAndRow:
-    """Delete only the version of the row after which the GPUQuota was read."""
+    """Delete only the version of the ledger after which the GPUQuota was read."""
     around = counted(1)
     around.remove()
 
@@ -273,7 +273,7 @@ def a_row_is_deleted_late(*, rule: bool) -> QuotaAndRow:
 
 
 def a_row_of_a_quota_that_was_known_before(*, rule: bool) -> QuotaAndRow:
-    """Wait, and list, since this very row was first seen."""
+    """Wait, and list, since this very ledger was first seen."""
     around, now, observed = QuotaAndRow(1), [0.0], ObservedLedgers()
     held = listing({}, catalogue="catalogue")
 
@@ -305,13 +305,13 @@ def a_row_of_a_quota_that_was_known_before(*, rule: bool) -> QuotaAndRow:
 
 
 def a_row_is_created_late(*, rule: bool) -> QuotaAndRow:
-    """Create every row empty, and bring in what earlier versions left in the status by a swap."""
+    """Create every ledger empty, and bring in what earlier versions left in the status by a swap."""
     around = QuotaAndRow(1)
     assert around.quota is not None
     around.quota["status"] = FORMER_STATUS
 
     def served_and_removed() -> None:
-        """Have another controller make the row; pods come and go by it, and it goes with the quota."""
+        """Have another controller make the ledger; pods come and go by it, and it goes with the quota."""
         other = around.controller()
         other.keep()
         other.count(used=vector(gpus=1))
@@ -335,7 +335,7 @@ def an_earlier_version_writes_its_ledger_still(*, rule: bool) -> World:
     around = world(gpus=1)
     status = World(PlainLedger(vector(gpus=1)), vector(gpus=1)).initialised()
     old, new = around.request(gpus=1), around.request(gpus=1)
-    if not rule and status.try_admit(old, status.read()):  # the row has been taken over before
+    if not rule and status.try_admit(old, status.read()):  # the ledger has been taken over before
         around.admitted(old)
     around.admit(new)
     return around

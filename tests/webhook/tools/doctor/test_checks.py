@@ -105,6 +105,15 @@ READY = [
 ]
 
 
+COUNTED = ("Ready", "True", "")
+
+
+def managed(document: dict[str, Any], *fields: str) -> dict[str, Any]:
+    """Return the object with managedFields that name these fields of its spec."""
+    entry = {"manager": "kubectl", "fieldsV1": {"f:spec": {f"f:{field}": {} for field in fields}}}
+    return {**document, "metadata": {**document["metadata"], "managedFields": [entry]}}
+
+
 def quota(*conditions: tuple[str, str, str], **spec: Any) -> dict[str, Any]:
     listed = [
         {
@@ -415,6 +424,18 @@ def service(*ports: int) -> dict[str, Any]:
                 )
             ],
             id="a-quota-that-an-earlier-version-stored-with-its-default",
+        ),
+        pytest.param(
+            "gpu-quotas",
+            {QUOTAS: [managed(quota(COUNTED), "hard", "unpinned")]},
+            [("quota-lost-a-field", "had spec.unpinned, which the API server dropped")],
+            id="a-quota-that-lost-a-field-that-was-renamed",
+        ),
+        pytest.param(
+            "gpu-quotas",
+            {QUOTAS: [managed(quota(COUNTED, unclassifiedPods="Deny"), "hard", "unpinned")]},
+            [],
+            id="a-quota-that-was-applied-again-by-the-new-name",
         ),
         pytest.param("gpu-quotas", {}, [], id="no-quotas"),
         pytest.param(
