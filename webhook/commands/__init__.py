@@ -71,7 +71,7 @@ def _printable_errors() -> Iterator[None]:
     try:
         yield
     except click.ClickException as error:
-        error.message = printable_lines(error.message)
+        error.message = printable_lines(error.message)  # type: ignore[misc]  # final, but every kind shows it
         raise
 
 
