@@ -1,4 +1,4 @@
-"""The Counting of our own catalogue, and those of other catalogues, published ones, while rows are counted by them."""
+"""The Counting of our own catalogue, and the Countings of published catalogues that ledger objects name."""
 
 import logging
 import threading
@@ -20,7 +20,7 @@ log = logging.getLogger("gpu_admission.controller")
 
 
 class Countings:
-    """All Countings of a process, by digest. For any number of threads; no lock is held over a call."""
+    """All Countings of a process, by catalogue digest. Safe for threads; holds no lock during a call to the API."""
 
     def __init__(
         self,
@@ -52,14 +52,14 @@ class Countings:
         self.own.start()
 
     def configure(self, catalogues: Catalogues) -> bool:
-        """Make another catalogue our own; return whether it is another one. Raises `errors.ApiError`; then the old one stays."""
+        """Replace our own catalogue, and return whether it changed. Raises `errors.ApiError` and then keeps the old one."""
         if catalogue_digest(catalogues) == self.own.digest:
-            return False  # policies do not change charges
+            return False  # policies do not change demand
         self._kept(catalogues, is_own=True)
         return True
 
     def of(self, digest: str) -> Counting | None:
-        """Return the Counting of a catalogue, begun now if need be; None if it cannot be had. Raises `errors.ApiError`."""
+        """Return the Counting of a catalogue; start it if needed. None if nobody published it. Raises `errors.ApiError`."""
         with self._lock:
             found = self._all.get(digest)
         if found is None and (catalogues := self._published.get(digest)) is not None:
@@ -68,24 +68,24 @@ class Countings:
         return found
 
     def deleted(self, namespace: str) -> frozenset[str]:
-        """Return the uids of what any watch showed deleted lately, be it one that began before another."""
+        """Return the uids of the objects that any watch lately showed as deleted. An older watch may know more than a new one."""
         with self._lock:
             every = list(self._all.values())
         return frozenset().union(*(each.deleted(namespace) for each in every))
 
     def verify(self, namespace: str, *, since: float, nodes_since: float) -> None:
-        """Compare what is held with lists that began at these moments or later. Raises `errors.ApiError`."""
+        """Compare all held objects with lists that began at these moments or later. Raises `errors.ApiError`."""
         for counting in list(self._all.values()):
             if counting.synced:
                 counting.refresh(namespace, since=since, nodes_since=nodes_since)
                 counting.recount(namespace)
 
     def publish(self, counting: Counting) -> bool:
-        """Have its catalogue published; return whether it is. Raises `errors.ApiError`."""
+        """Publish its catalogue, and return whether that succeeded. Raises `errors.ApiError`."""
         return self._published.publish(counting.catalogues)
 
     def tidy(self, ledgers: Mapping[str, QuotaLedger], *, leads: bool) -> None:
-        """Stop the Countings that no row names, and sums; the leader also publishes what is missing and removes what none names.
+        """Stop Countings and drop sums that no ledger names. The leader also publishes and removes catalogues.
 
         Raises `errors.ApiError`.
         """
@@ -113,7 +113,7 @@ class Countings:
         made = self._make(catalogues)
         with self._lock:
             kept = self._all.setdefault(made.digest, made)
-            if is_own:  # at once: no row names it yet, so `tidy` would stop it
+            if is_own:  # under the lock: no ledger names it yet, so `tidy` would stop it
                 self.own = kept
         if kept is made:
             kept.start()
@@ -121,6 +121,6 @@ class Countings:
 
 
 def _unpinned_of(ledger: QuotaLedger) -> frozenset[Unpinned]:
-    """Return what the bases of a ledger say of unpinned pods."""
+    """Return the values of `unpinned` in the bases of a ledger."""
     bases = filter(None, map(Basis.parse, ledger.bases))
     return frozenset({ledger.unpinned, *(each.unpinned for each in bases)})
