@@ -10,7 +10,7 @@ import msgspec
 
 from policies.gpus.classes import ClassCatalogue, GPUClass
 from policies.gpus.resource_mapping import ResourceMapping, ResourceMappingSpec
-from policies.quota.charge import Catalogues, Unpinned
+from policies.quota.charge import Catalogues, UnclassifiedPods
 
 _DIGITS = 8
 """Hex digits of each of the two parts of a digest. Every ledger and many reservations contain it, so it is short."""
@@ -37,21 +37,21 @@ class _Document(msgspec.Struct, frozen=True, rename="camel"):
         return "".join(parts)
 
 
-class Basis(msgspec.Struct, frozen=True):
-    """What demand was computed from: the digest of a catalogue, and `unpinned` of the quota."""
+class CatalogueVersion(msgspec.Struct, frozen=True):
+    """What demand was computed from: the digest of a catalogue, and `unclassified_pods` of the quota."""
 
     digest: str
-    unpinned: Unpinned
+    unclassified_pods: UnclassifiedPods
 
     @classmethod
-    def parse(cls, text: str) -> "Basis | None":
+    def parse(cls, text: str) -> "CatalogueVersion | None":
         """Read what `str` wrote. None if this release does not know it."""
-        digest, _, unpinned = text.partition("/")
-        known = next((each for each in Unpinned if each.value == unpinned), None)
+        digest, _, unclassified_pods = text.partition("/")
+        known = next((each for each in UnclassifiedPods if each.value == unclassified_pods), None)
         return cls(digest, known) if known else None
 
     def __str__(self) -> str:
-        return f"{self.digest}/{self.unpinned.value}"
+        return f"{self.digest}/{self.unclassified_pods.value}"
 
 
 def catalogue_digest(catalogues: Catalogues) -> str:

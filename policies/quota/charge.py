@@ -5,8 +5,8 @@ The vector always has all keys, whatever a quota limits: `resources/` has every 
 
 - the class of the node in `nodeName`, which the scheduler or the author wrote;
 - else the classes to which it is pinned. One class counts with its family. Several classes of one family count as the family,
-  and each of them unless `Unpinned` is TOTAL_ONLY. Several families all count;
-- else as `Unpinned` says. If the pod names an unknown node, every class counts.
+  and each of them unless `UnclassifiedPods` is TOTAL_ONLY. Several families all count;
+- else as `UnclassifiedPods` says. If the pod names an unknown node, every class counts.
 
 If several classes are possible, each key gets the amount of its most expensive class, resource by resource.
 """
@@ -47,7 +47,7 @@ from policies.quota.amounts import CLASSES, GPUS, RESOURCES, Vector, add, total
 RULE_ID = "gpu-quota"
 
 
-class Unpinned(Enum):
+class UnclassifiedPods(Enum):
     """The demand by class of a pod that pins no class, until it is bound to a node of a known class.
 
     DENY and MOST_EXPENSIVE keep limits by class: binding never adds demand for another class.
@@ -85,12 +85,12 @@ class Catalogues(Protocol):
     def resource_mapping(self) -> ResourceMapping: ...
 
 
-class Tariff(msgspec.Struct, frozen=True, kw_only=True):
+class DemandCatalogue(msgspec.Struct, frozen=True, kw_only=True):
     """The inputs that convert amounts to whole cards and classes."""
 
     classes: ClassCatalogue
     resource_mapping: ResourceMapping
-    unpinned: Unpinned
+    unclassified_pods: UnclassifiedPods
 
 
 def charge_pod(
@@ -98,7 +98,7 @@ def charge_pod(
     *,
     classes: ClassCatalogue,
     resource_mapping: ResourceMapping,
-    unpinned: Unpinned,
+    unclassified_pods: UnclassifiedPods,
     nodes: NodeIndex = NO_NODES,
 ) -> Charge:
     """Return the demand of the pod. `nodes` has the nodes that it may name.
@@ -108,14 +108,16 @@ def charge_pod(
     """
     if pod.is_terminal:
         return Charge({})
-    tariff = Tariff(classes=classes, resource_mapping=resource_mapping, unpinned=unpinned)
+    demand_catalogue = DemandCatalogue(
+        classes=classes, resource_mapping=resource_mapping, unclassified_pods=unclassified_pods
+    )
     denials = tuple(unreadable(pod, resource_mapping))
     overhead = amounts(pod.body.overhead, resource_mapping)
     # Keyed by identity, because containers may be equal. Each is read once, and converted for every kind of card.
     read = {id(place.container): container_amounts(place.container, resource_mapping) for place in pod.places}
     plain = at_one_time(pod, lambda each: read[id(each)], overhead, NOTHING)
-    asked = (*plain, *annotated_cards(pod, UNKNOWN_CARD, resource_mapping))
-    if not asked:
+    requested = (*plain, *annotated_cards(pod, UNKNOWN_CARD, resource_mapping))
+    if not requested:
         return Charge({}, denials=denials)
     candidates = candidate_classes(pod, classes, nodes)
 
@@ -129,21 +131,21 @@ def charge_pod(
         )
         return {**in_containers, **annotated_cards(pod, card, resource_mapping)}
 
-    if len(asked) > MOST_RESOURCES:  # only a pod that admission never saw has so many
-        charge = _weighed_as_one(cards_on, candidates, tariff)
+    if len(requested) > MOST_RESOURCES:  # only a pod that admission never saw has so many
+        charge = _weighed_as_one(cards_on, candidates, demand_catalogue)
     else:
         by_memory = sum(map(len, read.values())) <= MOST_BY_MEMORY
-        charge = weighed(asked, cards_on, candidates, tariff, by_memory=by_memory)
+        charge = weighed(requested, cards_on, candidates, demand_catalogue, by_memory=by_memory)
     counted = {RESOURCES + resource.name: amount for resource, amount in plain.items()}
     vector, denials = add(charge.vector, counted), (*denials, *charge.denials)
     return msgspec.structs.replace(charge, vector=vector, denials=denials)
 
 
 def weighed(
-    asked: Collection[GPUResource],
+    requested: Collection[GPUResource],
     cards_on: CardsOn,
     candidates: CandidateClasses,
-    tariff: Tariff,
+    demand_catalogue: DemandCatalogue,
     *,
     by_memory: bool = True,
 ) -> Charge:
@@ -155,48 +157,57 @@ def weighed(
 
     @cache
     def on_class(gpu_class: GPUClass, is_certain: bool) -> Mapping[GPUResource, Fraction]:
-        return cards_on(card_of(gpu_class, asked, tariff.classes, is_certain=is_certain and by_memory))
+        return cards_on(
+            card_of(gpu_class, requested, demand_catalogue.classes, is_certain=is_certain and by_memory)
+        )
 
     def weigh(resource: GPUResource, gpu_class: GPUClass, *, is_certain: bool) -> Fraction:
         """Return the resource in cards of a class. A memory limit is zero: it counts with the resource that it limits."""
         return on_class(gpu_class, is_certain).get(resource, NOTHING)
 
-    narrowed = [for_resource(each, candidates, tariff.classes, tariff.resource_mapping) for each in asked]
+    narrowed = [
+        for_resource(each, candidates, demand_catalogue.classes, demand_catalogue.resource_mapping)
+        for each in requested
+    ]
     parts: list[Vector] = []
-    for resource, left in zip(asked, narrowed, strict=True):
+    for resource, left in zip(requested, narrowed, strict=True):
         on_classes = [weigh(resource, each, is_certain=left.is_known) for each in left.classes]
         # Most are the same object, and comparing identities is faster than comparing values.
         distinct = {id(each): each for each in on_classes}.values()
         in_total = max(distinct, default=cards_on(UNKNOWN_CARD).get(resource, NOTHING))
         weigh_it = partial(weigh, resource, is_certain=True)
-        parts += [{GPUS: in_total}, _by_class(left, tariff.unpinned, weigh_it)]
-    return _charge(total(parts), narrowed, tariff)
+        parts += [{GPUS: in_total}, _by_class(left, demand_catalogue.unclassified_pods, weigh_it)]
+    return _charge(total(parts), narrowed, demand_catalogue)
 
 
-def _weighed_as_one(cards_on: CardsOn, candidates: CandidateClasses, tariff: Tariff) -> Charge:
+def _weighed_as_one(
+    cards_on: CardsOn, candidates: CandidateClasses, demand_catalogue: DemandCatalogue
+) -> Charge:
     """Return an upper bound of `weighed`, cheaply: every unit is a whole card of each possible class."""
     amount = sum(cards_on(UNKNOWN_CARD).values(), NOTHING)
-    by_class = _by_class(candidates, tariff.unpinned, lambda _: amount)
-    return _charge(total([{GPUS: amount}, by_class]), [candidates], tariff)
+    by_class = _by_class(candidates, demand_catalogue.unclassified_pods, lambda _: amount)
+    return _charge(total([{GPUS: amount}, by_class]), [candidates], demand_catalogue)
 
 
-def _charge(vector: Vector, narrowed: Collection[CandidateClasses], tariff: Tariff) -> Charge:
+def _charge(
+    vector: Vector, narrowed: Collection[CandidateClasses], demand_catalogue: DemandCatalogue
+) -> Charge:
     return Charge(
         vector,
         classes=tuple(sorted(key.removeprefix(CLASSES) for key in vector if key.startswith(CLASSES))),
         because=" and ".join(dict.fromkeys(each.because for each in narrowed)),
-        denials=tuple(_refusals(narrowed, tariff)),
+        denials=tuple(_refusals(narrowed, demand_catalogue)),
     )
 
 
 def _by_class(
-    candidates: CandidateClasses, unpinned: Unpinned, weigh: Callable[[GPUClass], Fraction]
+    candidates: CandidateClasses, unclassified_pods: UnclassifiedPods, weigh: Callable[[GPUClass], Fraction]
 ) -> Vector:
     """Return the demand for each class and family."""
     is_open = not candidates.is_known and not candidates.names_unknown_node
-    if is_open and unpinned is not Unpinned.MOST_EXPENSIVE:
+    if is_open and unclassified_pods is not UnclassifiedPods.MOST_EXPENSIVE:
         return {}
-    may_be_any = not candidates.is_known or unpinned is not Unpinned.TOTAL_ONLY
+    may_be_any = not candidates.is_known or unclassified_pods is not UnclassifiedPods.TOTAL_ONLY
     members = Counter(gpu_class.family for gpu_class in candidates.classes)
     charged: Vector = {}
     for gpu_class in candidates.classes:
@@ -209,8 +220,8 @@ def _by_class(
     return charged
 
 
-def _refusals(narrowed: Iterable[CandidateClasses], tariff: Tariff) -> Iterator[Finding]:
-    if tariff.unpinned is not Unpinned.DENY:
+def _refusals(narrowed: Iterable[CandidateClasses], demand_catalogue: DemandCatalogue) -> Iterator[Finding]:
+    if demand_catalogue.unclassified_pods is not UnclassifiedPods.DENY:
         return
     for because in dict.fromkeys(each.because for each in narrowed if not each.is_known):
         yield Finding(
@@ -228,8 +239,8 @@ def unreadable(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[Finding]
         resources, path, name = place.container.resources or Resources(), place.path, place.container.name
         lists.append((f"{path}.resources.limits", resources.limits, name))
         lists.append((f"{path}.resources.requests", resources.requests, name))
-    for path, asked, container in (*lists, ("spec.overhead", pod.body.overhead, None)):
-        for name, raw in (asked or {}).items():
+    for path, requested, container in (*lists, ("spec.overhead", pod.body.overhead, None)):
+        for name, raw in (requested or {}).items():
             if resource_mapping.resource(name) is not None and not _is_countable(raw):
                 yield Finding(
                     rule=RULE_ID,

@@ -11,7 +11,7 @@ import msgspec
 from policies.finding import Finding, Severity
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.quota.amounts import Vector, VectorError, flattened
-from policies.quota.charge import Unpinned
+from policies.quota.charge import UnclassifiedPods
 
 NAME = "default"
 """The name of a namespace's only quota."""
@@ -31,16 +31,16 @@ class Hard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class QuotaSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Spec of a GPUQuota document. `stated_unpinned` is None if the field is missing."""
+    """Spec of a GPUQuota document. `stated_unclassified_pods` is None if the field is missing."""
 
     hard: Hard
-    stated_unpinned: Unpinned | None = msgspec.field(name="unpinned", default=None)
+    stated_unclassified_pods: UnclassifiedPods | None = msgspec.field(name="unclassifiedPods", default=None)
 
     @property
-    def unpinned(self) -> Unpinned:
+    def unclassified_pods(self) -> UnclassifiedPods:
         """The stated value, or its default, which makes the limits by class hold if there are any."""
-        default = Unpinned.MOST_EXPENSIVE if self.hard.classes else Unpinned.TOTAL_ONLY
-        return self.stated_unpinned or default
+        default = UnclassifiedPods.MOST_EXPENSIVE if self.hard.classes else UnclassifiedPods.TOTAL_ONLY
+        return self.stated_unclassified_pods or default
 
     @property
     def amounts(self) -> Vector:
@@ -68,8 +68,8 @@ def hard_field(key: str) -> str:
 
 
 def unheld_classes(spec: QuotaSpec) -> str:
-    """Return a warning if `spec.unpinned` lets pods exceed the limits by class, or ""."""
-    if not spec.hard.classes or spec.unpinned is not Unpinned.TOTAL_ONLY:
+    """Return a warning if `spec.unclassified_pods` lets pods exceed the limits by class, or ""."""
+    if not spec.hard.classes or spec.unclassified_pods is not UnclassifiedPods.TOTAL_ONLY:
         return ""
     return (
         "TotalOnly lets pods that pin no class exceed hard.classes: they are charged by class only once they are bound; "

@@ -1,4 +1,4 @@
-"""The pod of an audit line, by which `gpu-admission replay` judges it again: what the rules read, without what may be secret.
+"""The pod of an audit line, by which `gpu-admission replay` evaluates it again: what the rules read, without what may be secret.
 
 Left out: command and args (only `parallelism` reads them, which denies nothing), the values of variables but of those that say
 which GPUs a container sees, what probes run, and annotations that no rule reads.

@@ -20,10 +20,10 @@ _DIGITS = 9
 """A number of pods with more digits is a placeholder for "no limit", such as Ray's default of maxReplicas."""
 
 
-def pod_count(row: WorkloadKind, form: PodPath, data: Any, at: Parts) -> PodCount:
+def pod_count(workload_kind: WorkloadKind, form: PodPath, data: Any, at: Parts) -> PodCount:
     """Return the number of pods that the object `data` creates from the template at `at`. The path of `form` leads there."""
-    if row.templates_only or any(
-        _is_stopped(data, form, at, path, value) for path, value in row.stopped.items()
+    if workload_kind.templates_only or any(
+        _is_stopped(data, form, at, path, value) for path, value in workload_kind.stopped.items()
     ):
         return _NONE
     scales = form.most and (not form.elastic or first_value(data, form, at, form.elastic) is True)
@@ -34,14 +34,14 @@ def pod_count(row: WorkloadKind, form: PodPath, data: Any, at: Parts) -> PodCoun
     )
 
 
-def together(row: WorkloadKind, data: Any, counts: Sequence[PodCount]) -> list[PodCount]:
-    """Return the counts with the gang size of each template, where `row.together` gives one for the whole object.
+def together(workload_kind: WorkloadKind, data: Any, counts: Sequence[PodCount]) -> list[PodCount]:
+    """Return the counts with the gang size of each template, where `workload_kind.together` gives one for the whole object.
 
     The gang size of a template is that number, less the pods of the other templates.
     """
     needed = (
-        _number(next((value for _, value in values(data, steps(row.together))), None))
-        if row.together
+        _number(next((value for _, value in values(data, steps(workload_kind.together))), None))
+        if workload_kind.together
         else None
     )
     running = [count.running for count in counts]

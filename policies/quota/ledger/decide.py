@@ -18,7 +18,7 @@ from policies.quota.ledger.reservations import LIMIT, NAME_PARTS, Reservation
 class ReservationRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The reservation that a request would add to the ledger.
 
-    `catalogues`: the bases (`catalogue.Basis`) of its demand. Each key has the largest amount over these bases.
+    `catalogues`: the `CatalogueVersion`s of its demand. Each key has the largest amount over these catalogue versions.
     """
 
     reservation: Reservation
@@ -119,10 +119,10 @@ class _Batch:
         self.added: dict[str, Reservation] = {}
 
     def decide(self, request: ReservationRequest) -> ReservationVerdict:
-        # If there is a next basis, the demand includes it.
+        # If there is a next catalogue version, the demand includes it.
         catalogue = self._ledger.next_catalogue or ""
         reservation = msgspec.structs.replace(request.reservation, catalogue=catalogue)
-        verdict = self._verdict(reservation, is_charged=self._ledger.bases <= request.catalogues)
+        verdict = self._verdict(reservation, is_charged=self._ledger.catalogue_versions <= request.catalogues)
         if verdict.reason is Reason.RESERVED:
             self._add(reservation)
         return ReservationVerdict(verdict.reason, verdict.shortfalls, self._reserved)

@@ -10,7 +10,7 @@ from operator import ge
 import msgspec
 
 from policies.quota.amounts import GPUS, NOTHING, Vector
-from policies.quota.charge import Unpinned
+from policies.quota.charge import UnclassifiedPods
 from policies.quota.ledger.reservations import Reservations
 
 # The time bounds of the protocol. serve and controller must agree on them.
@@ -27,8 +27,8 @@ NO_QUOTA_SECONDS = 5.0
 quota before it initialises it. So no pod is admitted without a reservation once the quota counts."""
 
 COUNTED_SECONDS = 1.0
-"""A controller counts this long after a reservation, when most of its objects are stored. Earlier counts would conflict with the
-writes of creations more often: one in three does where pods come one by one. This is not a bound."""
+"""A controller counts this long after a reservation, when most of its objects are stored. Earlier counts would conflict with
+the writes of creations more often: one in three does where pods come one by one. This is not a bound."""
 
 HOLDERS_SHOWN = 5
 """Largest holders of one dimension that the ledger names."""
@@ -74,24 +74,25 @@ class DenialNote(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
 class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     """The spec in force of one quota, and the state that was counted under it.
 
-    `row_uid` is the uid of the ledger object, empty if none is stored. `quota_uid`, `generation`, `hard` and `unpinned` come from
-    a GPUQuota that was read after the ledger that they replaced, so they never go back.
+    `ledger_uid` is the uid of the ledger object, empty if none is stored. `quota_uid`, `generation`, `hard` and
+    `unclassified_pods` come from a GPUQuota that was read after the ledger that they replaced, so they never go back.
 
-    `used` is None before the quota is initialised. Later it has `gpus` and each dimension of `hard` at that time, also with zero:
-    a dimension of `hard` that it lacks was never counted. `stored_names` is the part of `used` by names that reservations have.
+    `used` is None before the quota is initialised. Later it has `gpus` and each dimension of `hard` at that time, also with
+    zero: a dimension of `hard` that it lacks was never counted. `stored_names` is the part of `used` by names that reservations
+    have.
 
-    `class_catalogue` is the basis of the count (`catalogue.Basis`). While it is None, reservations of another basis are left,
-    and nothing is admitted. `next_catalogue` is the basis to which the controller moves the ledger. Then demand is computed
-    under both.
+    `class_catalogue` is the catalogue version of the count (`catalogue.CatalogueVersion`). While it is None, reservations of
+    another catalogue version are left, and nothing is admitted. `next_catalogue` is the catalogue version to which the
+    controller moves the ledger. Then demand is computed under both.
 
     Replicas add `denials`, and the controller removes them.
     """
 
-    row_uid: str = ""
+    ledger_uid: str = ""
     quota_uid: str
     generation: int
     hard: Vector
-    unpinned: Unpinned
+    unclassified_pods: UnclassifiedPods
     used: Vector | None = None
     stored_names: Mapping[str, Vector] = {}
     reservations: Reservations = Reservations({})
@@ -133,6 +134,6 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     @property
-    def bases(self) -> frozenset[str]:
-        """The bases under which the demand of a request must be computed."""
+    def catalogue_versions(self) -> frozenset[str]:
+        """The catalogue versions under which the demand of a request must be computed."""
         return frozenset(filter(None, (self.class_catalogue, self.next_catalogue)))

@@ -3,8 +3,8 @@
 A reservation goes when the list shows its object, or when it is so old that its object can no longer be stored. An unreadable
 line goes only by age. Every count is fenced: it never replaces a count from newer lists.
 
-A ledger moves to another basis without a pause. `begin_transition` names the next basis. `reconcile` counts by the old basis
-until every reservation has the mark of the next one. Then one count by the next basis completes the move.
+A ledger moves to another catalogue version without a pause. `begin_transition` names the next version. `reconcile` counts by
+the old version until every reservation has the mark of the next one. Then one count by the next version completes the move.
 """
 
 from collections.abc import Mapping
@@ -36,10 +36,10 @@ class StoredObject(msgspec.Struct, frozen=True):
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
     """A count of one namespace from consistent lists.
 
-    `used` is the sum over all listed objects. `objects` has only the listed objects of the ledger's reservations. The reservation
-    of a missing object stays until a later count.
+    `used` is the sum over all listed objects. `objects` has only the listed objects of the ledger's reservations. The
+    reservation of a missing object stays until a later count.
 
-    `catalogue` is the basis of the count (`catalogue.Basis`).
+    `catalogue` is the catalogue version of the count (`catalogue.CatalogueVersion`).
     """
 
     used: Vector
@@ -54,8 +54,8 @@ class Refused(Enum):
 
     OLDER = "one of the lists is older than one that was counted already"
     UNCOUNTED = "the quota, or a dimension of it, was never counted: it must be initialised"
-    OTHER_CATALOGUE = "the ledger is counted by another basis, and is not moving to this one"
-    UNMARKED = "the ledger is moving to this basis, but reservations are left that were not charged under it"
+    OTHER_CATALOGUE = "the ledger is counted by another catalogue version, and is not moving to this one"
+    UNMARKED = "the ledger is moving to this catalogue version, but reservations are left that were not charged under it"
     TOO_EARLY = "replicas may still believe that there is no quota"
 
 
@@ -71,22 +71,24 @@ class Reconciled(msgspec.Struct, frozen=True):
     unreadable: tuple[str, ...] = ()
 
 
-def begin_transition(ledger: QuotaLedger, basis: str) -> QuotaLedger:
-    """Return the ledger with `basis` as its next basis, or with none if that is its own.
+def begin_transition(ledger: QuotaLedger, catalogue_version: str) -> QuotaLedger:
+    """Return the ledger with `catalogue_version` as its next catalogue version, or with none if that is its own.
 
-    A controller may swap it in at any time, alone or with a count, once the catalogue is published, so every replica can compute
-    demand under `basis`. It may later name yet another basis; then marks of the earlier one have no effect. A ledger without a
-    basis is returned unchanged: it must be initialised.
+    A controller may swap it in at any time, alone or with a count, once the catalogue is published, so every replica can
+    compute demand under `catalogue_version`. It may later name yet another catalogue version; then marks of the earlier one
+    have no effect. A ledger without a catalogue version is returned unchanged: it must be initialised.
     """
     if ledger.class_catalogue is None:
         return ledger
-    return msgspec.structs.replace(ledger, next_catalogue=None if basis == ledger.class_catalogue else basis)
+    return msgspec.structs.replace(
+        ledger, next_catalogue=None if catalogue_version == ledger.class_catalogue else catalogue_version
+    )
 
 
-def basis_to_count_by(ledger: QuotaLedger) -> str | None:
-    """Return the basis of the next count: the next basis once all reservations have its mark, else its own.
+def catalogue_version_to_count_by(ledger: QuotaLedger) -> str | None:
+    """Return the catalogue version of the next count: the ledger's next one once all reservations have its mark, else its own.
 
-    None if the ledger has no basis and must be initialised.
+    None if the ledger has no catalogue version and must be initialised.
     """
     following = ledger.next_catalogue
     if following is not None and _are_charged_by(following, ledger.reservations):
@@ -95,17 +97,17 @@ def basis_to_count_by(ledger: QuotaLedger) -> str | None:
 
 
 def reconcile(ledger: QuotaLedger, listing: Listing, expired: frozenset[str]) -> Reconciled | Refused:
-    """Count an initialised ledger by its own basis, or by the next one, which then becomes its own.
+    """Count an initialised ledger by its own catalogue version, or by the next one, which then becomes its own.
 
     `expired`: the ids that this process had seen in the ledger for longer than the bound when the first list began, by a
     monotonic clock.
 
-    A count by the next basis returns UNMARKED while reservations without its mark are left: their objects may have more demand
-    than they reserve. Count by the own basis until then (`basis_to_count_by`).
+    A count by the next catalogue version returns UNMARKED while reservations without its mark are left: their objects may have
+    more demand than they reserve. Count by the own catalogue version until then (`catalogue_version_to_count_by`).
     """
     if ledger.used is None or ledger.uncounted:
         return Refused.UNCOUNTED
-    if listing.catalogue not in ledger.bases:
+    if listing.catalogue not in ledger.catalogue_versions:
         return Refused.OTHER_CATALOGUE
     counted = _count(ledger, listing, expired)
     if isinstance(counted, Reconciled) and counted.ledger.class_catalogue is None:
@@ -118,8 +120,8 @@ def initialise(
 ) -> Reconciled | Refused:
     """Count a ledger for the first time, or again because `hard` gained a dimension.
 
-    A count by another basis is for a ledger whose own catalogue is lost. The ledger then has no basis, and denies, while
-    reservations without the mark of the new basis are left.
+    A count by another catalogue version is for a ledger whose own catalogue is lost. The ledger then has no catalogue version,
+    and denies, while reservations without the mark of the new catalogue version are left.
 
     `waited`: whether this process has known this ledger object for NO_QUOTA_SECONDS. The lists must have begun after it first
     observed the object with its present spec.
@@ -152,8 +154,8 @@ def _count(ledger: QuotaLedger, listing: Listing, expired: frozenset[str]) -> Re
     return Reconciled(counted, confirmed, timed_out, unreadable)
 
 
-def _are_charged_by(basis: str, reservations: Reservations) -> bool:
-    return not reservations.unreadable and all(each.catalogue == basis for each in reservations)
+def _are_charged_by(catalogue_version: str, reservations: Reservations) -> bool:
+    return not reservations.unreadable and all(each.catalogue == catalogue_version for each in reservations)
 
 
 def _given_up(reservations: Reservations, expired: frozenset[str]) -> tuple[str, ...]:

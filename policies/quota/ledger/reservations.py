@@ -4,11 +4,12 @@ A reservation is the demand of an admitted object that the API server has not st
 line, because a thousand pods of one Job have equal demand:
 
     gpus=1 classes/nvidia-a100=1 resources/nvidia.com/gpu=1 | 5f0c…:pods/train-0 77ab…:pods/train-1
-    gpus=2 @<basis> | 90aa…:resourceclaims/large
+    gpus=2 @<catalogue version> | 90aa…:resourceclaims/large
     classes/nvidia-a100=1 >4711 | 91d2…/c7e1…
 
 A creation has the name of its object after the uid. A line with `>version` has updates of a stored object: its amounts are the
-growth, and `version` is the reviewed resourceVersion. `@basis`: the demand includes that basis, to which the ledger was moving.
+growth, and `version` is the reviewed resourceVersion. `@` marks demand that was also computed under that catalogue version, to
+which the ledger was moving.
 """
 
 from collections import Counter
@@ -56,8 +57,8 @@ class Reservation(msgspec.Struct, frozen=True):
     For an update, `demand` is only the growth. `version` is the reviewed resourceVersion, 0 if not known; the update can only be
     stored on it. For a creation, `name` is the kind and name of the object (`pods/train-0`).
 
-    `catalogue` is the basis (`catalogue.Basis`) to which the ledger was moving at the time, or empty. Then each key of `demand`
-    is the larger amount of both bases.
+    `catalogue` is the `CatalogueVersion` to which the ledger was moving at the time, or empty. Then each key of `demand`
+    is the larger amount of both catalogue versions.
     """
 
     id: str

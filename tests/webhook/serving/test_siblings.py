@@ -78,7 +78,9 @@ TRAIN = pod(gpu_container())
 def test_rules_run_once_and_the_quota_is_asked_every_time() -> None:
     engine, counted = Engine(CONFIGURATION), Counted()
     policy = counted.policy()
-    charge = ChargeRequest("request", "uid", CONFIGURATION, lambda _catalogues, _unpinned: Charge({}))
+    charge = ChargeRequest(
+        "request", "uid", CONFIGURATION, lambda _catalogues, _unclassified_pods: Charge({})
+    )
     for _ in range(3):
         decide(engine, "validate", TRAIN, policy=policy, charge_request=charge)
     assert (counted.runs, counted.reserved) == (1, 3)
@@ -136,9 +138,9 @@ def test_what_quotes_a_token_or_much_is_not_remembered(quote: str) -> None:
     counted = Counted(quote)
     engine, policy = Engine(CONFIGURATION), counted.policy()
     for _ in range(2):
-        assert [each.finding.message for each in decide(engine, "validate", TRAIN, policy=policy).judged] == [
-            quote
-        ]
+        assert [
+            each.finding.message for each in decide(engine, "validate", TRAIN, policy=policy).evaluated
+        ] == [quote]
     assert counted.runs == 2
 
 

@@ -1,26 +1,26 @@
-"""The Counting of our own catalogue, and the Countings of published catalogues that ledger objects name."""
+"""The UsageCounter of our own catalogue, and the UsageCache of published catalogues that ledger objects name."""
 
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
-from policies.quota.catalogue import Basis, catalogue_digest
-from policies.quota.charge import Catalogues, Unpinned
+from policies.quota.catalogue import CatalogueVersion, catalogue_digest
+from policies.quota.charge import Catalogues, UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import WatchTimings
-from webhook.controller.counting import Counting
 from webhook.controller.gone_claims import GoneClaims
 from webhook.controller.records import ExtendedClaims
+from webhook.controller.usage_counter import UsageCounter
 from webhook.controller.usage_log import Holding
 from webhook.quota.catalogues import PublishedCatalogues, digests_of
 
 log = logging.getLogger("gpu_admission.controller")
 
 
-class Countings:
-    """All Countings of a process, by catalogue digest. Safe for threads; holds no lock during a call to the API."""
+class UsageCache:
+    """All UsageCache of a process, by catalogue digest. Safe for threads; holds no lock during a call to the API."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Countings:
         timings: WatchTimings | None = None,
     ) -> None:
         self._make = partial(
-            Counting,
+            UsageCounter,
             api,
             changed=changed,
             ended=ended,
@@ -58,8 +58,8 @@ class Countings:
         self._kept(catalogues, is_own=True)
         return True
 
-    def of(self, digest: str) -> Counting | None:
-        """Return the Counting of a catalogue; start it if needed. None if nobody published it. Raises `errors.ApiError`."""
+    def of(self, digest: str) -> UsageCounter | None:
+        """Return the UsageCounter of a catalogue; start it if needed. None if nobody published it. Raises `errors.ApiError`."""
         with self._lock:
             found = self._all.get(digest)
         if found is None and (catalogues := self._published.get(digest)) is not None:
@@ -75,41 +75,45 @@ class Countings:
 
     def verify(self, namespace: str, *, since: float, nodes_since: float) -> None:
         """Compare all held objects with lists that began at these moments or later. Raises `errors.ApiError`."""
-        for counting in list(self._all.values()):
-            if counting.synced:
-                counting.refresh(namespace, since=since, nodes_since=nodes_since)
-                counting.recount(namespace)
+        for counter in list(self._all.values()):
+            if counter.synced:
+                counter.refresh(namespace, since=since, nodes_since=nodes_since)
+                counter.recount(namespace)
 
-    def publish(self, counting: Counting) -> bool:
+    def publish(self, counter: UsageCounter) -> bool:
         """Publish its catalogue, and return whether that succeeded. Raises `errors.ApiError`."""
-        return self._published.publish(counting.catalogues)
+        return self._published.publish(counter.catalogues)
 
     def tidy(self, ledgers: Mapping[str, QuotaLedger], *, leads: bool) -> None:
-        """Stop Countings and drop sums that no ledger names. The leader also publishes and removes catalogues.
+        """Stop UsageCache and drop sums that no ledger names. The leader also publishes and removes catalogues.
 
         Raises `errors.ApiError`.
         """
-        of_rows = frozenset().union(*map(digests_of, ledgers.values()))
+        of_ledger_objects = frozenset().union(*map(digests_of, ledgers.values()))
         with self._lock:
-            named = of_rows | {self.own.digest}
+            named = of_ledger_objects | {self.own.digest}
             gone = [self._all.pop(each) for each in self._all.keys() - named]
-        for counting in gone:
-            counting.stop()
-        summed = {(namespace, each) for namespace, ledger in ledgers.items() for each in _unpinned_of(ledger)}
-        for counting in list(self._all.values()):
-            counting.keep(summed)
+        for counter in gone:
+            counter.stop()
+        summed = {
+            (namespace, each)
+            for namespace, ledger in ledgers.items()
+            for each in _unclassified_pods_of(ledger)
+        }
+        for counter in list(self._all.values()):
+            counter.keep(summed)
         if leads:
             self._published.tidy(named)
-            for counting in list(self._all.values()):
-                self.publish(counting)
+            for counter in list(self._all.values()):
+                self.publish(counter)
         else:
             self._published.follow()
 
     def stop(self) -> None:
-        for counting in list(self._all.values()):
-            counting.stop()
+        for counter in list(self._all.values()):
+            counter.stop()
 
-    def _kept(self, catalogues: Catalogues, *, is_own: bool = False) -> Counting:
+    def _kept(self, catalogues: Catalogues, *, is_own: bool = False) -> UsageCounter:
         made = self._make(catalogues)
         with self._lock:
             kept = self._all.setdefault(made.digest, made)
@@ -120,7 +124,7 @@ class Countings:
         return kept
 
 
-def _unpinned_of(ledger: QuotaLedger) -> frozenset[Unpinned]:
-    """Return the values of `unpinned` in the bases of a ledger."""
-    bases = filter(None, map(Basis.parse, ledger.bases))
-    return frozenset({ledger.unpinned, *(each.unpinned for each in bases)})
+def _unclassified_pods_of(ledger: QuotaLedger) -> frozenset[UnclassifiedPods]:
+    """Return the values of `unclassified_pods` in the catalogue versions of a ledger."""
+    catalogue_versions = filter(None, map(CatalogueVersion.parse, ledger.catalogue_versions))
+    return frozenset({ledger.unclassified_pods, *(each.unclassified_pods for each in catalogue_versions)})
