@@ -1,8 +1,8 @@
-"""Availability of what a pod requests on the GPU classes on which it can run, and what they have instead.
+"""Whether the GPU classes on which a pod can run have the resources that it requests, and what they have instead.
 
-Only what the class catalogue knows is evaluated: slices of a vendor none of whose classes lists any are left alone. A MIG profile
-that no class lists may be one of a newer card or driver, so it is at most a warning, unless the catalogue is closed, or the nodes
-say which profiles there are. What is suggested is of the pod's own class, and of classes that its namespace may use.
+Slices of a vendor are not checked if no class of that vendor lists any. A MIG profile that no class lists may belong to a newer
+card or driver. It is only a warning, unless the catalogue is closed or the nodes show which profiles exist. Suggestions come from
+the pod's own class, and from classes that its namespace may use.
 """
 
 import difflib
@@ -25,15 +25,15 @@ from policies.pods.pod import Pod
 
 NVIDIA_GPU = "nvidia.com/gpu"
 _LONGEST_PROFILE = 63
-"""Of a resource's name; more of it is not compared with anything."""
+"""Characters of a profile that are compared with known profiles at most."""
 _MOST_COMPARED = 8
-"""Names of slices in one pod for which the nearest are looked up: that takes 1 ms each."""
+"""Slices of one pod whose nearest names are searched at most: each takes 1 ms."""
 _MIG, _COUNT = "nvidia.com/mig-", ".count"
-"""GPU Feature Discovery counts the slices of a node (strategy mixed): label `nvidia.com/mig-1g.10gb.count`, as their resource."""
+"""Under strategy mixed, GPU Feature Discovery counts slices in node labels such as `nvidia.com/mig-1g.10gb.count`."""
 
 
 class Complaint(NamedTuple):
-    """Why the pod would never run, or may not, and what its author can do."""
+    """Why the pod will not run, or may not run, and what its author can do."""
 
     message: str
     remedy: str
@@ -41,7 +41,7 @@ class Complaint(NamedTuple):
 
 
 class ClassUse(msgspec.Struct, frozen=True, kw_only=True):
-    """What rule gpu-class of the policy says of classes; where it is disabled, the annotation of a pod has no effect."""
+    """What rule gpu-class of the policy says about classes. While it is disabled, a pod's annotation has no effect."""
 
     allowed: tuple[str, ...] = (ANY,)
     default: str | None = None
@@ -53,9 +53,9 @@ ANY_CLASS = ClassUse()
 
 
 class Availability:
-    """Answers for one pod; `classes` are those it is pinned to, or names by its annotation, or else all there are.
+    """Checks one pod. `pinned`: the classes to which its constraints or annotation pin it; may be empty.
 
-    `pinned` is empty where they are all there are. `nodes`: None where they are not known.
+    `classes`: `pinned`, or all classes if that is empty. `nodes`: None if the nodes are not known.
     """
 
     def __init__(
@@ -68,16 +68,16 @@ class Availability:
             self._because: tuple[str, ...] = (f"annotation {GPU_CLASS}",)
             self.pinned = catalogue.resolve(pod.annotations.get(GPU_CLASS, "")) if is_read else ()
         else:
-            # gpu-class reports constraints that contradict each other: here they pin nothing.
+            # gpu-class reports contradicting constraints. Here they pin no class.
             self._because, self.pinned = pinned.because, catalogue.named(pinned.classes)
         self.classes = self.pinned or tuple(catalogue)
         self._compared = 0
-        # Containers ask for the same slices again and again.
+        # Containers often request the same slices.
         self._unknown_slices: dict[str, Complaint | None] = {}
 
     @property
     def _usable(self) -> Sequence[GPUClass]:
-        """The classes that can be recommended: those of the pod, else the default, else all; only allowed ones."""
+        """The classes to recommend: the pod's own, else the default, else all; only allowed ones."""
         default = self._catalogue.resolve(self._use.default or "")
         return self._allowed(self.pinned or default or self.classes)
 
@@ -85,7 +85,7 @@ class Availability:
         return [gpu_class for gpu_class in classes if is_covered(gpu_class, self._use.allowed)]
 
     def other_vendor(self, resource: GPUResource) -> Complaint | None:
-        """Complain if the resource is one vendor's and the pod is pinned to the classes of another."""
+        """Complain if the pod is pinned to classes of another vendor than the resource's."""
         requested = vendor(resource.name)
         if not self.pinned or any(vendor(c.resource) == requested for c in self.classes):
             return None
@@ -99,9 +99,9 @@ class Availability:
         )
 
     def unknown_slice(self, resource: GPUResource, *, is_closed: bool = False) -> Complaint | None:
-        """Complain if no class that the pod can land on is known to be cut into such slices.
+        """Complain if no class on which the pod can run lists such slices.
 
-        is_closed: the classes list every profile of the cluster, so that any other one is a denial.
+        is_closed: the classes list every profile of the cluster, so any other profile is denied.
         """
         if resource.profile is None:
             return None
@@ -121,7 +121,7 @@ class Availability:
         counted = self._counted_slices
         if not having and f"{resource.name}{_COUNT}" in counted:
             return None
-        # Of a class that lists no profile nothing is known; one that lists some has no profile of another class.
+        # A class without a list of profiles may have any. A class with a list lacks the profiles of other classes.
         is_of_others = bool(having) and all(gpu_class in listing for gpu_class in self.classes)
         is_nowhere = bool(counted) and f"{resource.name}{_COUNT}" not in counted
         severity = Severity.DENIAL if is_closed or is_of_others or is_nowhere else Severity.WARNING
@@ -145,9 +145,9 @@ class Availability:
         return Complaint(message, remedy, severity)
 
     def too_many_slices(self, resource: GPUResource, count: int, gpus_per_node: int) -> Complaint | None:
-        """Complain if so many slices are more than one node could have: what fits on a card times its cards.
+        """Complain if no node can have so many slices: the slices of one card times the cards of a node.
 
-        gpus_per_node: of the classes that do not say it themselves.
+        gpus_per_node: for classes that do not state it themselves.
         """
         per_node = [
             (profile.per_gpu * cards, profile.per_gpu, cards, gpu_class.name)
@@ -166,9 +166,9 @@ class Availability:
         )
 
     def cards_per_node(self, resource: GPUResource) -> int | None:
-        """Return the most whole cards that a node of the pod's class has; None where a class of it does not say that.
+        """Return the maximum of whole cards on a node of the pod's classes. None if one of them does not state it.
 
-        Nor where nothing pins the pod, or where a unit of the resource may be less than a card.
+        None also if nothing pins the pod, or if a unit of the resource may be less than a card.
         """
         if not self.pinned or resource.measure is not Measure.DEVICES:
             return None
@@ -188,10 +188,10 @@ class Availability:
         )
 
     def more_than_any_machine(self, resource: GPUResource, count: int, most: int) -> Complaint | None:
-        """Warn of more of NVIDIA's whole cards than the `most` that a machine has, where nothing pins the pod to a class.
+        """Warn if the pod is not pinned and requests more than `most` whole NVIDIA cards: no machine has more.
 
-        Not of AMD's, whose partitions of a card may have the same name, as slices and shares of NVIDIA's have where a class lists
-        the resource in its `equivalents`. Of a class that does not say how many a node has, chassis hold any number.
+        Do not warn if a unit may be less than a card: AMD's partitions of a card, and a resource in a class's `equivalents`. Do
+        not warn if the pod is pinned to a class that does not state the cards of a node: a chassis may hold any number.
         """
         is_card = resource.name == NVIDIA_GPU and resource.name not in self._catalogue.equivalents
         if not is_card or count <= most or self.pinned:
@@ -205,7 +205,7 @@ class Availability:
     def smaller_than(
         self, resource: GPUResource, part: Fraction, resource_mapping: ResourceMapping
     ) -> list[str]:
-        """Return how a part (< 1) of such a GPU is requested: a slice and a share, if there are any."""
+        """Return how to request a part (< 1) of such a GPU: as a slice, as a share, or both."""
         found = []
         having = [gpu_class for gpu_class in self._usable if gpu_class.resource == resource.name]
         best = Counter(name for gpu_class in having for name in self._smallest_slice(gpu_class, part))
@@ -222,7 +222,7 @@ class Availability:
 
     @property
     def _counted_slices(self) -> frozenset[str]:
-        """The labels by which nodes count their slices; none where nodes are not known, or others may be made on demand."""
+        """The node labels that count slices. Empty if nodes are not known, or an autoscaler may create others."""
         nodes = self._nodes
         if nodes is None or nodes.pools or self._use.autoscaled_classes:
             return frozenset()
@@ -234,14 +234,14 @@ class Availability:
         return f"{' or '.join(each.name for each in self.classes)} ({' and '.join(self._because)})"
 
     def _or_pin(self, having: Sequence[GPUClass], resource: GPUResource) -> str:
-        """Return the remedy of pinning the pod to another class that has the resource, "" where its namespace may use none."""
+        """Return a remedy: pin the pod to another class that has the resource. "" if the namespace may use no such class."""
         usable = (each for each in self._allowed(having) if offers(each, resource, self._catalogue))
         first = next(usable, None)
         return f", or pin the pod to {first.name}, which has {resource.name}" if first else ""
 
     def _smallest_slice(self, gpu_class: GPUClass, part: Fraction) -> list[str]:
-        """Return the lightest profile that is at least this part of the card, as a list of none or one."""
-        # Variants such as 1g.10gb+me exist once on a card: nothing to recommend.
+        """Return the smallest profile with at least this part of the card, in a list that may be empty."""
+        # Variants such as 1g.10gb+me exist only once on a card, so do not recommend them.
         profiles = [profile for profile in gpu_class.mig_profiles if not _is_variant(profile)]
         weighed = [(self._catalogue.mig_weight(gpu_class, profile), profile) for profile in profiles]
         return [profile for _, profile in sorted(each for each in weighed if each[0] >= part)[:1]]
@@ -257,5 +257,5 @@ class Availability:
 
 
 def _is_variant(profile: str) -> bool:
-    """Whether it is a profile with, or without, media extensions or graphics: `1g.10gb+me`, `1g.24gb-me`."""
+    """Whether the profile adds or removes media extensions or graphics: `1g.10gb+me`, `1g.24gb-me`."""
     return "+" in profile or "-" in profile

@@ -1,4 +1,4 @@
-"""GPU classes on which a pod can run, by its node, its constraints or its device class."""
+"""GPU classes on which a pod can run, according to its node, its constraints or its DeviceClass."""
 
 import msgspec
 from msgspec.structs import replace
@@ -12,20 +12,20 @@ from policies.pods.pod import Pod
 
 
 class CandidateClasses(msgspec.Struct, frozen=True):
-    """The classes that are left. Not `is_known`: nothing narrows them but what is asked for, `because` says why."""
+    """The classes on which the pod can run. `is_known`: its node or constraints narrow them. `because` gives the reason."""
 
     classes: tuple[GPUClass, ...]
     is_known: bool
     because: str
     names_unknown_node: bool = False
-    """Not `is_known`, for the pod names a node that is not known: it may be of any class."""
+    """The pod names an unknown node, which may be of any class. Then `is_known` is false."""
 
 
 def candidate_classes(pod: Pod, catalogue: ClassCatalogue, nodes: NodeIndex) -> CandidateClasses:
-    """Return where the pod can run: the class of the node that it is on, if known, else the classes to which it pins itself.
+    """Return the class of the pod's node if that is known, else the classes to which the pod is pinned.
 
-    `nodeName` comes before all that a scheduler would read. Nodes that were read by other labels than those of this catalogue are
-    not known.
+    `nodeName` takes precedence over everything that a scheduler would read. If `nodes` lacks label keys of this catalogue, all
+    nodes count as unknown.
     """
     named, name = named_nodes(pod), pod.body.node_name
     known = nodes if nodes.keys >= catalogue.label_keys and TOO_MANY not in named else NO_NODES
@@ -56,7 +56,7 @@ def for_resource(
     catalogue: ClassCatalogue,
     resource_mapping: ResourceMapping,
 ) -> CandidateClasses:
-    """Return the candidates narrowed to the classes that have the resource; unchanged where none is known to have it."""
+    """Return the candidates that have the resource. If no candidate is known to have it, return all of them."""
     name, offering, classes = resource.name, resource.name, candidates.classes
     if name.startswith(IMPLICIT_DEVICE_CLASS):
         device_class = name.removeprefix(IMPLICIT_DEVICE_CLASS)

@@ -1,4 +1,4 @@
-"""Choice of a GPU class for a pod, by its annotation, by the memory that its model needs, or the default of the policy."""
+"""Choice of a GPU class for a pod: by its annotation, by the memory of its model, or by the default of the policy."""
 
 from collections.abc import Collection, Iterable, Sequence
 from enum import Enum
@@ -23,9 +23,9 @@ RULE_ID = "gpu-class"
 ANNOTATION_PATH = annotation_path(GPU_CLASS)
 ANY = "*"
 NAMES_LISTED = 3
-"""Names in one message."""
+"""Names that one message lists at most."""
 OPEN_POD = Pod()
-"""Demands nothing of its node."""
+"""A pod without requirements on its node."""
 
 warning = partial(Finding, rule=RULE_ID, severity=Severity.WARNING)
 
@@ -42,7 +42,7 @@ def is_covered(gpu_class: GPUClass, globs: Iterable[str]) -> bool:
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """The classes on which the pod may run, never none. `requested` is the class or family that was named, `because` who did."""
+    """The classes on which the pod may run; at least one. `requested` names the class or family, `because` says who named it."""
 
     classes: tuple[GPUClass, ...]
     requested: str
@@ -56,21 +56,21 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 class Word(msgspec.Struct, frozen=True):
-    """The name of a class or family as pods are pinned to it: by the annotation, or by the values of the node label."""
+    """The name of a class or family, and the values of the node label that pin a pod to it."""
 
     name: str
     values: tuple[str, ...]
 
     @classmethod
     def of(cls, classes: tuple[GPUClass, ...], name: str, label_key: str) -> "Word":
-        """Return the word for classes that are one, or a whole family."""
+        """Return the label values of one class, or of a whole family."""
         is_family = any(each.name != name for each in classes)
         choice = Choice(classes, name, ChoiceSource.ANNOTATION, "", is_family)
         return cls(name, label_values(choice, label_key))
 
 
 class ClassSelection(msgspec.Struct, frozen=True, kw_only=True):
-    """What a choice depends on: the pod, and what the policy says of classes. `label_key` is what pods are pinned by."""
+    """The inputs of a choice: the pod, and what the policy says about classes. `label_key` is the label that pins pods."""
 
     pod: Pod
     catalogue: ClassCatalogue
@@ -79,12 +79,12 @@ class ClassSelection(msgspec.Struct, frozen=True, kw_only=True):
     default: str | None
     label_key: str
     resources: tuple[GPUResource, ...]
-    """What the pod asks for, of a fraction scheduler, too; each once, by name."""
+    """The GPU resources that the pod requests, also from a fraction scheduler, without repetitions."""
     hardware: LabelKeys
     """Keys of the node labels that choose hardware."""
     nodes: NodeFacts | None = None
     autoscaled_classes: tuple[str, ...] = ()
-    """Globs of classes whose nodes are made on demand."""
+    """Globs of classes whose nodes an autoscaler creates on demand."""
 
     @property
     def is_restricted(self) -> bool:
@@ -97,30 +97,30 @@ class ClassSelection(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(gpu_class for gpu_class in classes if self.allows(gpu_class))
 
     def offers(self, gpu_class: GPUClass) -> bool:
-        """Whether nodes of the class can have everything that the pod's containers ask for."""
+        """Whether nodes of the class can have everything that the pod's containers request."""
         return all(offers(gpu_class, resource, self.catalogue) for resource in self.resources)
 
     def may_offer(self, gpu_class: GPUClass) -> bool:
-        """Whether they can have it as far as is known: gpu-requests warns of a MIG profile that no class lists."""
+        """Do as `offers`, but ignore MIG profiles that no class lists: gpu-requests warns about those."""
         listed = [each for each in self.resources if not self.catalogue.is_unlisted(each.profile)]
         return all(offers(gpu_class, each, self.catalogue) for each in listed)
 
     def has_nodes(self, gpu_class: GPUClass) -> bool:
-        """Whether nodes of the class are there, or can be made; no where that is not known."""
+        """Whether nodes of the class exist or can be created. False if the nodes are not known."""
         if is_covered(gpu_class, self.autoscaled_classes):
             return True
         values = label_values_of(gpu_class, self.label_key)
         return self.nodes is not None and self.nodes.could_take(OPEN_POD, self.label_key, values)
 
     def usable(self) -> tuple[GPUClass, ...]:
-        """Return the classes that the namespace may use and that have what is asked for; if some have nodes, those."""
+        """Return the allowed classes that have the requested resources. If some of them have nodes, return only those."""
         having = [each for each in self.allowed_of(tuple(self.catalogue)) if self.may_offer(each)]
         return tuple(each for each in having if self.reaching(each, having)) or tuple(having)
 
     def reaching(self, gpu_class: GPUClass, among: Iterable[GPUClass]) -> Word | None:
-        """Return its name if that pins a pod to nodes, else its family's: nodes may be labelled by that alone.
+        """Return the class if nodes carry its label, else its family: nodes may carry only the family's label.
 
-        The family only where all its classes are `among` those that will do. None where neither does, or nodes are not known.
+        The family counts only if all its classes are in `among`. None if neither has nodes, or the nodes are not known.
         """
         family = self.catalogue.family(gpu_class.family)
         words = [Word.of((gpu_class,), gpu_class.name, self.label_key)]
@@ -139,14 +139,14 @@ class ClassSelection(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def words(self, classes: Collection[GPUClass]) -> tuple[Word, ...]:
-        """Return what to write for any of the classes: what leads to nodes, where some of it does."""
+        """Return the names to suggest for the classes. If some names have nodes, return only those."""
         reaching = filter(None, (self.reaching(each, classes) for each in classes))
         return tuple(dict.fromkeys(reaching)) or tuple(
             Word.of((each,), each.name, self.label_key) for each in classes
         )
 
     def without_any(self) -> tuple[str, str]:
-        """Return what the author can write where there are none of those, and what to ask for."""
+        """Return, where no class is usable, a remedy for the author and a request to the administrator."""
         allowed = self.allowed_of(tuple(self.catalogue))
         others = sorted({each.resource for each in allowed} - {each.name for each in self.resources})
         having = [each.name for each in self.catalogue if self.may_offer(each)]
@@ -156,7 +156,7 @@ class ClassSelection(msgspec.Struct, frozen=True, kw_only=True):
         return remedy, f"to allow {few(having)} in namespace {self.namespace}"
 
     def meant(self, word: str) -> str:
-        """Return as a question the class or family that was probably meant; "" where it would not help the pod."""
+        """Return "did you mean …?" with the nearest class or family, or "" if that is not usable for the pod."""
         near = self.catalogue.nearest(word)
         named = self.catalogue.resolve(near) if near else ()
         return f"did you mean {near}?" if not set(self.usable()).isdisjoint(named) else ""
@@ -171,37 +171,37 @@ class ClassSelection(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_claims(self) -> bool:
-        """Whether the pod asks for devices by DRA, so that requests of a DeviceClass choose the hardware."""
+        """Whether the pod requests devices by DRA. Then the DeviceClass chooses the hardware."""
         if self.pod.body.resource_claims:
             return True
         for place in self.pod.places:
-            # Its pod may get the claim from elsewhere, such as the spec of an Argo Workflow.
+            # The claim itself may stand elsewhere, such as in the spec of an Argo Workflow.
             if place.container.resources is not None and place.container.resources.claims:
                 return True
         return any(each.name.startswith(IMPLICIT_DEVICE_CLASS) for each in self.resources)
 
     @property
     def chosen_hardware(self) -> str | None:
-        """By what the pod chooses hardware itself, in words."""
+        """The pod's own choice of hardware, in words. None without one."""
         return chosen_hardware(self.pod, self.hardware, self.label_key)
 
     def is_for(self, gpu_class: GPUClass) -> bool:
-        """Whether nodes of the class can have it, and all of it is of the class's own vendor."""
+        """Whether nodes of the class can have the requested resources, and all of them are of the class's vendor."""
         return all(
             offers(gpu_class, resource, self.catalogue) and _is_of(gpu_class, resource)
             for resource in self.resources
         )
 
     def offers_whole(self, gpu_class: GPUClass) -> bool:
-        """Whether they can, by units that have the memory which the catalogue states, as against shares of a card."""
+        """Whether nodes of the class can have the requested resources as whole cards or slices, not as shares."""
         is_shared = any(each.name in gpu_class.equivalents for each in self.resources)
         return self.offers(gpu_class) and not is_shared
 
 
 def choose(selection: ClassSelection, need: ModelNeed | None, *, is_pinned: bool) -> Choice | Finding | None:
-    """Return the choice, what is wrong with how it was asked for, or None where nobody says anything.
+    """Return the choice, or a finding about a wrong request, or None if nothing requests a class.
 
-    Only an annotation speaks to a pod that pins itself already, or leaves no hardware to be chosen.
+    If the pod is already pinned, or chooses its hardware otherwise, only the annotation counts.
     """
     if GPU_CLASS in selection.pod.annotations:
         return _named(selection, selection.pod.annotations[GPU_CLASS])
@@ -236,18 +236,18 @@ def _fitting(selection: ClassSelection, need: ModelNeed) -> Choice | Finding | N
         if label_values_of(gpu_class, selection.label_key) and selection.offers_whole(gpu_class)
     ]
     if not candidates:
-        return None  # the catalogue knows nothing of what the pod asks for, such as TPUs
+        return None  # the catalogue does not know the requested resources, such as TPUs
     usable = selection.allowed_of(candidates)
     fitting = [gpu_class for gpu_class in usable if need.fits(gpu_class, selection.catalogue)]
-    # An estimate may be too high: then every class that holds the weights is left. gpu-class warns of it.
+    # An estimate may be too high: then keep every class that holds the weights. gpu-class warns about it.
     left = [each for each in usable if need.weights_fit(each, selection.catalogue)]
     if fitting:
         least = min(gpu_class.memory_gib for gpu_class in fitting)
         equal = [gpu_class for gpu_class in fitting if gpu_class.memory_gib == least]
-        # The catalogue has cards that most clusters have not: of equal ones the first that has nodes.
+        # The catalogue has cards that most clusters lack: among equal ones, take the first with nodes.
         smallest = next(filter(selection.has_nodes, equal), equal[0])
         is_certain = need.estimate.knows_cache or selection.has_nodes(smallest)
-        # A rule of thumb alone keeps no pod from the nodes that are there.
+        # A rule of thumb must not keep a pod from the existing nodes.
         having = [] if is_certain else [each for each in left if selection.has_nodes(each)]
         left = [each for each in having if each in fitting] or having or [smallest]
     if left:
@@ -289,9 +289,9 @@ def label_values_of(gpu_class: GPUClass, key: str) -> tuple[str, ...]:
 
 
 def label_values(choice: Choice, key: str) -> tuple[str, ...]:
-    """Return the values of the node label `key` that mean the choice, empty where no class of it carries that label.
+    """Return the values of the node label `key` that pin a pod to the choice. Empty if its classes lack that label.
 
-    A family goes by its own name where its classes go by theirs, as `policies.placement.pinning` reads it.
+    If the label's values are class names, the name of a family is a value, too (see `policies.placement.pinning`).
     """
     if choice.whole_family and all(c.name in label_values_of(c, key) for c in choice.classes):
         return (choice.requested,)
@@ -300,23 +300,23 @@ def label_values(choice: Choice, key: str) -> tuple[str, ...]:
 
 
 def offers(gpu_class: GPUClass, resource: GPUResource, catalogue: ClassCatalogue) -> bool:
-    """Whether nodes of the class can have the resource, as far as the catalogue says."""
+    """Whether nodes of the class can have the resource, according to the catalogue."""
     if resource.measure is Measure.SLICES and resource.profile is not None:
         return catalogue.mig_profile(gpu_class, resource.profile) is not None
     if resource.measure is not Measure.DEVICES or resource.name.startswith(IMPLICIT_DEVICE_CLASS):
-        return True  # the catalogue does not say which cards are shared, or what a DeviceClass selects
+        return True  # the catalogue says neither which cards are shared nor what a DeviceClass selects
     return resource.name == gpu_class.resource or resource.name in gpu_class.equivalents
 
 
 def _is_of(gpu_class: GPUClass, resource: GPUResource) -> bool:
-    """Whether the resource is known to be of the class's vendor; so is a MIG profile of the class, whoever makes the slices."""
+    """Whether the resource is of the class's vendor. A MIG profile of the class is."""
     if resource.profile is not None or resource.name in gpu_class.equivalents:
         return True
     return vendor(resource.name) == vendor(gpu_class.resource)
 
 
 def suggestion(word: str, catalogue: ClassCatalogue, before: str = "") -> str:
-    """Return the class or family that was probably meant, as a question; nothing where none is near."""
+    """Return "did you mean …?" with the nearest class or family, or "" if no name is near."""
     nearest = catalogue.nearest(word)
     return f"{before}did you mean {nearest}?" if nearest else ""
 
@@ -327,7 +327,7 @@ def few(words: Sequence[str]) -> str:
 
 
 def names(classes: Iterable[GPUClass]) -> str:
-    """Return the names of the classes, as alternatives."""
+    """Return the names of the classes, joined by "or"."""
     return few([gpu_class.name for gpu_class in classes])
 
 

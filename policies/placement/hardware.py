@@ -1,7 +1,6 @@
-"""What of a pod chooses the hardware that it runs on, whether or not a GPU class is known for it.
+"""Node labels and annotations by which a pod chooses its hardware itself, with or without a GPU class.
 
-Labels of nodes, each with who sets it; a policy's own come before these. A class guessed for a pod that chooses by any of them
-could contradict it.
+A class that the webhook chose for such a pod could contradict it. A policy can put globs of its own before these.
 """
 
 from collections.abc import Iterator
@@ -13,9 +12,9 @@ from policies.placement.pinning import required_terms
 from policies.pods.pod import NodeSelectorTerm, Pod
 
 HARDWARE = (
-    # What only says that a node has a device, or one of a vendor: the labels by which NVIDIA's GPU Operator marks nodes and
-    # places its parts (controllers/state_manager.go), Node Feature Discovery's pci-<vendor> and pci-<class>_<vendor> (its
-    # documentation, deviceLabelFields), AKS's reserved label, DOKS's, and gpu-manufacturer of Karpenter's providers.
+    # These labels say only that a node has a device, or its vendor: NVIDIA's GPU Operator marks nodes and places its parts by
+    # them (controllers/state_manager.go); Node Feature Discovery's pci-<vendor> and pci-<class>_<vendor> (its documentation,
+    # deviceLabelFields); AKS's reserved label; DOKS's; gpu-manufacturer of Karpenter's providers.
     "!nvidia.com/gpu.present",
     "!nvidia.com/gpu.deploy.*",
     "!feature.node.kubernetes.io/pci-????.present",
@@ -50,11 +49,11 @@ HARDWARE = (
     # Alibaba Cloud (nvidia_name, nvidia_mem) and Volcengine (gpu-name)
     "aliyun.accelerator/*",
     "machine.cluster.vke.volcengine.com/gpu-*",
-    # Kinds of machine: node.kubernetes.io/instance-type and its beta name, ibm-cloud.kubernetes.io/machine-type
+    # Machine types: node.kubernetes.io/instance-type and its beta name, ibm-cloud.kubernetes.io/machine-type
     "*instance-type",
     "*instanceType",
     "*machine-type",
-    # Pools of nodes, each of one kind of machine: karpenter.sh/nodepool and provisioner-name, cloud.google.com/gke-nodepool,
+    # Node pools, each of one machine type: karpenter.sh/nodepool and provisioner-name, cloud.google.com/gke-nodepool,
     # agentpool and kubernetes.azure.com/agentpool, eks.amazonaws.com/nodegroup, alpha.eksctl.io/nodegroup-name,
     # kops.k8s.io/instancegroup, doks.digitalocean.com/node-pool, lke.linode.com/pool-id, k8s.scaleway.com/pool-name,
     # alibabacloud.com/nodepool-id; NodeGroupType and NodePool (awslabs' Data on EKS and AI on EKS)
@@ -73,8 +72,8 @@ HARDWARE = (
     "*pool-id",
     "*pool-name",
     "karpenter.sh/provisioner-name",
-    # The cards by name: skypilot.co/accelerator, k8s.amazonaws.com/accelerator (cluster-autoscaler),
-    # doks.digitalocean.com/gpu-model, and as platforms call such labels of their own
+    # Names of cards: skypilot.co/accelerator, k8s.amazonaws.com/accelerator (cluster-autoscaler),
+    # doks.digitalocean.com/gpu-model, and common names of labels that platforms define themselves
     "*accelerator",
     "*accelerator[-_]type",
     "*acceleratorType",
@@ -87,7 +86,7 @@ HARDWARE = (
     # One node
     "kubernetes.io/hostname",
 )
-"""Globs over keys of node labels, as `LabelKeys` reads them."""
+"""Globs over node label keys; see `LabelKeys`."""
 
 ANNOTATIONS = (
     "nvidia.com/use-gputype",
@@ -95,19 +94,19 @@ ANNOTATIONS = (
     "nvidia.com/use-gpuuuid",
     "nvidia.com/nouse-gpuuuid",
 )
-"""By which a pod chooses its card from HAMi's scheduler (its documentation, userguide/nvidia-device)."""
+"""A pod chooses its card by these under HAMi's scheduler (its documentation, userguide/nvidia-device)."""
 
 
 @lru_cache(maxsize=64)
 def hardware_keys(globs: tuple[str, ...], class_keys: frozenset[str]) -> LabelKeys:
-    """Return the keys that choose hardware: those of classes, then as `globs` of the policy say, then the built-in ones."""
+    """Return the keys that choose hardware: those of classes, then the policy's `globs`, then the built-in ones."""
     return LabelKeys(class_keys, (*globs, *HARDWARE))
 
 
 def chosen_hardware(pod: Pod, keys: LabelKeys, label_key: str) -> str | None:
-    """Return by what the pod chooses hardware, in words, None where it leaves it open.
+    """Return the pod's own choice of hardware, in words. None if it makes no choice.
 
-    label_key: by it pods are pinned to classes, so that a class can be held against what the pod excludes by it.
+    label_key: the label that pins pods to classes. A pod that only excludes values of it makes no choice.
     """
     if not (pod.body.node_selector or pod.body.affinity or pod.annotations):
         return None
@@ -133,7 +132,7 @@ def _choices(pod: Pod, keys: LabelKeys, label_key: str) -> Iterator[str]:
 
 def _demands(term: NodeSelectorTerm, keys: LabelKeys) -> Iterator[tuple[str, str]]:
     for each in term.match_expressions or ():
-        # That a label exists by which classes are known says no more than that the node has a GPU.
+        # `Exists` on a label of classes says only that the node has a GPU.
         if each.key in keys and not (each.operator == "Exists" and each.key in keys.names):
             yield each.key, each.operator
     if term.match_fields:

@@ -1,4 +1,4 @@
-"""Keys of node labels by name and by glob: which of them choose hardware, and which are known of every node."""
+"""Sets of node label keys, by name and by glob: the keys that choose hardware, and the keys that are kept of every node."""
 
 import re
 from collections.abc import Iterable
@@ -10,11 +10,11 @@ import msgspec
 from policies.pods.limits import LONGEST_NAME
 
 EXCEPT = "!"
-"""Before a glob: the keys that it fits are left out."""
+"""Prefix of a glob that excludes the keys that it matches."""
 
 
 class LabelKeys(msgspec.Struct, frozen=True, dict=True):
-    """Label keys: `names`, and besides them those for which the first glob that fits is not one of EXCEPT."""
+    """Label keys: `names`, and each key whose first matching glob does not begin with EXCEPT."""
 
     names: frozenset[str] = frozenset()
     globs: tuple[str, ...] = ()
@@ -29,7 +29,7 @@ class LabelKeys(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
-        """Every glob as a group, in their order: the first that fits is the one that matches."""
+        """One group for each glob, in their order, so the first glob that fits matches."""
         return re.compile(
             "|".join(f"({translate(glob.removeprefix(EXCEPT))})" for glob in self.globs) or "(?!)"
         )
@@ -41,19 +41,19 @@ KNOWN = (
     "nvidia.com/cuda.driver-version.*",
     "nvidia.com/cuda.runtime.*",
     "nvidia.com/cuda.runtime-version.*",
-    # Of well-known labels (k8s.io/api core/v1 well_known_labels.go) those by which pods choose among nodes of one class
+    # Well-known labels (k8s.io/api core/v1 well_known_labels.go) by which pods choose among nodes of one class
     "topology.kubernetes.io/region",
     "topology.kubernetes.io/zone",
     "kubernetes.io/arch",
     "kubernetes.io/os",
 )
-"""Globs over the keys that are known of every node besides those that choose hardware."""
+"""Globs over the keys that are kept of every node, besides the keys that choose hardware."""
 
 
 def known_keys(class_keys: frozenset[str], hardware: Iterable[str]) -> LabelKeys:
-    """Return the keys that are kept of every node: those of classes, those that globs choose hardware by, and KNOWN.
+    """Return the keys that are kept of every node: those of classes, those that choose hardware, and KNOWN.
 
-    Hostnames are left out: with them every node would have a label set of its own.
+    The hostname is excluded: with it, every node would have a label set of its own.
     """
     chosen = (glob for glob in dict.fromkeys(hardware) if not glob.startswith(EXCEPT))
     return LabelKeys(class_keys, (f"{EXCEPT}kubernetes.io/hostname", *chosen, *KNOWN))

@@ -1,4 +1,4 @@
-"""Nodes by their names and hostname labels: where a pod names its node, that node's labels say of which class it is."""
+"""Nodes by name and hostname label. If a pod names its node, the labels of that node give the class."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -9,15 +9,15 @@ Labels = tuple[tuple[str, str], ...]
 """Key and value pairs, sorted."""
 
 NODE_NAME: Final = "metadata.name"
-"""The one field by which `matchFields` selects nodes (`pkg/apis/core/validation`, v1.36)."""
+"""The only field that `matchFields` allows for nodes (`pkg/apis/core/validation`, v1.36)."""
 HOSTNAME: Final = "kubernetes.io/hostname"
 
 NodeReference = tuple[str, str]
-"""What names a node: NODE_NAME and its name, or HOSTNAME and a value of that label."""
+"""A reference to a node: NODE_NAME and its name, or HOSTNAME and a value of that label."""
 
 
 class NamedNode(msgspec.Struct, frozen=True):
-    """A node with the labels by which classes select it. `hostname` is empty where it lacks that label."""
+    """A node with the labels by which classes select it. `hostname` is empty if it lacks that label."""
 
     uid: str
     name: str
@@ -31,24 +31,24 @@ class NamedNode(msgspec.Struct, frozen=True):
 
 
 class NodeIndex:
-    """The nodes that are known, with those of their labels that are under `keys`.
+    """The known nodes, with their labels reduced to `keys`.
 
-    A look-up takes the same time however many nodes there are; one thread may write while others read.
+    The time of a look-up does not depend on the number of nodes. One thread may write while others read.
     """
 
     def __init__(self, keys: frozenset[str], nodes: Iterable[NamedNode] = ()) -> None:
         self.keys = keys
-        # Tuples, replaced as a whole: nothing keeps a hostname label from being on several nodes.
+        # Several nodes can have the same hostname label. Tuples are replaced as a whole, so readers need no lock.
         self._nodes: dict[NodeReference, tuple[NamedNode, ...]] = {}
         for node in nodes:
             self.replace(None, node)
 
     def find(self, reference: NodeReference) -> frozenset[Labels]:
-        """Return the labels of the nodes that are named so; empty: no such node is known."""
+        """Return the label sets of the nodes with this name. Empty if no such node is known."""
         return frozenset(node.labels for node in self._nodes.get(reference, ()))
 
     def replace(self, before: NamedNode | None, after: NamedNode | None) -> None:
-        """Put `after` where `before` was; None where there is none."""
+        """Replace `before` by `after`. None: there was no such node, or it is deleted."""
         gone, come = (each.references if each else frozenset() for each in (before, after))
         for reference in gone | come:
             found = tuple(
@@ -63,4 +63,4 @@ class NodeIndex:
 
 
 NO_NODES = NodeIndex(frozenset())
-"""Where nobody knows the nodes: without a cluster, and before they have been listed."""
+"""No nodes are known: without a cluster, and before the first list."""

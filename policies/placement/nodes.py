@@ -1,7 +1,7 @@
-"""Nodes of a cluster, those that exist and those that an autoscaler can make, by the labels that GPU classes go by.
+"""Nodes of a cluster: those that exist, and those that an autoscaler can create.
 
-One immutable value, made outside and handed in with each pod. Only the labels under `keys` are known; what a pod demands of any
-other label is taken as met.
+NodeFacts is immutable. The caller builds it and passes it with each pod. It holds only the labels in `keys`; a pod's
+requirement on any other label counts as met.
 """
 
 from collections import defaultdict
@@ -17,18 +17,18 @@ from policies.pods.label_selector import ABSENT, meets
 from policies.pods.pod import Pod
 
 Demand = tuple[str, str, frozenset[str]]
-"""Key, operator and values, as a node selector requirement has them."""
+"""A node selector requirement: key, operator and values."""
 
 MOST_COMPARISONS = 10_000
-"""Demands of one pod's affinity times the label sets that they are compared with: some 5 ms."""
+"""Comparisons of one pod's affinity requirements with label sets at most: they take some 5 ms."""
 FEW_DEMANDS = 16
-"""So many are read in any case: more than real pods have."""
+"""Up to this many requirements are always read. Real pods have fewer."""
 
 
 class NodePool(msgspec.Struct, frozen=True):
-    """Nodes that an autoscaler makes on demand; values of None are any that a pod demands.
+    """Nodes that an autoscaler creates on demand. A label with values None can get any value.
 
-    So are those of the other labels that begin with one of `open_prefixes`.
+    So can each other label that begins with one of `open_prefixes`.
     """
 
     name: str
@@ -37,34 +37,37 @@ class NodePool(msgspec.Struct, frozen=True):
 
 
 class NodeOffer(msgspec.Struct, frozen=True):
-    """The labels of a node, or of those that a pool makes; `pool` is empty for nodes that are there."""
+    """The labels of an existing node, or of the nodes of a pool. `pool` is empty for an existing node."""
 
     labels: Mapping[str, frozenset[str] | None]
     open_prefixes: tuple[str, ...] = ()
     pool: str = ""
 
     def values(self, key: str) -> frozenset[str] | None:
-        """Return the values of which the label has one, ABSENT where it is not there; None is any value."""
+        """Return the possible values of the label: ABSENT if the node lacks it, None for any value."""
         return self.labels.get(key, None if key.startswith(self.open_prefixes) else ABSENT)
 
 
 class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """The distinct label sets of all nodes, cut down to `keys`, and the node pools."""
+    """The distinct label sets of all nodes, reduced to `keys`, and the node pools."""
 
     keys: Container[str]
     label_sets: frozenset[Labels] = frozenset()
     pools: tuple[NodePool, ...] = ()
 
     def values_of(self, key: str) -> frozenset[str]:
-        """Return the values of a label on the nodes that are there."""
+        """Return the values of a label on existing nodes."""
         return frozenset(value for labels in self.label_sets for each, value in labels if each == key)
 
     def could_take(self, pod: Pod, key: str, values: Sequence[str]) -> bool:
-        """Whether any node, there or to come, meets what the pod demands; and has one of `values` of `key`, where given."""
+        """Whether any node, existing or of a pool, meets the pod's requirements, and label `key` has one of `values` if given."""
         return self._has_too_many_demands(pod) or any(True for _ in self.taking(pod, key, values))
 
     def taking(self, pod: Pod, key: str = "", values: Sequence[str] = ()) -> Iterator[NodeOffer]:
-        """Yield what meets the pod's demands; and has one of `values` of `key`, where given. Too many terms are not read."""
+        """Yield the offers that meet the pod's requirements, and whose label `key` has one of `values` if given.
+
+        Ignore the pod's affinity terms if they are too many.
+        """
         terms = () if self._has_too_many_demands(pod) else required_terms(pod)
         demands = self._known([(key, "In", values)] if values else ())
         demands += self._known(
@@ -89,7 +92,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return [(key, operator, frozenset(values)) for key, operator, values in demands if key in self.keys]
 
     def _near(self, demands: Sequence[Demand]) -> Iterable[NodeOffer]:
-        """Return the offers that meet the first demand for values, and the pools; all of them where there is none."""
+        """Return the nodes that meet the first requirement, and all pools. Without a requirement, return all nodes and pools."""
         if not demands:
             return chain(self._there, self._to_come)
         key, _, values = demands[0]
@@ -103,7 +106,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def _having(self) -> Mapping[tuple[str, str], Sequence[NodeOffer]]:
-        """The nodes that are there by each of their labels: most pods demand one that few have."""
+        """Index of existing nodes by label: most pods require a label that few nodes have."""
         found: dict[tuple[str, str], list[NodeOffer]] = defaultdict(list)
         for labels, offer in zip(self.label_sets, self._there, strict=True):
             for label in labels:

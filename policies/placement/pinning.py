@@ -1,8 +1,7 @@
-"""GPU classes that a pod's nodeSelector and required node affinity leave.
+"""GPU classes to which a pod's nodeSelector and required node affinity pin it.
 
-Only what narrows the choice counts: a label that no class carries says nothing about classes. The label key under which
-classes list their own names (`accelerator`) also takes a family name, which pins the family. A hostname, and the name of a node
-in `matchFields`, stand for the classes of the nodes that are known by it.
+A label that no class lists pins nothing. If classes list their own names under a label key (`accelerator`), the key also takes
+the name of a family and pins the family. A hostname, and a node name in `matchFields`, pin the classes of that node.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,28 +15,28 @@ from policies.pods.label_selector import meets
 from policies.pods.pod import NodeSelectorTerm, Pod
 
 MOST_NODES = 64
-"""Nodes that are looked up for one pod, and kept with it by the controller; with more of them it may be anywhere."""
+"""Nodes that are looked up for one pod at most, and that the controller keeps with it. A pod that names more may run anywhere."""
 TOO_MANY: NodeReference = (NODE_NAME, f"(one of more than {MOST_NODES})")
-"""Stands for all nodes that a pod names where they are too many; no node has this name."""
+"""Stands for the nodes of a pod that names more than MOST_NODES. No node has this name."""
 
 
 class Pinning(msgspec.Struct, frozen=True):
-    """The classes left by the pod's own constraints (names, sorted), and the words that show which constraints those are.
+    """The names of the classes that the pod's constraints leave, sorted, and those constraints in words.
 
-    Empty `classes` means that the constraints contradict each other.
+    Empty `classes`: the constraints contradict each other.
     """
 
     classes: tuple[str, ...]
     because: tuple[str, ...]
     is_injected: bool = False
-    """Whether all of them were added by gpu-class, as far as the pod says."""
+    """Whether gpu-class added all of them, according to the pod's annotation."""
 
 
 def pinning(pod: Pod, catalogue: ClassCatalogue, nodes: NodeIndex = NO_NODES) -> Pinning | None:
-    """Return the classes to which the pod pins itself, None where it pins none."""
+    """Return the classes to which the pod is pinned. None if nothing pins it."""
     if nodes is not NO_NODES:
         return _pinning(pod, catalogue, nodes)
-    # Several rules ask the same of a view that never changes: remembered with it, and by which catalogue.
+    # Several rules need this, and the pod never changes: remember the result on it, with the catalogue.
     memory = pod.__dict__
     if memory.get("pinned_by") is not catalogue:
         memory["pinning"] = _pinning(pod, catalogue, NO_NODES)
@@ -58,7 +57,7 @@ def _pinning(pod: Pod, catalogue: ClassCatalogue, nodes: NodeIndex) -> Pinning |
             because.append(f"nodeSelector {key}={value}")
             injected.append(because[-1] in note)
     terms = required_terms(pod)
-    # Terms are alternatives: one that pins nothing leaves every class open.
+    # Terms are alternatives: if one of them pins nothing, every class is possible.
     alternatives = [_of_term(term, catalogue, nodes) for term in terms if not is_empty_term(term)]
     if terms and all(words for _, words in alternatives):
         narrowed.append(frozenset[str]().union(*(classes for classes, _ in alternatives)))
@@ -73,21 +72,21 @@ def _pinning(pod: Pod, catalogue: ClassCatalogue, nodes: NodeIndex) -> Pinning |
 
 
 def _guess(pod: Pod) -> str:
-    """Return in words by what gpu-class chose where no annotation names a class."""
+    """Return, in words, the source of gpu-class's choice if no annotation names a class."""
     is_declared = MODEL_PARAMS in pod.annotations or MODEL_FAMILY in pod.annotations
     return "the declared model" if is_declared else "the policy's default"
 
 
 def required_terms(pod: Pod) -> tuple[NodeSelectorTerm, ...]:
-    """Return the alternatives of the required node affinity, empty where it requires nothing."""
+    """Return the alternatives of the required node affinity. Empty if it requires nothing."""
     affinity = pod.body.affinity.node_affinity if pod.body.affinity else None
     return (affinity.required.node_selector_terms if affinity and affinity.required else None) or ()
 
 
 def named_nodes(pod: Pod) -> frozenset[NodeReference]:
-    """Return the nodes that the pod names: by `nodeName`, which leaves nothing to a scheduler, or else by what it requires.
+    """Return the nodes that the pod names by `nodeName`, or else by its nodeSelector and required affinity.
 
-    TOO_MANY where it requires one of more than MOST_NODES.
+    Return TOO_MANY if these are more than MOST_NODES.
     """
     if pod.body.node_name:
         return frozenset({(NODE_NAME, pod.body.node_name)})
@@ -105,9 +104,9 @@ def _required_nodes(term: NodeSelectorTerm) -> Iterator[NodeReference]:
 
 
 def classes_of_node(labels: Mapping[str, str], catalogue: ClassCatalogue) -> frozenset[str]:
-    """Return the names of the classes of which the node may be; several where its labels name only the family.
+    """Return the names of the node's possible classes; several if its labels name only the family.
 
-    Labels that contradict each other leave every class that one of them names.
+    If the labels contradict each other, return every class that one of them names.
     """
     of_labels = (
         classes_of_label(key, labels[key], catalogue) for key in catalogue.label_keys & labels.keys()
@@ -122,13 +121,13 @@ def _of_label(key: str, value: str, catalogue: ClassCatalogue, nodes: NodeIndex)
 
 
 def _of_nodes(key: str, value: str, catalogue: ClassCatalogue, nodes: NodeIndex) -> frozenset[str]:
-    """Return the classes of the nodes that are named so; empty where any of them may be of every class."""
+    """Return the classes of the nodes with this name. Empty if one of these nodes may be of any class."""
     each = [classes_of_node(dict(labels), catalogue) for labels in nodes.find((key, value))]
     return frozenset[str]().union(*each) if all(each) else frozenset()
 
 
 def admits(pod: Pod, key: str, values: Sequence[str]) -> bool:
-    """Whether a node whose label `key` has one of the values can still meet what the pod itself demands of that label."""
+    """Whether the pod's requirements on label `key` accept one of the values."""
     selected = (pod.body.node_selector or {}).get(key)
     left = [value for value in values if selected is None or value == selected]
     terms = required_terms(pod)
@@ -136,7 +135,7 @@ def admits(pod: Pod, key: str, values: Sequence[str]) -> bool:
 
 
 def is_narrowed_to(pod: Pod, key: str, values: Sequence[str]) -> bool:
-    """Whether the pod already demands that the label `key` has one of the values."""
+    """Whether the pod already requires that label `key` has one of the values."""
     selected = (pod.body.node_selector or {}).get(key)
     terms = [term for term in required_terms(pod) if not is_empty_term(term)]
     return selected in values or (bool(terms) and all(_demands(term, key, values) for term in terms))
@@ -170,7 +169,7 @@ def classes_of_label(key: str, value: str, catalogue: ClassCatalogue) -> frozens
     """Return the names of the classes whose nodes carry this label; a family's name stands for its classes."""
     named = catalogue.matching_label(key, value)
     if not named and key in catalogue.label_keys:
-        # Only under a key where classes go by their own names is the family's name a value, too.
+        # A family's name is a value only under a key where classes list their own names.
         named = tuple(c for c in catalogue.family(value) if c in catalogue.matching_label(key, c.name))
     return frozenset(gpu_class.name for gpu_class in named)
 
@@ -178,7 +177,7 @@ def classes_of_label(key: str, value: str, catalogue: ClassCatalogue) -> frozens
 def _of_term(
     term: NodeSelectorTerm, catalogue: ClassCatalogue, nodes: NodeIndex
 ) -> tuple[frozenset[str], list[str]]:
-    """Return the classes that the term leaves, and the words for what narrows them; no words: it pins nothing."""
+    """Return the classes that the term leaves, and the requirements that narrow them, in words. No words: it pins nothing."""
     narrowed: list[frozenset[str]] = []
     because: list[str] = []
     for classes_of, requirements in ((_of_label, term.match_expressions), (_of_nodes, term.match_fields)):
@@ -186,7 +185,7 @@ def _of_term(
             key, values = requirement.key, requirement.values or ()
             if requirement.operator == "In":
                 each = [classes_of(key, value, catalogue, nodes) for value in values]
-                # A value that no class carries may be on nodes we know nothing of: then the requirement does not pin a class.
+                # Unknown nodes may carry a value that no class lists: then the requirement pins no class.
                 if each and all(each):
                     narrowed.append(frozenset.union(*each))
                     because.append(f"node affinity {key} in ({', '.join(values)})")

@@ -1,8 +1,8 @@
-"""Amounts by name (charges, usage, limits of a quota), exact and never negative.
+"""Amounts by name (demand, usage, limits of a quota), exact and never negative.
 
-Keys are flat: `gpus` (whole-GPU equivalents over everything), `classes/<class or family>` (the same, of that kind), and
-`resources/<resource name>` (plain counts). A key that is left out is zero. As text an amount is what `str(Fraction)` makes of
-it: "3", "2/7"; what people write may be a decimal, too.
+Keys are flat: `gpus` (whole GPUs over everything), `classes/<class or family>` (whole GPUs of that kind), and
+`resources/<resource name>` (plain counts). A missing key is zero. The text of an amount is `str(Fraction)`: "3", "2/7". People
+may also write decimals.
 """
 
 import operator
@@ -22,7 +22,7 @@ RESOURCES = "resources/"
 NOTHING = Fraction(0)
 
 _MOST_DIGITS = 400
-"""Of one number. Sums of shares have long denominators: the least common multiple of those of 40 odd weights has 360 digits."""
+"""Digits of one number at most. Sums of shares have long denominators: that of 40 odd weights has 360 digits."""
 
 _MOST = 10**_MOST_DIGITS
 _AMOUNT = re.compile(rf"[0-9]{{1,{_MOST_DIGITS}}}([./][0-9]{{1,{_MOST_DIGITS}}})?")
@@ -30,7 +30,7 @@ _LONGEST_QUOTED = 40
 
 
 class VectorError(ValueError):
-    """The data is not a vector. `path` is where (`classes[nvidia-t4]`), the message a sentence that quotes the value."""
+    """The data is not a vector. `path` names the place (`classes[nvidia-t4]`), and the message quotes the value."""
 
     def __init__(self, path: str, message: str) -> None:
         self.path = path
@@ -38,7 +38,7 @@ class VectorError(ValueError):
 
 
 class Excess(msgspec.Struct, frozen=True):
-    """One key of which there is more than there may be."""
+    """A key whose amount exceeds its limit."""
 
     key: str
     amount: Fraction
@@ -60,7 +60,7 @@ def total(vectors: Iterable[Mapping[str, Fraction]]) -> Vector:
 
 
 def maximum(*vectors: Mapping[str, Fraction]) -> Vector:
-    """Return for each key the largest amount."""
+    """Return the largest amount of each key."""
     return _combined(vectors, max)
 
 
@@ -75,13 +75,13 @@ def _combined(
 
 
 def positive_difference(after: Mapping[str, Fraction], before: Mapping[str, Fraction]) -> Vector:
-    """Return by how much `after` is more than `before`, key by key; what became less is left out."""
+    """Return the growth of each key from `before` to `after`, without keys that did not grow."""
     growth = {key: amount - before[key] if key in before else amount for key, amount in after.items()}
     return {key: amount for key, amount in growth.items() if amount > 0}
 
 
 def exceeds(amounts: Mapping[str, Fraction], hard: Mapping[str, Fraction]) -> tuple[Excess, ...]:
-    """Return every key of `hard`, sorted, of which there is more than it allows. Keys that it lacks are unlimited."""
+    """Return every key of `hard` whose amount exceeds it, sorted. Keys that `hard` lacks are unlimited."""
     return tuple(
         Excess(key, amounts.get(key, NOTHING), limit)
         for key, limit in sorted(hard.items())
@@ -121,7 +121,7 @@ def parse_amount(raw: Any) -> Fraction:
 
 
 def parse_vector(raw: Any) -> Vector:
-    """Read a vector as `texts` writes it; zeros stay, because of what is granted a zero says something. Raises VectorError."""
+    """Read a vector that `texts` wrote. Keep zeros, because a limit of zero forbids. Raises VectorError."""
     if not isinstance(raw, Mapping):
         raise VectorError("", "must be a map of amounts")
     vector: Vector = {}
@@ -134,7 +134,7 @@ def parse_vector(raw: Any) -> Vector:
 
 
 def flattened(gpus: Any, classes: Mapping[str, Any] | None, resources: Mapping[str, Any] | None) -> Vector:
-    """Return what a GPUQuota grants (its `hard`, None where it says nothing) as a vector; zeros stay. Raises VectorError."""
+    """Return the `hard` of a GPUQuota as a vector. Keep zeros. Raises VectorError."""
     vector = {} if gpus is None else {GPUS: _parsed(GPUS, gpus)}
     for prefix, members in ((CLASSES, classes), (RESOURCES, resources)):
         for name, amount in (members or {}).items():

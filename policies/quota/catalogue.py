@@ -1,7 +1,7 @@
-"""The catalogue: everything that charges depend on besides pods, nodes and quotas, as one document, under a digest.
+"""The catalogue: one document, under a digest, of all that demand depends on besides pods, nodes and quotas.
 
-The digest is that of the document's text, which leaves defaults out: a release with more fields, or with fewer, reads what
-another one wrote, under the same digest, as long as no class uses what it does not know.
+The digest is that of the document's text, which omits defaults. So a release with more or fewer fields reads the document under
+the same digest, unless a class uses a field that this release does not know.
 """
 
 from hashlib import sha256
@@ -13,15 +13,15 @@ from policies.gpus.resource_mapping import ResourceMapping, ResourceMappingSpec
 from policies.quota.charge import Catalogues, UnclassifiedPods
 
 _DIGITS = 8
-"""Hex digits for each of the two parts of a digest: it stands in every ledger, and in reservations."""
+"""Hex digits of each of the two parts of a digest. Every ledger and many reservations contain it, so it is short."""
 
 
 class CatalogueError(ValueError):
-    """The document is not the catalogue of that digest, or has a field that this release does not know."""
+    """The document does not match the digest, or has a field that this release does not know."""
 
 
 class ChargeCatalogue(msgspec.Struct, frozen=True):
-    """`Catalogues` by themselves."""
+    """A plain implementation of `Catalogues`."""
 
     classes: ClassCatalogue
     resource_mapping: ResourceMapping
@@ -38,14 +38,14 @@ class _Document(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class CatalogueVersion(msgspec.Struct, frozen=True):
-    """By what something is charged: the digest of a catalogue, and what a quota says of unpinned pods."""
+    """What demand was computed from: the digest of a catalogue, and `unclassified_pods` of the quota."""
 
     digest: str
     unclassified_pods: UnclassifiedPods
 
     @classmethod
     def parse(cls, text: str) -> "CatalogueVersion | None":
-        """Read what `str` wrote; None for what this release does not know."""
+        """Read what `str` wrote. None if this release does not know it."""
         digest, _, unclassified_pods = text.partition("/")
         known = next((each for each in UnclassifiedPods if each.value == unclassified_pods), None)
         return cls(digest, known) if known else None
@@ -55,7 +55,7 @@ class CatalogueVersion(msgspec.Struct, frozen=True):
 
 
 def catalogue_digest(catalogues: Catalogues) -> str:
-    """Return the digest of all that charges depend on besides pods, nodes and the quota: 16 hex digits."""
+    """Return the digest of the catalogue: 16 hex digits."""
     return f"{catalogues.classes.digest[:_DIGITS]}{catalogues.resource_mapping.digest[:_DIGITS]}"
 
 

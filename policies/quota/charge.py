@@ -1,14 +1,14 @@
-"""Charge of a pod, one pure function, used wherever anything is counted.
+"""Demand of a pod: one pure function for reviews, counts and checks.
 
-The vector is always full, whatever a quota constrains: under `resources/` every GPU resource by the API server's own
-arithmetic, under `gpus` what that comes to in whole cards, and the same by class. By class is charged
+The vector always has all keys, whatever a quota limits: `resources/` has every GPU resource by the API server's own arithmetic,
+`gpus` the sum in whole cards, and `classes/` the same by class. The pod counts for
 
-- the class of the node that `nodeName` names, which the scheduler or the pod's author wrote;
-- else the classes that it pins itself to: one is charged with its family; of several in one family, the family, and each of
-  them unless `UnclassifiedPods` says TOTAL_ONLY; of several families, every one of them;
-- else what `UnclassifiedPods` says; every class, whatever it says, where the pod names a node that is not known.
+- the class of the node in `nodeName`, which the scheduler or the author wrote;
+- else the classes to which it is pinned. One class counts with its family. Several classes of one family count as the family,
+  and each of them unless `UnclassifiedPods` is TOTAL_ONLY. Several families all count;
+- else as `UnclassifiedPods` says. If the pod names an unknown node, every class counts.
 
-Where several classes are possible, each key gets the amount of the most expensive of its classes, resource by resource.
+If several classes are possible, each key gets the amount of its most expensive class, resource by resource.
 """
 
 from collections import Counter
@@ -48,23 +48,23 @@ RULE_ID = "gpu-quota"
 
 
 class UnclassifiedPods(Enum):
-    """What is charged by class to a pod that pins none, until it is bound to a node of a known class.
+    """The demand by class of a pod that pins no class, until it is bound to a node of a known class.
 
-    Limits by class hold under the last two: nothing that is bound is charged a class that it was not charged before.
+    DENY and MOST_EXPENSIVE keep limits by class: binding never adds demand for another class.
     """
 
     TOTAL_ONLY = "TotalOnly"
-    """Nothing by class; and of a pod that pins a family, only the family."""
+    """No demand by class. A pod that pins a family counts only for the family."""
     DENY = "Deny"
-    """Nothing, and it must not be admitted."""
+    """The pod must be denied."""
     MOST_EXPENSIVE = "MostExpensive"
-    """Every class and family that it could land on."""
+    """Demand for every class and family on which the pod could run."""
 
 
 class Charge(msgspec.Struct, frozen=True):
-    """What something costs. With `denials` it must not be admitted; stored already, it costs `vector` all the same.
+    """The demand of a pod or claim. With `denials` it must be denied; if it is already stored, it counts as `vector`.
 
-    `classes` are the names (classes, families) that it is charged to, `because` the words for what decided that.
+    `classes`: the names of the classes and families for which it counts. `because`: the reason, in words.
     """
 
     vector: Vector
@@ -77,7 +77,7 @@ CardsOn = Callable[[Card], Mapping[GPUResource, Fraction]]
 
 
 class Catalogues(Protocol):
-    """What a charge depends on besides the pod, the node and the quota; a rule's Context and a Configuration have it."""
+    """What demand depends on besides the pod, the node and the quota. A rule's Context and a Configuration have these fields."""
 
     @property
     def classes(self) -> ClassCatalogue: ...
@@ -86,7 +86,7 @@ class Catalogues(Protocol):
 
 
 class DemandCatalogue(msgspec.Struct, frozen=True, kw_only=True):
-    """What amounts are weighed by."""
+    """The inputs that convert amounts to whole cards and classes."""
 
     classes: ClassCatalogue
     resource_mapping: ResourceMapping
@@ -101,10 +101,10 @@ def charge_pod(
     unclassified_pods: UnclassifiedPods,
     nodes: NodeIndex = NO_NODES,
 ) -> Charge:
-    """Return what the pod costs; `nodes` are those that it may name.
+    """Return the demand of the pod. `nodes` has the nodes that it may name.
 
-    A pod that has ended costs nothing. DRA claims cost nothing here: they are charged by themselves. An amount that cannot be
-    read is a denial; a stored pod with one has the other amounts, or a whole card where it is a fraction annotation.
+    A pod that has ended has no demand. DRA claims have a demand of their own. An unreadable amount is a denial. If the pod is
+    stored already, its other amounts count, and an unreadable fraction annotation counts as a whole card.
     """
     if pod.is_terminal:
         return Charge({})
@@ -113,7 +113,7 @@ def charge_pod(
     )
     denials = tuple(unreadable(pod, resource_mapping))
     overhead = amounts(pod.body.overhead, resource_mapping)
-    # By identity: two of them may be alike. They are read once, and weighed on every kind of card.
+    # Keyed by identity, because containers may be equal. Each is read once, and converted for every kind of card.
     read = {id(place.container): container_amounts(place.container, resource_mapping) for place in pod.places}
     plain = at_one_time(pod, lambda each: read[id(each)], overhead, NOTHING)
     requested = (*plain, *annotated_cards(pod, UNKNOWN_CARD, resource_mapping))
@@ -131,9 +131,7 @@ def charge_pod(
         )
         return {**in_containers, **annotated_cards(pod, card, resource_mapping)}
 
-    if (
-        len(requested) > MOST_RESOURCES
-    ):  # admission refuses so many: only what it never saw is stored with them
+    if len(requested) > MOST_RESOURCES:  # only a pod that admission never saw has so many
         charge = _weighed_as_one(cards_on, candidates, demand_catalogue)
     else:
         by_memory = sum(map(len, read.values())) <= MOST_BY_MEMORY
@@ -151,11 +149,11 @@ def weighed(
     *,
     by_memory: bool = True,
 ) -> Charge:
-    """Return the charge, but for plain counts, of what is asked and comes to `cards_on(card)` cards on a kind of card.
+    """Return the demand, without plain counts, of resources that are `cards_on(card)` cards on each kind of card.
 
-    Unless `by_memory`, what a class has of it does not matter: an amount of memory is a whole card.
+    Unless `by_memory`, an amount of memory counts as a whole card, whatever memory the class has.
     """
-    cards_on = lru_cache(maxsize=None)(cards_on)  # most classes weigh most things alike
+    cards_on = lru_cache(maxsize=None)(cards_on)  # most classes have the same kind of card
 
     @cache
     def on_class(gpu_class: GPUClass, is_certain: bool) -> Mapping[GPUResource, Fraction]:
@@ -164,7 +162,7 @@ def weighed(
         )
 
     def weigh(resource: GPUResource, gpu_class: GPUClass, *, is_certain: bool) -> Fraction:
-        """Return how many cards it comes to on a class. Limits of memory come to none: they count with what they limit."""
+        """Return the resource in cards of a class. A memory limit is zero: it counts with the resource that it limits."""
         return on_class(gpu_class, is_certain).get(resource, NOTHING)
 
     narrowed = [
@@ -174,7 +172,7 @@ def weighed(
     parts: list[Vector] = []
     for resource, left in zip(requested, narrowed, strict=True):
         on_classes = [weigh(resource, each, is_certain=left.is_known) for each in left.classes]
-        # Most are one and the same object, and to compare two takes longer than to find that out.
+        # Most are the same object, and comparing identities is faster than comparing values.
         distinct = {id(each): each for each in on_classes}.values()
         in_total = max(distinct, default=cards_on(UNKNOWN_CARD).get(resource, NOTHING))
         weigh_it = partial(weigh, resource, is_certain=True)
@@ -185,7 +183,7 @@ def weighed(
 def _weighed_as_one(
     cards_on: CardsOn, candidates: CandidateClasses, demand_catalogue: DemandCatalogue
 ) -> Charge:
-    """Return at least what `weighed` does, with little work: every unit is a whole card of whatever class is possible."""
+    """Return an upper bound of `weighed`, cheaply: every unit is a whole card of each possible class."""
     amount = sum(cards_on(UNKNOWN_CARD).values(), NOTHING)
     by_class = _by_class(candidates, demand_catalogue.unclassified_pods, lambda _: amount)
     return _charge(total([{GPUS: amount}, by_class]), [candidates], demand_catalogue)
@@ -205,7 +203,7 @@ def _charge(
 def _by_class(
     candidates: CandidateClasses, unclassified_pods: UnclassifiedPods, weigh: Callable[[GPUClass], Fraction]
 ) -> Vector:
-    """Return what each class and family is charged."""
+    """Return the demand for each class and family."""
     is_open = not candidates.is_known and not candidates.names_unknown_node
     if is_open and unclassified_pods is not UnclassifiedPods.MOST_EXPENSIVE:
         return {}
@@ -235,7 +233,7 @@ def _refusals(narrowed: Iterable[CandidateClasses], demand_catalogue: DemandCata
 
 
 def unreadable(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[Finding]:
-    """Yield a denial for every amount of a GPU resource that cannot be read or is negative, and for bad fraction annotations."""
+    """Yield a denial for every unreadable or negative amount of a GPU resource, and for every invalid fraction annotation."""
     lists: list[tuple[str, ResourceList | None, str | None]] = []
     for place in pod.places:
         resources, path, name = place.container.resources or Resources(), place.path, place.container.name
@@ -259,7 +257,7 @@ def unreadable(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[Finding]
 
 
 def unknown_device_class(name: str, resource_mapping: ResourceMapping) -> Iterator[Finding]:
-    """Yield a denial if the resource name stands for a DeviceClass that `unknownDeviceClasses: deny` refuses."""
+    """Yield a denial if the resource name means a DeviceClass that `unknownDeviceClasses: deny` denies."""
     device_class = resource_mapping.refused_device_class(name)
     if device_class is not None:
         yield Finding(

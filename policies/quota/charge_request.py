@@ -1,6 +1,7 @@
-"""What one review asks of a quota, and the quota as a rule sees it.
+"""The demand of one review, and the interface of a quota for rules.
 
-A creation is reserved under the object's uid, which at validation is final; a change of a stored pod under `uid/request uid`.
+The reservation of a creation has the object's uid as its id, which is final at validation. That of an update has
+`uid/request uid`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -27,17 +28,17 @@ ChargeOf = Callable[[Catalogues, UnclassifiedPods], Charge]
 
 
 class ChargedRequest(msgspec.Struct, frozen=True):
-    """What a request costs on one ledger, and its reservation: None if it is denied whatever is free."""
+    """The demand by the catalogue versions of one ledger, and the reservation request: None if that is denied anyway."""
 
     charge: Charge
     request: ReservationRequest | None
 
 
 class ChargeRequest:
-    """What a request costs, by any catalogue and `unclassifiedPods`: worked out when a ledger says by which, once each.
+    """The demand of a request by any catalogue and `unclassified_pods`, computed once for each when a ledger names them.
 
-    Of a change, `before` is what the object costs as it is stored, in `version`. `name` is that of a new object, with its kind:
-    `pods/train-0`. `is_free` holds by every catalogue.
+    For an update, `before` is the demand of the stored object, and `version` its resourceVersion. For a creation, `name` is the
+    kind and name: `pods/train-0`. `is_free`: the request has no demand by any catalogue.
     """
 
     def __init__(
@@ -53,25 +54,25 @@ class ChargeRequest:
         controlled_by: str = "",
         is_free: bool = False,
     ) -> None:
-        # Only reviews that no API server made lack a uid; each is of an object of its own.
+        # Only a review that no API server sent lacks a uid. Treat each as a different object.
         self._uid, self._request_uid = uid or request_uid, request_uid
         self._own, self._after, self._before = catalogues, after, before
         self._version, self._name = version, name
         self._charges: dict[CatalogueVersion, Charge] = {}
         self.is_free = is_free
         self.controlled_by = controlled_by
-        """The controller that made a new object, as holders are named."""
+        """The controller of a new object, in the form of a holder: `Job/train`."""
         self.outcome: ReservationOutcome | None = None
-        """What the quota of its namespace answered; None until it was asked."""
+        """The answer of the namespace's quota. None before the request."""
 
     @property
     def asks_for_gpus(self) -> bool:
-        """Whether it costs anything, or is denied, by our own catalogue: for namespaces without a quota."""
+        """Whether the request has any demand, or denials, by our own catalogue. Used in namespaces without a quota."""
         return bool(self.cost.vector or self.cost.denials)
 
     @property
     def cost(self) -> Charge:
-        """The charge by which a quota decided; where there is none, the one by our own catalogue."""
+        """The demand by which a quota decided. Without a quota, the demand by our own catalogue."""
         if self.is_free:
             return Charge({})
         if self.outcome is not None and self.outcome.ledger is not None:
@@ -81,10 +82,10 @@ class ChargeRequest:
         )
 
     def charged(self, ledger: QuotaLedger, published: Mapping[str, Catalogues]) -> ChargedRequest:
-        """Charge by both catalogue versions of the ledger, key by key the larger amount; the next one decides what is denied.
+        """Return the larger amount of each key over all catalogue versions of the ledger. The next one decides about denials.
 
-        `published` are catalogues by digest. Of what is neither there nor our own nothing can be said; where that is every
-        version, it is charged by our own catalogue, and the ledger knows that it is not by its own.
+        `published`: catalogues by digest. Skip a version whose catalogue is neither published nor our own. If no version is left,
+        use our own catalogue; then the ledger sees that the request does not have its version.
         """
         own = catalogue_digest(self._own)
         known = {**published, own: self._own}
@@ -101,7 +102,7 @@ class ChargeRequest:
         )
 
     def _charge(self, catalogue_version: CatalogueVersion, catalogues: Catalogues) -> Charge:
-        """Return the charge; of a change what grows, and no denials if the object is stored with some."""
+        """Return the demand; for an update only its growth, and no denials if the stored object has some already."""
         if catalogue_version not in self._charges:
             charge = self._after(catalogues, catalogue_version.unclassified_pods)
             if self._before is not None:
@@ -122,9 +123,9 @@ class ChargeRequest:
 
 
 class ReservationOutcome(msgspec.Struct, frozen=True):
-    """The ledger on which a request was decided, None where it was not: there is no quota, or the request is free.
+    """The ledger that decided a request; None if there is no quota, or the request has no demand.
 
-    `charge` is by that ledger. `verdict` is None where the request asked nothing of it, because it is denied whatever is free.
+    `charge` is the demand by that ledger. `verdict` is None if the request was denied without the ledger.
     """
 
     ledger: QuotaLedger | None = None
@@ -133,7 +134,7 @@ class ReservationOutcome(msgspec.Struct, frozen=True):
 
 
 class QuotaGrant(msgspec.Struct, frozen=True):
-    """What a quota grants, what it charges unpinned pods, and what is used and reserved of it, None before it was counted."""
+    """The limits and `unclassified_pods` of a quota, and what is used and reserved; None before the first count."""
 
     hard: Vector
     unclassified_pods: UnclassifiedPods
@@ -141,9 +142,9 @@ class QuotaGrant(msgspec.Struct, frozen=True):
 
 
 class LedgerError(Exception):
-    """The ledger could not be read or written; the message says why, for the author of a pod.
+    """The ledger could not be read or written. The message tells the author of a pod why.
 
-    Of a write it is not known whether it happened. `transient`: another attempt may succeed.
+    A failed write may have happened all the same. `transient`: another attempt may succeed.
     """
 
     def __init__(self, message: str, *, transient: bool) -> None:
@@ -152,21 +153,21 @@ class LedgerError(Exception):
 
 
 class NamespaceQuota(Protocol):
-    """The quota of a review's namespace, asked by the deadline of the review."""
+    """The quota of a review's namespace. Its calls end by the deadline of the review."""
 
     def reserve(self, charge_request: ChargeRequest) -> ReservationOutcome:
-        """Decide, and reserve what the request grows by unless it is a dry run. Raises LedgerError."""
+        """Decide, and reserve the demand unless the review is a dry run. Raises LedgerError."""
         ...
 
     def grant(self) -> QuotaGrant | None:
-        """Return what the quota grants and what is held of it, None if there is no quota or it could not be read in time."""
+        """Return limits and usage of the quota. None if there is no quota, or it could not be read in time."""
         ...
 
 
 def charge_request_for_pod(
     request_uid: str, pod: Pod, before: Pod | None, catalogues: Catalogues, nodes: NodeIndex = NO_NODES
 ) -> ChargeRequest:
-    """Return what a review of a pod costs; `before` is the pod as it is stored, if it is, `nodes` are those it may name."""
+    """Return the demand of a review of a pod. `before`: the stored pod of an update. `nodes`: the nodes that it may name."""
 
     def charge(of: Pod) -> ChargeOf:
         return lambda by, unclassified_pods: charge_pod(
@@ -200,7 +201,7 @@ def charge_request_for_pod(
 def charge_request_for_claim(
     request_uid: str, claim: ResourceClaim, username: str, catalogues: Catalogues
 ) -> ChargeRequest:
-    """Return what a ResourceClaim costs that this user creates; the scheduler's own only what no pod is charged for."""
+    """Return the demand of a new ResourceClaim. A claim of the scheduler's counts only beyond the demand of its pod."""
     metadata = claim.metadata or Metadata()
     is_scheduler = username == SCHEDULER and bool(marked_for(metadata))
 
@@ -216,10 +217,10 @@ def charge_request_for_claim(
 
 
 def _unheld_part(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[Finding]:
-    """Yield a denial of a new pod that names its node and asks for parts of cards: nobody would hold it to them.
+    """Deny a new pod that names its node and requests parts of cards: no scheduler would limit it to its part.
 
-    A kubelet drops extended resources that its node lacks (`removeMissingExtendedResources` in `pkg/kubelet/lifecycle`, v1.36),
-    so where no such scheduler runs the pod gets the whole cards. HAMi's webhook denies such pods, too.
+    The kubelet drops extended resources that its node lacks (`removeMissingExtendedResources` in `pkg/kubelet/lifecycle`,
+    v1.36). So without a GPU-sharing scheduler, the pod would get whole cards. HAMi's webhook denies such pods, too.
     """
     node = pod.body.node_name
     if node and any(is_shared(container_amounts(each.container, resource_mapping)) for each in pod.places):
@@ -233,19 +234,19 @@ def _unheld_part(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[Findin
 
 
 def _qualified(plural: str, metadata: Metadata) -> str:
-    """Return the name with its kind; empty where it is none: only a review that no API server made has such an object."""
+    """Return kind and name, or "" for an invalid name, which only a review that no API server sent can have."""
     return f"{plural}/{metadata.name}" if is_dns_subdomain(metadata.name or "") else ""
 
 
 def _names_a_resource(pod: Pod) -> bool:
-    """Whether some catalogue might charge it: it names an extended resource, or has an annotation, which may be a fraction."""
+    """Whether the pod has demand by some catalogue: it names an extended resource, or may have a fraction annotation."""
     requested = ((*place.container.limits, *place.container.requests) for place in pod.places)
     names = chain(pod.body.overhead or (), *requested)
     return bool(pod.annotations) or any("/" in name for name in names)
 
 
 def charge_input(pod: Pod) -> bytes:
-    """Return all of a pod that its charge may depend on, by whatever catalogue, so that what is alike is equal."""
+    """Return all fields of a pod that its demand may depend on. Pods of equal demand have equal inputs."""
     body = pod.body
     containers = [
         (place.path, place.container.resources, place.container.restart_policy) for place in pod.places

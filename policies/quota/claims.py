@@ -1,10 +1,9 @@
-"""Charge of a ResourceClaim (DRA), its devices, charged to the claim itself, so that one shared by several pods counts once.
+"""Demand of a ResourceClaim (DRA): its devices. The claim itself counts, so a claim that pods share counts once.
 
-Counted as the API server's own quota does (`claimEvaluator` in `pkg/quota/v1/evaluator/core/resource_claims.go` of Kubernetes
-1.36.3), under the resource names `deviceclass.resource.kubernetes.io/<DeviceClass>` by which pods may ask for the same
-devices. What differs, on purpose: a request of a kind or mode that is not known is a denial, never nothing, and
-administrative access, which takes no device away, is free, and only devices that are GPUs, or of which nothing says
-that they are not, are charged.
+The API server's own quota counts the same way (`claimEvaluator` in `pkg/quota/v1/evaluator/core/resource_claims.go` of Kubernetes
+1.36.3), under the resource names `deviceclass.resource.kubernetes.io/<DeviceClass>` by which pods may request the same devices.
+Three differences are on purpose: a request of an unknown kind or mode is denied; administrative access is free, because it takes
+no device away; and only devices count that are GPUs, or that may be GPUs.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -32,13 +31,13 @@ from policies.quota.charge import (
 )
 
 MOST_DEVICES = 32
-"""What `allocationMode: All` is charged: the most devices that a claim can be given (`AllocationResultsMaxSize`)."""
+"""Devices that `allocationMode: All` counts as: the maximum of one claim (`AllocationResultsMaxSize`)."""
 
 MOST_REQUESTS, MOST_ALTERNATIVES = 32, 8
-"""What the API server accepts (`DeviceRequestsMaxSize`, `FirstAvailableDeviceRequestMaxSize`): each is weighed on every class."""
+"""Limits of the API server (`DeviceRequestsMaxSize`, `FirstAvailableDeviceRequestMaxSize`); they bound the work of one claim."""
 
 EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
-"""Annotation of the claims that the scheduler makes for pods that ask for DRA devices by a resource name."""
+"""Annotation of the claims that the scheduler makes for pods that request DRA devices by a resource name."""
 
 SCHEDULER = "system:kube-scheduler"
 
@@ -47,7 +46,7 @@ FINALIZER = "resource.kubernetes.io/delete-protection"
 
 
 Weigh = Callable[[str, int], Charge]
-"""Returns what so many devices of a DeviceClass cost, but for their plain count."""
+"""Returns the demand of a number of devices of a DeviceClass, without the plain count."""
 
 
 def charge_claim(
@@ -57,7 +56,7 @@ def charge_claim(
     resource_mapping: ResourceMapping,
     unclassified_pods: UnclassifiedPods,
 ) -> Charge:
-    """Return what the claim costs. Requests add up; of alternatives (`firstAvailable`) each key gets the most."""
+    """Return the demand of the claim: the sum of its requests. Of alternatives (`firstAvailable`), each key gets the maximum."""
     demand_catalogue = DemandCatalogue(
         classes=classes, resource_mapping=resource_mapping, unclassified_pods=unclassified_pods
     )
@@ -70,7 +69,7 @@ def template_findings(
     catalogues: Catalogues,
     unclassified_pods: UnclassifiedPods,
 ) -> Iterator[Finding]:
-    """Warn of a template whose claims could never be made in a namespace that has `hard`, and nothing else in it."""
+    """Warn about a template whose claims exceed `hard` by themselves."""
     classes, mapping = catalogues.classes, catalogues.resource_mapping
     demand_catalogue = DemandCatalogue(
         classes=classes, resource_mapping=mapping, unclassified_pods=unclassified_pods
@@ -92,10 +91,10 @@ def template_findings(
 
 
 def forged_mark(before: Metadata | None, after: Metadata | None, username: str) -> Finding | None:
-    """Return the denial of a claim that somebody else than the scheduler marks as one of its own; None if it is not.
+    """Deny a claim that a user other than the scheduler marks as made by the scheduler.
 
-    The mark says that the devices are charged to a pod, so whoever could write it could take devices that nothing charges.
-    `before` is None at a creation.
+    The devices of a marked claim count with their pod, so a forged mark would give devices without demand. `before` is None at a
+    creation.
     """
     was, mark = (((each and each.annotations) or {}).get(EXTENDED_RESOURCE_CLAIM) for each in (before, after))
     if mark is None or mark == was or username == SCHEDULER:
@@ -110,9 +109,10 @@ def forged_mark(before: Metadata | None, after: Metadata | None, username: str) 
 
 
 def lost_protection(before: ResourceClaim, after: ResourceClaim) -> Finding | None:
-    """Return the denial of a change by which an allocated claim loses the finalizer that keeps it; None if it does not.
+    """Deny an update that removes the finalizer from an allocated claim.
 
-    Without it a claim can be deleted while its pods run on: its devices would be charged to nobody, and given to the next pod.
+    Without the finalizer, a claim can be deleted while its pods run on. Then nobody pays for its devices, and the next pod gets
+    them, too.
     """
     was, now = (((each.metadata and each.metadata.finalizers) or ()) for each in (before, after))
     is_allocated = before.status is not None and before.status.allocation is not None
@@ -127,7 +127,7 @@ def lost_protection(before: ResourceClaim, after: ResourceClaim) -> Finding | No
 
 
 def marked_for(metadata: Metadata) -> str:
-    """Return the uid of the pod for which the scheduler made the claim; "" where the claim is not marked as made by it."""
+    """Return the uid of the pod for which the scheduler made the claim, or "" for another claim."""
     if (metadata.annotations or {}).get(EXTENDED_RESOURCE_CLAIM) != "true":
         return ""
     owners = (owner for owner in metadata.owner_references or () if owner.controller)
@@ -135,10 +135,10 @@ def marked_for(metadata: Metadata) -> str:
 
 
 def beyond_pod(claim: ResourceClaim, own: Mapping[str, Fraction], mapping: ResourceMapping) -> ResourceClaim:
-    """Return the claim that the scheduler made for a pod, without the devices for which the pod is charged itself.
+    """Return the claim that the scheduler made for a pod, less the devices that count with the pod.
 
-    own: what the pod is charged by resource name. It asked for a class by the implicit name or by the extended one; each unit is
-      taken off once. As ResourceQuota does since kubernetes#135434.
+    own: the pod's demand by resource name. The pod names a class by its implicit or its extended name; each unit is subtracted
+      once. ResourceQuota does the same since kubernetes#135434.
     """
     left = dict(own)
 
@@ -154,9 +154,9 @@ def beyond_pod(claim: ResourceClaim, own: Mapping[str, Fraction], mapping: Resou
 
 
 def uncovered(claim: ResourceClaim, mapping: ResourceMapping) -> ResourceClaim:
-    """Return the claim without the devices that its pod was charged for, whichever name it used; the pod is not at hand.
+    """Return the claim less the devices that count with its pod, if the pod itself is not known.
 
-    Of a DeviceClass that was not seen yet, or whose extended name is not charged, that is not certain.
+    Keep the devices of an unknown DeviceClass, and of one whose extended name has no demand: the pod may not pay for them.
     """
 
     def charged(device_class: str, count: int) -> int:
@@ -168,7 +168,7 @@ def uncovered(claim: ResourceClaim, mapping: ResourceMapping) -> ResourceClaim:
 
 
 def _without(claim: ResourceClaim, charged: Callable[[str, int], int]) -> ResourceClaim:
-    """Return the claim with less of each request: `charged(device class, count)`. The scheduler asks for exact counts only."""
+    """Return the claim with each request reduced by `charged(device class, count)`. The scheduler requests only exact counts."""
     left: list[DeviceRequest] = []
     for each in (claim.spec and claim.spec.devices and claim.spec.devices.requests) or ():
         devices = each.exactly or each
@@ -238,14 +238,14 @@ def _charge_devices(
 
 
 def _weighing(demand_catalogue: DemandCatalogue) -> Weigh:
-    """Return a function that weighs devices; DeviceClasses that no GPUClass mentions are weighed once for each kind of card."""
+    """Return a function that converts devices to demand. DeviceClasses that no GPUClass mentions share results."""
     known: dict[str, Charge] = {}
     equivalents = {name for gpu_class in demand_catalogue.classes for name in gpu_class.equivalents}
 
     def weigh(device_class: str, count: int) -> Charge:
         because = f"device class {device_class} is of no GPU class in particular"
         resource = GPUResource(IMPLICIT_DEVICE_CLASS + device_class, Measure.DEVICES)
-        # Where a denial names the DeviceClass, nothing is charged by class, which takes little.
+        # A denial names the DeviceClass, so it cannot share a result. It has no demand by class and takes little time.
         is_mentioned = resource.name in equivalents or bool(
             demand_catalogue.classes.of_device_class(device_class)
         )

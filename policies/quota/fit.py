@@ -1,7 +1,7 @@
-"""Whether the pods of a workload will fit a quota, one pure calculation. Nothing is charged by it.
+"""Whether the pods of a workload will fit a quota: a pure calculation that reserves nothing.
 
-A pod costs what `charge_pod` says of it as it would be admitted. ResourceClaims (DRA) cost nothing here: they are charged by
-themselves.
+The demand of a pod is that of `charge_pod` for the pod as admitted. ResourceClaims (DRA) are left out: they have a demand of
+their own.
 """
 
 import re
@@ -29,11 +29,11 @@ from policies.quota.charge import Catalogues, UnclassifiedPods, charge_pod
 from policies.quota.charge_request import QuotaGrant
 
 MOST_TEMPLATES = 16
-"""Of one object whose pods cost anything; to charge a pod of as many resources as there may be takes some 4 ms."""
+"""Pod templates with GPUs of one object that are computed at most: a pod with the maximum of resources takes some 4 ms."""
 
 _PERCENT = re.compile(r"([0-9]{1,9})%")
 _DEFAULT = "25%"
-"""Of `maxSurge` and `maxUnavailable` (`SetDefaults_Deployment` in `pkg/apis/apps/v1`, v1.36)."""
+"""Default of `maxSurge` and `maxUnavailable` (`SetDefaults_Deployment` in `pkg/apis/apps/v1`, v1.36)."""
 
 _EXISTING = {
     ("", "ReplicationController"): "replicas",
@@ -46,11 +46,11 @@ _EXISTING = {
     ("batch", "Job"): "active",
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): "replicas",
 }
-"""The field of the status that counts pods (of a LeaderWorkerSet: groups) which exist, whatever became of them."""
+"""The status field that counts existing pods (in a LeaderWorkerSet: groups) in any phase."""
 
 
 class Demand(msgspec.Struct, frozen=True):
-    """What one pod of a template costs, and how many there are of it. `path` is that of the template."""
+    """The demand of one pod of a template, and the number of its pods. `path` is the path of the template."""
 
     path: str
     each: Vector
@@ -61,25 +61,25 @@ class Demand(msgspec.Struct, frozen=True):
 
 
 class FitFailure(Enum):
-    """What keeps pods from starting, the worst first."""
+    """Why pods will not start, the worst reason first."""
 
     POD_TOO_LARGE = "pod too large"
-    """A single pod is larger than the whole quota."""
+    """A single pod exceeds the whole quota."""
     GANG_TOO_LARGE = "gang too large"
-    """So are the pods that must run at the same time."""
+    """The pods that must run together exceed the whole quota."""
     TOO_LITTLE = "too little"
-    """Not all pods fit beside what others hold."""
+    """Not all pods fit beside the usage of others."""
     TOO_LITTLE_TO_GROW = "too little to grow"
-    """Not all fit to which the workload may grow, or be scaled."""
+    """Not all pods fit once the workload grows, or an autoscaler scales it."""
     NO_SURGE = "no surge"
-    """All fit, but not the pod with which a rolling update would begin."""
+    """All pods fit, but not the additional pod of a rolling update."""
 
 
 class FitResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What keeps pods from starting, and the amount of the quota that limits them most.
+    """Why pods will not start, and the dimension of the quota that limits them most.
 
-    `pods` need `needed` of `key`, of which `left` of `hard` is left for them, so `starting` of them start. `path` is that of
-    their template, empty where there are several.
+    `pods` need `needed` of `key`. `left` of `hard` is free for them, so `starting` of them start. `path` is the path of their
+    template, empty if there are several.
     """
 
     failure: FitFailure
@@ -93,7 +93,7 @@ class FitResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Headroom(msgspec.Struct, frozen=True):
-    """What a quota grants, and what others hold of it."""
+    """The limits of a quota, and the usage of others."""
 
     hard: Vector
     held: Vector
@@ -105,10 +105,10 @@ class Headroom(msgspec.Struct, frozen=True):
 def fit_result(
     workload: Workload, grant: QuotaGrant, catalogues: Catalogues, *, is_stored: bool
 ) -> FitResult | None:
-    """Return the worst that keeps pods of a workload, or of what an autoscaler scales, from starting; None if nothing does.
+    """Return the worst reason why pods of a workload, or of an autoscaler's target, will not start. None if all will.
 
-    is_stored: whether pods of the workload may exist, which are held of the quota. Where the status does not say how many, only
-      what does not depend on it is found.
+    is_stored: pods of the workload may exist and count in the quota. If the status does not say how many, only failures that do
+      not depend on the number are found.
     """
     requested = demands(workload.target or workload, catalogues, grant.unclassified_pods)
     found = _too_large(requested, grant.hard)
@@ -132,10 +132,10 @@ def fit_result(
 def demands(
     workload: Workload, catalogues: Catalogues, unclassified_pods: UnclassifiedPods
 ) -> tuple[Demand, ...]:
-    """Return what the pods of the workload cost, for each template that makes pods which cost anything.
+    """Return the demand of the workload's pods, for each template whose pods have any.
 
-    A pod that would be denied costs nothing. Of one that names a node it is left open on which class it runs. Of an object with
-    more than MOST_TEMPLATES nothing is known.
+    A pod that would be denied has none. A pod that names a node may run on any class. An object with more than MOST_TEMPLATES
+    has no result.
     """
     found: list[Demand] = []
     for each in workload.pods:
@@ -158,21 +158,21 @@ def demands(
 
 
 def running(requested: Iterable[Demand]) -> Vector:
-    """Return what all pods cost that there are at one time as written; those of an unknown number are left out."""
+    """Return the demand of all pods that run at one time, without templates of unknown count."""
     return total(each.times(each.count.running or 0) for each in requested)
 
 
 def able_to_start(requested: Iterable[Demand], hard: Vector) -> tuple[Demand, ...]:
-    """Return those of which a pod, and all that must run at the same time, is not larger than the whole quota."""
+    """Return the demands whose single pod, and whose pods that must run together, fit the whole quota."""
     small = [each for each in requested if not exceeds(each.each, hard)]
     gangs = total(each.times(each.count.gang) for each in small if each.count.gang)
     return tuple(each for each in small if not (each.count.gang and exceeds(gangs, hard)))
 
 
 def _existing(workload: Workload, requested: Iterable[Demand]) -> Vector | None:
-    """Return what the pods cost that a stored workload has already, None of kinds whose status does not say how many.
+    """Return the demand of the existing pods of a stored workload, as if they had the present template.
 
-    They are taken for pods of the template as it is now.
+    None if the status of its kind does not count pods.
     """
     field = _EXISTING.get((workload.group, workload.kind))
     if field is None:
@@ -205,13 +205,13 @@ def _over(failure: FitFailure, path: str, excess: Excess, pods: int) -> FitResul
 
 
 def _shortage(failure: FitFailure, wanted: Iterable[tuple[Demand, int]], room: Headroom) -> FitResult | None:
-    """Return of what there is too little for so many pods of each template, None if all of them fit."""
+    """Return the shortage for these numbers of pods of each template. None if all of them fit."""
     wanted = [(each, pods) for each, pods in wanted if pods]
     needed, left = total(each.times(pods) for each, pods in wanted), room.left()
     over = [key for key in left if needed.get(key, NOTHING) > left[key]]
     if not over:
         return None
-    # The names of classes and resources say more than `gpus`, where they limit as much.
+    # Prefer a class or resource that limits as much: it says more than `gpus`.
     key = min(over, key=lambda key: (left[key] / needed[key], key == GPUS, key))
     return FitResult(
         failure=failure,
@@ -226,7 +226,7 @@ def _shortage(failure: FitFailure, wanted: Iterable[tuple[Demand, int]], room: H
 
 
 def _starting(wanted: Iterable[tuple[Demand, int]], left: Vector) -> int:
-    """Return how many pods fit, template by template in their order."""
+    """Return how many pods fit, template by template in order."""
     started, left = 0, dict(left)
     for each, pods in wanted:
         limited = left.keys() & each.each.keys()
@@ -237,11 +237,11 @@ def _starting(wanted: Iterable[tuple[Demand, int]], left: Vector) -> int:
 
 
 def _surge(spec: Any, wanted: Iterable[tuple[Demand, int]], room: Headroom) -> FitResult | None:
-    """Return the shortage where a rolling update of a Deployment that runs in full could not begin.
+    """Return the shortage if a rolling update of a fully running Deployment could not begin.
 
-    As the deployment controller resolves its limits (`ResolveFenceposts` in `pkg/controller/deployment/util`, v1.36): a part of
-    the replicas is rounded up for `maxSurge` and down for `maxUnavailable`, and where both come to 0 one may be unavailable. With
-    none unavailable the first pod of an update starts beside all others.
+    The deployment controller (`ResolveFenceposts` in `pkg/controller/deployment/util`, v1.36) rounds a percentage up for
+    `maxSurge` and down for `maxUnavailable`. If both are 0, one pod may be unavailable. If no pod may be unavailable, the first
+    pod of an update starts beside all others.
     """
     strategy = _map(_map(spec).get("strategy"))
     limits = _map(strategy.get("rollingUpdate"))
@@ -257,7 +257,7 @@ def _surge(spec: Any, wanted: Iterable[tuple[Demand, int]], room: Headroom) -> F
 
 
 def _part(value: Any, replicas: int, *, up: bool) -> int | None:
-    """Return a limit as a number of pods, None of what the API server refuses."""
+    """Return a limit as a number of pods. None for a value that the API server rejects."""
     if isinstance(value, int):
         return value
     percent = _PERCENT.fullmatch(value) if isinstance(value, str) else None

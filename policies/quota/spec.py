@@ -1,6 +1,6 @@
 """Spec of a GPUQuota, and the keys of a ResourceQuota that limit no GPU.
 
-Of extended resources the API server counts only `requests.<resource>` (`pkg/quota/v1/evaluator/core/pods.go`, v1.36): any
+For extended resources, the API server counts only `requests.<resource>` (`pkg/quota/v1/evaluator/core/pods.go`, v1.36). Any
 other key passes validation and limits nothing.
 """
 
@@ -14,16 +14,16 @@ from policies.quota.amounts import Vector, VectorError, flattened
 from policies.quota.charge import UnclassifiedPods
 
 NAME = "default"
-"""A namespace has one quota, and this is its name."""
+"""The name of a namespace's only quota."""
 
 RESOURCE_QUOTA = "resource-quota"
-"""The rule id of findings about a ResourceQuota. No policy configures them: ResourceQuotas belong to administrators."""
+"""Rule id of findings about a ResourceQuota. No policy configures them, because administrators write ResourceQuotas."""
 
 REQUESTS, LIMITS = "requests.", "limits."
 
 
 class Hard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Whole numbers, or text with a decimal or a fraction; what is left out is unlimited. A zero forbids."""
+    """Limits: whole numbers, or text with a decimal or a fraction. A missing limit means unlimited; zero forbids."""
 
     gpus: int | str | None = None
     classes: Mapping[str, int | str] = {}
@@ -31,24 +31,24 @@ class Hard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class QuotaSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Spec of a GPUQuota document; `stated_unclassified_pods` is None where it says nothing."""
+    """Spec of a GPUQuota document. `stated_unclassified_pods` is None if the field is missing."""
 
     hard: Hard
     stated_unclassified_pods: UnclassifiedPods | None = msgspec.field(name="unclassifiedPods", default=None)
 
     @property
     def unclassified_pods(self) -> UnclassifiedPods:
-        """What is charged by class to a pod that pins none: what makes the limits by class hold, if there are any."""
+        """The stated value, or its default, which makes the limits by class hold if there are any."""
         default = UnclassifiedPods.MOST_EXPENSIVE if self.hard.classes else UnclassifiedPods.TOTAL_ONLY
         return self.stated_unclassified_pods or default
 
     @property
     def amounts(self) -> Vector:
-        """What is granted. Raises VectorError, of a spec without `problems` never."""
+        """The limits. Raises VectorError only if the spec has `problems`."""
         return flattened(self.hard.gpus, self.hard.classes, self.hard.resources)
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield (path below the spec, sentence) for every invalid amount."""
+        """Yield the path below the spec, and a message, for every invalid amount."""
         hard = self.hard
         for gpus, classes, resources in (
             (hard.gpus, {}, {}),
@@ -62,13 +62,13 @@ class QuotaSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 def hard_field(key: str) -> str:
-    """Return the field of a GPUQuota that grants a key of its amounts: `spec.hard.classes[nvidia-t4]`."""
+    """Return the field path of a limit in a GPUQuota: `spec.hard.classes[nvidia-t4]`."""
     group, _, name = key.partition("/")
     return f"spec.hard.{group}[{name}]" if name else f"spec.hard.{group}"
 
 
 def unheld_classes(spec: QuotaSpec) -> str:
-    """Return a warning about `unclassifiedPods` where pods that pin no class can exceed the limits by class, else ""."""
+    """Return a warning if `spec.unclassified_pods` lets pods exceed the limits by class, or ""."""
     if not spec.hard.classes or spec.unclassified_pods is not UnclassifiedPods.TOTAL_ONLY:
         return ""
     return (
@@ -78,7 +78,7 @@ def unheld_classes(spec: QuotaSpec) -> str:
 
 
 def resource_quota_findings(hard: Iterable[str], resource_mapping: ResourceMapping) -> Iterator[Finding]:
-    """Yield a warning for every key of `spec.hard` that names a GPU resource and has no effect, in the order of the keys."""
+    """Yield a warning for every key of `spec.hard` that names a GPU resource and has no effect."""
     keys = frozenset(hard)
     for key in sorted(keys):
         resource = key.removeprefix(LIMITS)

@@ -1,4 +1,4 @@
-"""What nothing charges in a cluster: DeviceClasses and resource names of nodes about which nothing says whether they are GPUs."""
+"""DeviceClasses and resource names of nodes that no quota counts, because no GPUResourceMapping says whether they are GPUs."""
 
 import logging
 import threading
@@ -15,7 +15,7 @@ from webhook.cluster.nodes import NODES
 from webhook.configuration.loader import Configuration
 
 EVERY_SECONDS = 600.0
-"""Between lists of all nodes, pages of some hundred; names of resources change when device plugins are installed."""
+"""Seconds between lists of all nodes. Resource names change only when a device plugin is installed."""
 RETRY_SECONDS = 5.0
 POLL_SECONDS = 1.0
 
@@ -31,7 +31,7 @@ class _Node(msgspec.Struct):
 
 
 def unmapped_resources(amounts: dict[str, Any] | None, resource_mapping: ResourceMapping) -> frozenset[str]:
-    """Return the extended resources, of a node's allocatable ones, that no pattern fits and of which there are some."""
+    """Return the extended resources among a node's allocatable ones that are not zero and that no pattern matches."""
     return frozenset(
         name
         for name, amount in (amounts or {}).items()
@@ -43,13 +43,13 @@ def unmapped_resources(amounts: dict[str, Any] | None, resource_mapping: Resourc
 
 
 def unmapped_names(configuration: Configuration, of_nodes: frozenset[str]) -> tuple[str, ...]:
-    """Return, for people, everything that nothing charges."""
+    """Return the names of all DeviceClasses and resources that no quota counts."""
     classes = (f"DeviceClass {name}" for name in configuration.unmapped_device_classes)
     return (*classes, *sorted(of_nodes))
 
 
 class UnmappedResourcesWatch:
-    """Looks at the nodes from time to time, while this process leads; `changed` is called when `names` are others."""
+    """Lists the nodes from time to time while this process leads. Calls `changed` when `names` changed."""
 
     def __init__(
         self,
@@ -64,14 +64,14 @@ class UnmappedResourcesWatch:
         self._changed = changed
         self._due = 0.0
         self.names: Sequence[str] | None = None
-        """None until this process has looked since it leads."""
+        """None until this process has listed the nodes as leader."""
 
     def configure(self, configuration: Configuration) -> None:
-        """Judge by another configuration from now on."""
+        """Use another configuration from now on."""
         self._configuration, self._due = configuration, 0.0
 
     def run(self, stopping: threading.Event) -> None:
-        """Look until `stopping`; the body of a thread."""
+        """List until `stopping` is set; the body of a thread."""
         while not stopping.wait(POLL_SECONDS):
             if not self._is_leader():
                 self.names, self._due = None, 0.0

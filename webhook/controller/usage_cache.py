@@ -1,4 +1,4 @@
-"""The UsageCounter of our own catalogue, and of other published catalogues while ledgers are counted by them."""
+"""The UsageCounter of our own catalogue, and the UsageCache of published catalogues that ledger objects name."""
 
 import logging
 import threading
@@ -20,7 +20,7 @@ log = logging.getLogger("gpu_admission.controller")
 
 
 class UsageCache:
-    """All Countings of a process, by digest. For any number of threads; no lock is held over a call."""
+    """All UsageCache of a process, by catalogue digest. Safe for threads; holds no lock during a call to the API."""
 
     def __init__(
         self,
@@ -52,14 +52,14 @@ class UsageCache:
         self.own.start()
 
     def configure(self, catalogues: Catalogues) -> bool:
-        """Make another catalogue our own; return whether it is another one. Raises `errors.ApiError`; then the old one stays."""
+        """Replace our own catalogue, and return whether it changed. Raises `errors.ApiError` and then keeps the old one."""
         if catalogue_digest(catalogues) == self.own.digest:
-            return False  # policies do not change charges
+            return False  # policies do not change demand
         self._kept(catalogues, is_own=True)
         return True
 
     def of(self, digest: str) -> UsageCounter | None:
-        """Return the UsageCounter of a catalogue, begun now if need be; None if it cannot be had. Raises `errors.ApiError`."""
+        """Return the UsageCounter of a catalogue; start it if needed. None if nobody published it. Raises `errors.ApiError`."""
         with self._lock:
             found = self._all.get(digest)
         if found is None and (catalogues := self._published.get(digest)) is not None:
@@ -68,24 +68,24 @@ class UsageCache:
         return found
 
     def deleted(self, namespace: str) -> frozenset[str]:
-        """Return the uids of what any watch showed deleted lately, be it one that began before another."""
+        """Return the uids of the objects that any watch lately showed as deleted. An older watch may know more than a new one."""
         with self._lock:
             every = list(self._all.values())
         return frozenset().union(*(each.deleted(namespace) for each in every))
 
     def verify(self, namespace: str, *, since: float, nodes_since: float) -> None:
-        """Compare what is held with lists that began at these moments or later. Raises `errors.ApiError`."""
+        """Compare all held objects with lists that began at these moments or later. Raises `errors.ApiError`."""
         for counter in list(self._all.values()):
             if counter.synced:
                 counter.refresh(namespace, since=since, nodes_since=nodes_since)
                 counter.recount(namespace)
 
     def publish(self, counter: UsageCounter) -> bool:
-        """Have its catalogue published; return whether it is. Raises `errors.ApiError`."""
+        """Publish its catalogue, and return whether that succeeded. Raises `errors.ApiError`."""
         return self._published.publish(counter.catalogues)
 
     def tidy(self, ledgers: Mapping[str, QuotaLedger], *, leads: bool) -> None:
-        """Stop counters and sums that no ledger names; the leader also publishes missing catalogues and removes unused ones.
+        """Stop UsageCache and drop sums that no ledger names. The leader also publishes and removes catalogues.
 
         Raises `errors.ApiError`.
         """
@@ -117,7 +117,7 @@ class UsageCache:
         made = self._make(catalogues)
         with self._lock:
             kept = self._all.setdefault(made.digest, made)
-            if is_own:  # at once: no ledger names it yet, so `tidy` would stop it
+            if is_own:  # under the lock: no ledger names it yet, so `tidy` would stop it
                 self.own = kept
         if kept is made:
             kept.start()
@@ -125,6 +125,6 @@ class UsageCache:
 
 
 def _unclassified_pods_of(ledger: QuotaLedger) -> frozenset[UnclassifiedPods]:
-    """Return what the catalogue versions of a ledger say of unpinned pods."""
+    """Return the values of `unclassified_pods` in the catalogue versions of a ledger."""
     catalogue_versions = filter(None, map(CatalogueVersion.parse, ledger.catalogue_versions))
     return frozenset({ledger.unclassified_pods, *(each.unclassified_pods for each in catalogue_versions)})

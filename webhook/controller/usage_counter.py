@@ -1,7 +1,7 @@
-"""The count of a namespace: its stored pods and claims, and what they cost, from informers of pods, claims and nodes.
+"""The count of a namespace: its stored pods and claims and their demand, from informers of pods, claims and nodes.
 
-A count is of what the informers have; `refresh` lists again where the protocol needs a list that began after some moment. Bound
-pods are charged by the labels of their node, others by those of the nodes that they select.
+A count uses what the informers hold. `refresh` lists again if the protocol needs a list that began after some moment. The labels
+of its node decide the class of a bound pod. The labels of the nodes that it selects decide the class of another pod.
 """
 
 import logging
@@ -32,22 +32,22 @@ from webhook.serving.audit_line import charged
 log = logging.getLogger("gpu_admission.controller")
 
 DELETED = StoredObject({}, terminal=True)
-"""A deleted object, perhaps never counted: treated as terminal, so that its reservation does not wait to expire."""
+"""A deleted object, which was perhaps never counted. It counts as terminal, so its reservation goes at once."""
 
 
 class Counted(msgspec.Struct, frozen=True):
-    """A listing, and when the older one of the lists of pods and claims behind it began."""
+    """A listing, and when its older list (of pods or claims) began."""
 
     listing: Listing
     list_started: float
 
 
 class UsageCounter:
-    """Informers of all that is counted by one catalogue.
+    """The informers and sums of one catalogue.
 
-    `changed` is called with every namespace whose count may differ, and whether the change frees quota; `ended` with the digest
-    of the catalogue, and what an object held that holds nothing any more. `awaited` returns the namespaces whose counts somebody
-    waits for: they are listed first.
+    Calls `changed` with a namespace whose count may differ, and whether the change frees quota. Calls `ended` with the digest of
+    the catalogue and the former demand of an object that ended. `awaited` returns the namespaces that are listed first, because
+    a caller waits for their counts.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class UsageCounter:
         self._stopping = threading.Event()
         self.sums = UsageSums(catalogues, given or ExtendedClaims())
         self._lock: AbstractContextManager[bool] = threading.RLock()
-        """Of the sums and of all three informers: what changes in one is charged by what the others have."""
+        """Shared by the sums and all three informers: the demand of an object in one depends on the others."""
         claims, nodes = served_resource(api, "resourceclaims"), node_reader(catalogues.classes.label_keys)
         pod_reader, claim_reader = self.sums.pod_reader, self.sums.claim_reader
         watch = partial(Informer, api, timings=timings, lock=self._lock)
@@ -81,7 +81,7 @@ class UsageCounter:
 
     @property
     def informers(self) -> dict[str, Informer[Any]]:
-        """The informers by the plural of their resource."""
+        """The informers by resource."""
         return {each.resource.plural: each for each in (self.pods, self.nodes, self.claims) if each}
 
     def start(self) -> None:
@@ -96,7 +96,7 @@ class UsageCounter:
         return all(informer.synced for informer in self.informers.values())
 
     def is_listed(self, namespace: str, since: float) -> bool:
-        """Whether counts rest on lists that began at that moment or later."""
+        """Whether all lists behind a count of the namespace began at `since` or later."""
         spaces = {self.nodes.resource.plural: CLUSTER}
         return all(
             informer.position(spaces.get(name, namespace)).list_started >= since
@@ -104,19 +104,19 @@ class UsageCounter:
         )
 
     def refresh_all(self, since: float) -> None:
-        """Make the counts of all namespaces rest on lists that began at that moment or later. Raises `errors.ApiError`."""
+        """List everything again, unless the lists began at `since` or later. Raises `errors.ApiError`."""
         for informer in self.informers.values():
             informer.refresh(since=since)
 
     def refresh(self, namespace: str, *, since: float, nodes_since: float) -> None:
-        """Make counts rest on lists that began at these moments or later. Raises `errors.ApiError`."""
+        """List the namespace and the nodes again if their lists began before these moments. Raises `errors.ApiError`."""
         self.pods.refresh(namespace, since=since)
         if self.claims is not None:
             self.claims.refresh(namespace, since=since)
         self.nodes.refresh(since=nodes_since)
 
     def deleted(self, namespace: str) -> frozenset[str]:
-        """Return the uids of what the watches showed deleted lately."""
+        """Return the uids of the objects that the watches lately showed as deleted."""
         return frozenset().union(*(each.deleted(namespace) for each in (self.pods, self.claims) if each))
 
     def count(
@@ -126,13 +126,13 @@ class UsageCounter:
         unclassified_pods: UnclassifiedPods,
         deleted: Collection[str],
     ) -> Counted:
-        """Return what is stored, by this catalogue and `unclassifiedPods`.
+        """Count the stored objects of a namespace by this catalogue and `unclassified_pods`.
 
-        `ledger` has the reservations that wait. `deleted` is what any watch showed deleted: this one may have begun later.
+        `ledger` has the pending reservations. `deleted` has the deletions of all watches, because ours may have begun later.
         """
         with self._lock:
             pods, nodes = self.pods.position(namespace), self.nodes.position()
-            # Where claims are not served there are none, at the revision of the pods too.
+            # If the API server does not serve claims, there are none at the revision of the pods.
             claims = self.claims.position(namespace) if self.claims else pods
             summed = self.sums.sum(namespace, unclassified_pods, ledger, self._gone_claims(namespace))
         settled = (each.object_uid for each in ledger.reservations if each.object_uid in deleted)
@@ -146,32 +146,32 @@ class UsageCounter:
         return Counted(listing, min(pods.list_started, claims.list_started))
 
     def recount(self, namespace: str) -> None:
-        """Sum up everything in a namespace once more. It should change nothing."""
+        """Sum up the namespace from its objects, and log an error if that changes the sums."""
         with self._lock:
             is_same = self.sums.recount(namespace)
         if not is_same:
             log.error("%s: the sums of its pods and claims were not those of a full count", namespace)
 
     def holdings(self) -> Iterator[Holding]:
-        """Yield what each stored pod and claim is charged."""
+        """Yield the demand of each stored pod and claim."""
         for informer in (self.pods, self.claims):
             records: Iterable[CountedRecord] = informer.all() if informer else ()
             held = (self._holding(record) for record in records if _is_charged(record))
             yield from (each for each in held if each is not None)
 
     def keep(self, wanted: Collection[tuple[str, UnclassifiedPods]]) -> None:
-        """Go on summing these namespaces only, each under this `unclassifiedPods`."""
+        """Keep only the sums of these pairs of namespace and `unclassified_pods`."""
         with self._lock:
             self.sums.keep(wanted)
             for namespace in self._gone.namespaces():
                 self._gone_claims(namespace)
 
     def _gone_claims(self, namespace: str) -> dict[str, ClaimRecord]:
-        """Return the claims that are gone while pods have their devices."""
+        """Return the deleted claims whose devices pods still use."""
         listed, deleted = self.pods.position(namespace).list_started, self.pods.deleted(namespace)
 
         def has_ended(uid: str, since: float) -> bool:
-            # A pod that is not held is perhaps not seen yet, until a list shows that it is not there.
+            # The watch may not have shown an unknown pod yet. Only a later list proves that it does not exist.
             pod = self.sums.pod(namespace, uid)
             return pod.is_terminal if pod is not None else uid in deleted or listed > since
 
@@ -200,7 +200,7 @@ class UsageCounter:
         change: Callable[[], frozenset[str]],
     ) -> None:
         frees = _is_charged(before) and not _is_charged(after)
-        # First: what it held may be by a node that is forgotten with it.
+        # Compute this first: the demand may depend on a node that is forgotten with the object.
         held = self._holding(before) if before is not None and frees else None
         with self._all_or_anew():
             namespaces = change()
@@ -211,7 +211,7 @@ class UsageCounter:
 
     @contextmanager
     def _all_or_anew(self) -> Iterator[None]:
-        """Have all summed up anew where a change was summed up in part only: a bug met with one object must not admit others."""
+        """Drop all sums if a change fails halfway. They are computed again, so a bug with one object does not admit others."""
         try:
             yield
         except Exception:
@@ -219,7 +219,7 @@ class UsageCounter:
             raise
 
     def _holding(self, record: CountedRecord) -> Holding | None:
-        """Return what an object is charged; None of a claim that the scheduler made: its pod is charged."""
+        """Return the demand of an object. None for a claim that the scheduler made, because its pod pays."""
         if isinstance(record, ClaimRecord) and record.made_for:
             return None
         vector = self.sums.charge(record)

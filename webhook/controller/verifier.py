@@ -1,7 +1,7 @@
-"""Verifies what is held of each namespace with a quota against a new list of it, and its sums against a full count.
+"""Compares the controller's objects of each namespace with a new list, and the sums of the namespace with a full count.
 
-Namespace by namespace, in turn, so that a period's lists come evenly and never all at once. What a list shows that the watch has
-not shown is counted from then on, as after any other change.
+The verifier takes one namespace after the other, so the lists are spread evenly over the period. An object that a list shows and
+the watch did not show counts from then on.
 """
 
 import logging
@@ -18,12 +18,12 @@ log = logging.getLogger("gpu_admission.controller")
 
 POLL_SECONDS = 1.0
 TURN, RECENT = 0.8, 0.1
-"""Parts of the period: all namespaces have their turn within the one; what was listed within the other is passed over. So no list
-gets older than the period."""
+"""Parts of the period: every namespace has its turn within TURN, and a list younger than RECENT is not repeated. So no list gets
+older than the period."""
 
 
 class Verifier:
-    """`namespaces` returns those with a quota while this process leads, else none. `verified` is called with each of them."""
+    """Verifies `namespaces()`: those with a quota while this process leads, else none. Calls `verified` after each."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Verifier:
         self._turns: deque[str] = deque()
 
     def run(self, stopping: threading.Event) -> None:
-        """Verify until `stopping`; the body of a thread."""
+        """Verify until `stopping` is set; the body of a thread."""
         last = monotonic()
         while not stopping.is_set():
             turns = self._turns

@@ -1,6 +1,6 @@
-"""GPUQuota objects of the API server: the spec that decides, and the status that the controller writes for people.
+"""GPUQuota objects: the spec, and the status that the controller writes for people.
 
-No decision depends on the status: that is what the ledger of the namespace is for.
+No decision reads the status. Decisions read the ledger of the namespace.
 """
 
 from collections.abc import Mapping
@@ -20,18 +20,18 @@ KIND = "GPUQuota"
 
 
 class DocumentError(ValueError):
-    """The object is not one that could be used; the message says where."""
+    """The object cannot be used. The message says where it is wrong."""
 
 
 def quota_path(namespace: str, *rest: str) -> str:
-    """Return where the API server has the quota of a namespace, or the subresource of it."""
+    """Return the API path of the namespace's quota, or of its subresource."""
     return api_path(f"/apis/{GROUP}/{VERSION}", "namespaces", namespace, PLURAL, NAME, *rest)
 
 
 class QuotaStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What people see of a ledger, as it was at most some seconds ago.
+    """A copy of the ledger for people, some seconds old at most.
 
-    `hard` is what was in force, `used` is None before it was counted; both, and `reserved`, show `gpus` and what `hard` names.
+    `used` is None before the first count. All amounts show `gpus` and the dimensions that `hard` names.
     """
 
     hard: Vector = {}
@@ -42,15 +42,15 @@ class QuotaStatus(msgspec.Struct, frozen=True, kw_only=True):
     observed_generation: int = 0
 
     def condition(self, kind: str) -> Condition | None:
-        """Return the condition of a type, None where there is none yet."""
+        """Return the condition of a type. None if the status lacks it."""
         return next((each for each in self.conditions if each.type == kind), None)
 
 
 class QuotaRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A GPUQuota as it was read; `spec` is None where that cannot be read, and `problem` says why.
+    """A decoded GPUQuota. `spec` is None if it cannot be read; then `problem` says why.
 
-    `version` is the resourceVersion. A status that cannot be read is that of a new quota: the controller writes it again.
-    `has_ledger`: an earlier version left its ledger in the status, and nobody has written over it.
+    `version` is the resourceVersion. An unreadable status reads as empty, and the controller writes it again.
+    `has_ledger`: the status still has the ledger of an earlier version.
     """
 
     namespace: str
@@ -64,14 +64,14 @@ class QuotaRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def hard(self) -> Vector:
-        """What is in force as far as the status says it, else what the spec grants."""
+        """The limits in force according to the status, else the limits of the spec."""
         if self.status.hard or self.spec is None:
             return self.status.hard
         return self.spec.amounts
 
     @property
     def is_pending(self) -> bool:
-        """Whether the spec is another one than the status says to be in force."""
+        """Whether the status shows limits in force from an older spec."""
         return bool(self.status.hard) and self.status.observed_generation < self.generation
 
 
@@ -84,7 +84,7 @@ class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Status(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
-    """The status on the wire."""
+    """The status as stored."""
 
     hard: dict[str, str] = {}
     used: dict[str, str] | None = None
@@ -95,7 +95,7 @@ class _Status(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
 
 
 class _FormerStatus(msgspec.Struct, frozen=True):
-    """Only a status that is the ledger itself has these."""
+    """Fields of a status that is a ledger of an earlier version."""
 
     revisions: msgspec.Raw = msgspec.Raw(b"")
 
@@ -113,7 +113,7 @@ _FORMER_STATUS = msgspec.json.Decoder(_FormerStatus)
 
 
 def decode_quota(document: bytes | msgspec.Raw) -> QuotaRecord | None:
-    """Return the quota in JSON, None where its name has no meaning. Raises msgspec.ValidationError if it is not an object."""
+    """Return the decoded quota. None if its name is not `default`. Raises msgspec.ValidationError if it is not an object."""
     read = _OBJECT.decode(document)
     metadata = read.metadata
     if metadata.name != NAME:
@@ -137,7 +137,7 @@ def decode_quota(document: bytes | msgspec.Raw) -> QuotaRecord | None:
 
 
 def has_ledger(status: msgspec.Raw) -> bool:
-    """Whether an earlier version left its ledger in this status. Raises msgspec.ValidationError if it is not an object."""
+    """Whether this status is a ledger of an earlier version. Raises msgspec.ValidationError if it is not an object."""
     return bool(_FORMER_STATUS.decode(status).revisions)
 
 
@@ -157,7 +157,7 @@ def _decode_status(raw: msgspec.Raw) -> QuotaStatus:
 
 
 def encode_status(record: QuotaRecord, status: QuotaStatus) -> bytes:
-    """Return the body that replaces the status of that very version of the object; the spec stays as it is stored."""
+    """Return the body of a status update, which succeeds only on the version of `record`. It does not change the spec."""
     metadata = {
         "name": NAME,
         "namespace": record.namespace,

@@ -1,7 +1,6 @@
-"""Autoscalers: the workload that one scales, and up to how many replicas.
+"""Autoscalers: which workload an autoscaler scales, and its maximum of replicas.
 
-Kinds that can be scaled are those of which a ClusterRole lets the webhook read objects; all of them count replicas in
-`spec.replicas`.
+A ClusterRole lets the webhook read the kinds in `_SCALED`. All of them count replicas in `spec.replicas`.
 """
 
 from collections.abc import Callable
@@ -18,8 +17,7 @@ SCALED_OBJECT = ("keda.sh", "ScaledObject")
 AUTOSCALERS = frozenset({HPA, SCALED_OBJECT})
 
 KEDA_MOST = 100
-"""Replicas of a ScaledObject without `maxReplicaCount` (keda.sh/docs, reference/scaledobject-spec); its target is a Deployment
-of apps/v1 unless it says otherwise."""
+"""KEDA's default of `maxReplicaCount` (keda.sh/docs, reference/scaledobject-spec). Its default target is a Deployment."""
 
 _SCALED = {
     ("", "ReplicationController"): "/api/v1",
@@ -36,11 +34,11 @@ def _plural(kind: str) -> str:
 
 
 SCALED_RESOURCES = tuple((group, _plural(kind)) for group, kind in _SCALED)
-"""What can be scaled, by API group and resource."""
+"""API group and resource of each kind that can be scaled."""
 
 
 class ScaleTarget(msgspec.Struct, frozen=True):
-    """The workload that an autoscaler scales, in its own namespace, up to `most` replicas; `to_zero`: an HPA down to none."""
+    """The workload that an autoscaler scales to at most `most` replicas. `to_zero`: an HPA may scale it to zero."""
 
     group: str
     kind: str
@@ -49,12 +47,12 @@ class ScaleTarget(msgspec.Struct, frozen=True):
     to_zero: bool = False
 
     def path(self, namespace: str) -> str:
-        """Return where the API server has it."""
+        """Return the path of the workload in the API."""
         prefix = _SCALED[self.group, self.kind]
         return api_path(prefix, "namespaces", namespace, _plural(self.kind), self.name)
 
     def scaled(self, data: Any) -> bytes:
-        """Return the workload as it is with the most replicas, as JSON."""
+        """Return the workload with `most` replicas, as JSON."""
         spec = data.get("spec") if isinstance(data, dict) else None
         if not isinstance(spec, dict):
             return b"{}"
@@ -62,7 +60,7 @@ class ScaleTarget(msgspec.Struct, frozen=True):
 
 
 def target_reader(api: ApiClient) -> Callable[[str, ScaleTarget, float], Any]:
-    """Return a function of namespace, target and deadline (`monotonic`) that reads the target; None where it cannot in time."""
+    """Return a function that reads the target in a namespace before a `monotonic` deadline, or returns None."""
 
     def read(namespace: str, target: ScaleTarget, deadline: float) -> Any:
         seconds = deadline - monotonic()
@@ -95,7 +93,7 @@ msgspec.convert(
 
 
 def scale_target(group: str, kind: str, data: Any) -> ScaleTarget | None:
-    """Return what an autoscaler scales; None of other kinds, and of a target that is not known to be scaled."""
+    """Return the target of an autoscaler. None for other kinds, and for a target outside `_SCALED`."""
     if (group, kind) not in AUTOSCALERS or not isinstance(data, dict):
         return None
     try:

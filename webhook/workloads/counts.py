@@ -1,4 +1,4 @@
-"""How many pods an object makes by each of its paths, as far as it says."""
+"""Number of pods that an object creates from each of its pod templates."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -17,11 +17,11 @@ from webhook.configuration.workload_kinds import (
 
 _NONE = PodCount(running=0)
 _DIGITS = 9
-"""Of a number of pods; any above is a limit that nobody set, such as Ray's maxReplicas."""
+"""A number of pods with more digits is a placeholder for "no limit", such as Ray's default of maxReplicas."""
 
 
 def pod_count(workload_kind: WorkloadKind, form: PodPath, data: Any, at: Parts) -> PodCount:
-    """Return the number of pods by the path that leads to `at` in the object `data`."""
+    """Return the number of pods that the object `data` creates from the template at `at`. The path of `form` leads there."""
     if workload_kind.templates_only or any(
         _is_stopped(data, form, at, path, value) for path, value in workload_kind.stopped.items()
     ):
@@ -35,7 +35,10 @@ def pod_count(workload_kind: WorkloadKind, form: PodPath, data: Any, at: Parts) 
 
 
 def together(workload_kind: WorkloadKind, data: Any, counts: Sequence[PodCount]) -> list[PodCount]:
-    """Return the counts where a number of pods of the whole object must run together: of each path those that others lack."""
+    """Return the counts with the gang size of each template, where `workload_kind.together` gives one for the whole object.
+
+    The gang size of a template is that number, less the pods of the other templates.
+    """
     needed = (
         _number(next((value for _, value in values(data, steps(workload_kind.together))), None))
         if workload_kind.together
@@ -52,7 +55,7 @@ def together(workload_kind: WorkloadKind, data: Any, counts: Sequence[PodCount])
 
 
 def bound(form: PodPath, at: Parts, path: str) -> tuple[str | int, ...]:
-    """Return the steps of a path beside that of the pods, with their keys and items for the branches that both begin with."""
+    """Return the steps of `path`. Where it begins like the path of the pods, take map keys and list indexes from `at`."""
     own, other = steps(form.path), steps(path, form.path)
     shared = next(
         (n for n, (a, b) in enumerate(zip(own, other, strict=False)) if a != b), min(len(own), len(other))
@@ -61,7 +64,7 @@ def bound(form: PodPath, at: Parts, path: str) -> tuple[str | int, ...]:
 
 
 def values(data: Any, way: Sequence[str | int], at: Parts = ()) -> Iterator[tuple[Parts, Any]]:
-    """Yield everything that the steps lead to, with its path; what is of another type in between is passed over."""
+    """Yield each value at the end of the steps, with its path. Skip values on the way that are neither map nor list."""
     if not way:
         if data is not None:
             yield at, data
@@ -81,14 +84,14 @@ def values(data: Any, way: Sequence[str | int], at: Parts = ()) -> Iterator[tupl
 
 
 def first_value(data: Any, form: PodPath, at: Parts, path: str) -> Any:
-    """Return the first value at a path beside that of the pods, None where nothing stands."""
+    """Return the first value at `path`, read for the pods at `at`; see `bound`."""
     return next((value for _, value in values(data, bound(form, at, path))), None)
 
 
 def _is_stopped(data: Any, form: PodPath, at: Parts, path: str, stopped: str) -> bool:
     way = bound(form, at, path)
     if any(step in BRANCHES for step in way):
-        return False  # of other pods
+        return False  # the field belongs to other pods
     value = next((value for _, value in values(data, way)), None)
     written = str(value).lower() if isinstance(value, bool) else value
     return written == stopped or (stopped == "*" and written is not None)
@@ -115,7 +118,7 @@ def _product(texts: tuple[str, ...], data: Any, form: PodPath, at: Parts) -> int
 
 
 def _number(value: Any) -> int | None:
-    """Return the number of pods that is written, None if it is none (a parameter of a template) or none that is meant."""
+    """Return the value as a number of pods. None for a template parameter, and for a number with too many digits."""
     if isinstance(value, str) and value.isdecimal() and len(value) <= _DIGITS:
         value = int(value)
     is_number = isinstance(value, int) and not isinstance(value, bool)

@@ -1,4 +1,4 @@
-"""What the part of an object to which a path leads makes of a pod, in each of the forms of the table."""
+"""Pods built from parts of workload objects: one function for each PodForm."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -21,7 +21,7 @@ Origins = dict[Parts, Parts]
 
 
 def pod_data(form: PodPath, whole: Any, at: Parts, value: Any) -> tuple[dict[str, Any], Origins] | None:
-    """Return the pod that stands at `at` in the object, and where its parts are from; None where that is not a pod."""
+    """Return the pod that `value` at `at` describes, and the origins of its parts. None where it describes no pod."""
     match form.form:
         case PodForm.TEMPLATE:
             return value, {(): at}
@@ -48,7 +48,10 @@ def pod_data(form: PodPath, whole: Any, at: Parts, value: Any) -> tuple[dict[str
 
 
 def decided_template(template: Any) -> Any:
-    """Return a pod template in which no parameter fills in a quantity (`${trialParameters.gpus}`); itself if none does."""
+    """Return the pod template with its parameters for quantities (`${trialParameters.gpus}`) replaced or removed.
+
+    Return the same object if there are no such parameters.
+    """
     spec = template.get("spec") if isinstance(template, dict) else None
     if not isinstance(spec, dict):
         return template
@@ -67,7 +70,7 @@ def _of_spec(form: PodPath, at: Parts, data: dict[str, Any]) -> tuple[dict[str, 
         here: Parts = ("spec", "containers", len(containers))
         origins[here] = (*at, *at_member)
         container = {"name": str(at_member[0]), **member}
-        # A step of Tekton (v1) asks with computeResources, so that `resources` cannot be taken for its task's.
+        # A Tekton v1 step names its resources `computeResources`.
         if isinstance(container.get("computeResources"), dict):
             container["resources"] = container.pop("computeResources")
             origins[*here, "resources"] = (*at, *at_member, "computeResources")
@@ -77,7 +80,7 @@ def _of_spec(form: PodPath, at: Parts, data: dict[str, Any]) -> tuple[dict[str, 
 
 
 def _members(form: PodPath, data: dict[str, Any]) -> Iterator[tuple[Parts, dict[str, Any]]]:
-    """Yield the containers outside of the list of containers, with their paths."""
+    """Yield the containers at `form.containers`, with their paths."""
     for path in form.containers:
         for parts, member in values(data, steps(path)):
             listed = (
@@ -109,7 +112,7 @@ def _of_resources(
 def _of_amounts(
     form: PodPath, whole: Any, at: Parts, data: dict[str, Any]
 ) -> tuple[dict[str, Any], Origins] | None:
-    """Return the pod in whose first container the amounts are; None where there are none."""
+    """Return a pod whose first container has the amounts as limits. None without amounts."""
     limits: dict[str, Any] = {}
     origins: Origins = {}
     for name, quantity, origin in _amounts(form, whole, at):
@@ -134,7 +137,7 @@ def _of_amounts(
 
 
 def _amounts(form: PodPath, whole: Any, at: Parts) -> Iterator[tuple[str, Any, Parts]]:
-    """Yield the name of each resource, its amount, and where that stands."""
+    """Yield the name of each resource, its amount, and the path of the amount."""
     for gpu in form.gpus:
         names = list(values(whole, bound(form, at, gpu.name))) if gpu.name else []
         if not gpu.quantity:
@@ -177,9 +180,9 @@ def _with_decided(container: Any) -> Any:
 
 
 def _decided(resources: dict[str, Any]) -> dict[str, Any]:
-    """Return the resources where quantities are parameters (`{{inputs.parameters.gpus}}`): of a device one, of others none.
+    """Return the resources with each parameter (`{{inputs.parameters.gpus}}`) replaced by 1 for devices, and removed for others.
 
-    So the pod asks for a GPU, as it will, and not for a number of them that nobody knows.
+    So the pod requests a GPU, although the number is not known yet.
     """
     return {
         name: {

@@ -1,4 +1,4 @@
-"""Pods in the objects of workloads, with the way from paths in a pod to paths in its object."""
+"""Pods in workload objects. Each PodPlace translates paths in the pod to paths in the object."""
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
@@ -23,24 +23,24 @@ from webhook.workloads.counts import pod_count, together
 from webhook.workloads.forms import decided_template, pod_data
 
 MOST_PLACES = 100
-"""Maximum of pods that are checked of one object: one of 3 MiB could have a hundred thousand."""
+"""Pods of one object that are checked at most: an object of 3 MiB could have a hundred thousand."""
 
 MOST_FOUND = 1_000
-"""Maximum of what one path leads to that is searched for pods: many a template of a Workflow makes none."""
+"""Values at one path that are searched for pods at most. Many templates of a Workflow create no pod."""
 LONGEST_PATCHES = 8_192
-"""Characters of all texts of one object that are laid over pods; what comes after them is not read: YAML takes 2 µs for each."""
+"""Characters of all YAML patches of one object that are read at most: parsing takes 2 µs for each."""
 _SHORTEST_PATCH = 64
-"""Characters that a shorter text counts as: each takes some time."""
+"""A shorter patch counts as this many characters, because each patch takes some time."""
 
 
 class PodPlace(msgspec.Struct, frozen=True):
-    """A future pod as plain data, its path in the object (`at`), and `origins`: path in the pod → path in the object."""
+    """A future pod as plain data, with its path in the object (`at`). `origins`: path in the pod → path in the object."""
 
     at: Parts
     data: dict[str, Any]
     origins: Mapping[Parts, Parts]
     is_partial: bool = False
-    """Whether the rest of the pod comes from elsewhere, so that it is unknown what the pod lacks."""
+    """Whether the object has only a part of the pod. Then nobody can say what the pod lacks."""
     count: PodCount = PodCount()
 
     @property
@@ -49,7 +49,7 @@ class PodPlace(msgspec.Struct, frozen=True):
         return field_path(self.at)
 
     def parts(self, parts: Parts) -> Parts:
-        """Return the path in the object of a path in the pod, by the deepest of its `origins`."""
+        """Translate a path in the pod to a path in the object, by the longest prefix in `origins`."""
         for length in range(len(parts), -1, -1):
             origin = self.origins.get(parts[:length])
             if origin is not None:
@@ -60,7 +60,7 @@ class PodPlace(msgspec.Struct, frozen=True):
         return field_path(self.parts(path_parts(path)))
 
     def replaced(self, whole: dict[str, Any], pod: dict[str, Any]) -> Any:
-        """Return the object with `pod` in the place of the original, and as it is where it has only a part of the pod."""
+        """Return the object with `pod` in place of the original. Return it unchanged if the pod is partial."""
         if self.is_partial:
             return whole
         if () in self.origins:
@@ -80,7 +80,7 @@ class PodPlace(msgspec.Struct, frozen=True):
 def workload_pods(
     kinds: WorkloadKinds, group: str, kind: str, document: bytes | msgspec.Raw
 ) -> tuple[Any, list[tuple[PodPlace, Pod]]]:
-    """Return an object from its JSON, and the pods of it.
+    """Return the decoded object and its pods.
 
     Raises `msgspec.ValidationError` with the path of a value of the wrong type.
     """
@@ -106,7 +106,7 @@ def pod_places(kinds: WorkloadKinds, group: str, kind: str, data: Any) -> list[P
 def _counted(
     workload_kind: WorkloadKind, data: Any, found: Iterator[PodPlace | Problem]
 ) -> list[PodPlace | Problem]:
-    """Return those that are checked, with what their counts have to do with one another."""
+    """Return the first MOST_PLACES places, with the gang sizes that `together` computes over all of them."""
     bounded = list(islice(found, MOST_PLACES))
     if not workload_kind.together:
         return bounded
@@ -125,14 +125,14 @@ def _decoded(place: PodPlace | Problem) -> tuple[PodPlace, Pod]:
     try:
         return place, decode_pod(msgspec.json.encode(place.data))
     except msgspec.ValidationError as error:
-        # msgspec starts its paths at what it was given ("… - at `$.spec`"); the reader's object starts further up.
+        # msgspec gives the path from the pod ("… - at `$.spec`"); the reader needs the path from the object.
         message, _, path = str(error).partition(" - at `$")
         located = place.located(path.strip("`."))
         raise msgspec.ValidationError(f"{message} - at `$.{located}`") from None
 
 
 def _once(places: Iterator[PodPlace | Problem]) -> Iterator[PodPlace | Problem]:
-    """Omit repeated Problems, which several paths can meet, and places that an earlier path leads to."""
+    """Omit Problems and places that an earlier path already found."""
     known: set[Problem | Parts] = set()
     for place in places:
         key = place if isinstance(place, Problem) else place.at
@@ -159,7 +159,7 @@ def _places(kinds: WorkloadKinds, workload_kind: WorkloadKind, data: Any) -> Ite
             if form.form is PodForm.OBJECT:
                 yield from _inner(kinds, at, value, count)
             elif any(at[: len(above)] == above for above in amounts):
-                continue  # The same pods: their amounts stand further up.
+                continue  # the same pods: an enclosing part has their amounts
             elif (made := pod_data(form, data, at, value)) is not None:
                 if form.form is PodForm.AMOUNTS:
                     amounts.append(at)
@@ -167,7 +167,7 @@ def _places(kinds: WorkloadKinds, workload_kind: WorkloadKind, data: Any) -> Ite
 
 
 def _follow(data: Any, way: Steps, at: Parts, leaf: type) -> Iterator[tuple[Parts, Any] | Problem]:
-    """Yield every value that the steps lead to, with its path, and a Problem for each of another type than `leaf`."""
+    """Yield each value at the end of the steps, with its path. Yield a Problem for each value of the wrong type."""
     if data is None:
         return
     if way[:1] == (EVERY_ITEM,):
@@ -189,7 +189,7 @@ def _follow(data: Any, way: Steps, at: Parts, leaf: type) -> Iterator[tuple[Part
 
 
 def _inner(kinds: WorkloadKinds, at: Parts, data: Any, outer: PodCount) -> Iterator[PodPlace | Problem]:
-    """Yield the pods of an object inside another, but not those in texts; objects wrapped twice are not unwrapped."""
+    """Yield the pods of an object inside another. Skip pods in YAML patches, and objects that are wrapped twice."""
     group, kind = str(data.get("apiVersion")).rpartition("/")[0], str(data.get("kind"))
     if (group, kind) == ("", "Pod"):
         yield _decided_place(PodPlace(at, data, {(): at}, count=_times(outer, PodCount())))
@@ -211,7 +211,7 @@ def _inner(kinds: WorkloadKinds, at: Parts, data: Any, outer: PodCount) -> Itera
 
 
 def _decided_place(place: PodPlace) -> PodPlace:
-    """Return the place as it is where the outer object fills in no quantity, else in part, and of an unknown number of GPUs."""
+    """Return the place unchanged if it has no parameters for quantities, else as a partial pod of unknown count."""
     decided = decided_template(place.data)
     if decided is place.data:
         return place
@@ -220,7 +220,7 @@ def _decided_place(place: PodPlace) -> PodPlace:
 
 
 def _times(outer: PodCount, inner: PodCount) -> PodCount:
-    """Return the count of pods in an object of which another makes several."""
+    """Return the count of pods of an inner object that the outer object creates several times."""
     times = outer.running
     if 0 in {times, inner.running}:
         return PodCount(running=0)

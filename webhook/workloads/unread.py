@@ -1,4 +1,4 @@
-"""GPUs in objects of kinds of which nobody knows where the pods are."""
+"""GPUs in objects of unknown kinds, whose pods the webhook cannot find."""
 
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
@@ -12,21 +12,21 @@ from policies.pods.limits import LONGEST_NAME
 from policies.pods.quantity import readable
 
 ID = "workloads"
-"""Stands where a rule's id does."""
+"""Rule id of the findings of this module."""
 
 MOST_VALUES = 20_000
-"""Values of an object that are searched."""
+"""Values of an object that are searched at most."""
 MOST_NAMES = 500
-"""Texts of an object that may be names of resources and are compared with the patterns, which takes 20 µs each."""
+"""Names of an object that are compared with the resource patterns at most: each takes 20 µs."""
 
 _OF_CHARTS = frozenset({"Application", "ApplicationSet", "HelmRelease"})
 """Kinds of Argo CD and Flux that hold the values of a Helm chart."""
 _LABELS = frozenset({"annotations", "labels", "matchLabels", "nodeLabels", "nodeSelector"})
-"""Maps of which the keys are labels: labels of nodes are called like resources, such as nvidia.com/mig-1g.5gb.count."""
+"""Maps with labels as keys. They are skipped: node labels look like resources, such as nvidia.com/mig-1g.5gb.count."""
 
 
 def unread_gpus(kind: str, data: Any, resource_mapping: ResourceMapping) -> list[Finding]:
-    """Return a warning at the first of the GPU resources in the object that nothing reads, none where it names no GPU."""
+    """Return a warning at the first GPU resource in the object. Return no warning if it names no GPU."""
     found = next(_amounts(data, resource_mapping), None)
     if found is None:
         return []
@@ -39,14 +39,14 @@ def unread_gpus(kind: str, data: Any, resource_mapping: ResourceMapping) -> list
 
 
 def _amounts(data: Any, resource_mapping: ResourceMapping) -> Iterator[Parts]:
-    """Yield the paths of the GPU resources in the object: keys of amounts, and names, such as that beside a `quantity`."""
+    """Yield the paths of GPU resources in the object: as a key with an amount, or as a value, such as a resource name."""
     domains, compared = {each.pattern.partition("/")[0] for each in resource_mapping.patterns}, 0
     for at, value in islice(_values(data), MOST_VALUES):
         key = at[-1] if at else ""
         if isinstance(value, dict | list):
             continue
         is_amount = "/" in str(key) and isinstance(value, str | int) and readable(str(value))
-        # The key of a toleration, and of a label, is called like the resource.
+        # `key` belongs to a toleration or a label, which are named like resources.
         name = str(key) if is_amount else value if key != "key" else None
         if not isinstance(name, str) or len(name) > LONGEST_NAME or name.partition("/")[0] not in domains:
             continue
@@ -61,7 +61,7 @@ def _amounts(data: Any, resource_mapping: ResourceMapping) -> Iterator[Parts]:
 
 
 def _is_listed(name: str, resource_mapping: ResourceMapping) -> bool:
-    """Whether a pattern that is not for all names of a domain fits: API groups and labels share the vendors' domains."""
+    """Whether a pattern other than `domain/*` fits: API groups and labels use the vendors' domains, too."""
     listed = (each.pattern for each in resource_mapping.patterns if not each.pattern.endswith("/*"))
     return resource_mapping.resource(name) is not None and any(
         fnmatchcase(name, pattern) for pattern in listed
@@ -69,7 +69,7 @@ def _is_listed(name: str, resource_mapping: ResourceMapping) -> bool:
 
 
 def _values(data: Any) -> Iterator[tuple[Parts, Any]]:
-    """Yield every value with its path, without recursion: depth is the author's choice."""
+    """Yield every value with its path, without recursion: the author chooses the depth."""
     yield (), data
     rest = [_items((), data)]
     while rest:

@@ -1,7 +1,7 @@
-"""Decide on reservations: `used + reserved + requested ≤ hard`, on one ledger for all requests that wait for it.
+"""Decisions about reservations: `used + reserved + requested ≤ hard`, on one ledger for all requests that wait for it.
 
-A request that does not fit is denied and holds nothing; one that arrived later may still fit. Only the dimensions
-that a request asks for are compared, as the API server's own quota does: a CPU pod passes an exceeded GPU quota.
+A request that does not fit is denied and reserves nothing. A later request may still fit. Only the dimensions of the request are
+compared, as in the API server's own quota: a CPU pod passes an exceeded GPU quota.
 """
 
 from collections.abc import Sequence
@@ -16,32 +16,31 @@ from policies.quota.ledger.reservations import LIMIT, NAME_PARTS, Reservation
 
 
 class ReservationRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request asks of the ledger: the reservation it would leave.
+    """The reservation that a request would add to the ledger.
 
-    `catalogues` are the catalogue versions (`catalogue.CatalogueVersion`) under which it was charged, key by key by the one that
-    charges most.
+    `catalogues`: the `CatalogueVersion`s of its demand. Each key has the largest amount over these catalogue versions.
     """
 
     reservation: Reservation
     catalogues: frozenset[str]
 
     def __post_init__(self) -> None:
-        """Raise ReservationsError before others share the ledger with what nobody could read again."""
+        """Raise ReservationsError if the reservation could not be read again. So it cannot spoil the ledger."""
         if self.reservation.demand:
             self.reservation.check()
 
     @classmethod
     def creation(cls, uid: str, demand: Vector, *catalogues: str, name: str = "") -> "ReservationRequest":
-        """Ask for a new object; `name` is `pods/train-0` or `resourceclaims/train-0`, empty where it is not known."""
+        """Request a new object. `name` is `pods/train-0` or `resourceclaims/train-0`, empty if it is not known."""
         return cls(reservation=Reservation(uid, demand, name=name), catalogues=frozenset(catalogues))
 
     @classmethod
     def change(
         cls, uid: str, request_uid: str, before: Vector, after: Vector, *catalogues: str, version: int
     ) -> "ReservationRequest":
-        """Ask for what grows. Nothing is given back before the change is stored: it may never be.
+        """Request the growth of an update. Nothing is freed before the update is stored, because it may fail.
 
-        `version` is the resourceVersion of the object that was reviewed as the one before.
+        `version` is the resourceVersion of the old object in the review.
         """
         growth = positive_difference(after, before)
         reservation = Reservation(f"{uid}/{request_uid}", growth, version)
@@ -49,7 +48,7 @@ class ReservationRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reason(Enum):
-    """Why a request is allowed, or not."""
+    """Why a request is allowed or denied."""
 
     RESERVED = "reserved"
     ALREADY_RESERVED = "already reserved"
@@ -65,7 +64,7 @@ _ALLOWED = frozenset({Reason.RESERVED, Reason.ALREADY_RESERVED, Reason.NOTHING_T
 
 
 class Shortfall(msgspec.Struct, frozen=True):
-    """One dimension that is exceeded: `reserved` is what creations and changes in flight hold."""
+    """One exceeded dimension. `reserved` is the demand of creations and updates in flight."""
 
     key: str
     requested: Fraction
@@ -75,9 +74,9 @@ class Shortfall(msgspec.Struct, frozen=True):
 
 
 class ReservationVerdict(msgspec.Struct, frozen=True):
-    """The answer to one request, and where it is no, in which dimensions.
+    """The answer to one request, and the exceeded dimensions of a denial.
 
-    `reserved` is what creations and changes in flight hold with this one.
+    `reserved` is the demand of creations and updates in flight, with this one.
     """
 
     reason: Reason
@@ -90,9 +89,9 @@ class ReservationVerdict(msgspec.Struct, frozen=True):
 
 
 class Decided(msgspec.Struct, frozen=True):
-    """Verdicts in the order of the requests, true only once `ledger` has replaced the one they were decided on.
+    """Verdicts in the order of the requests. They hold only once `ledger` has replaced the old ledger.
 
-    Where nothing was reserved, `ledger` is that one itself, and there is nothing to write.
+    If nothing was reserved, `ledger` is the old one, and there is nothing to write.
     """
 
     ledger: QuotaLedger
@@ -100,7 +99,7 @@ class Decided(msgspec.Struct, frozen=True):
 
 
 def decide(ledger: QuotaLedger, requests: Sequence[ReservationRequest], *, limit: int = LIMIT) -> Decided:
-    """Decide about `requests` in their order. `limit` is how many characters the reservations may take."""
+    """Decide about `requests` in order. `limit` is the maximum of characters of the reservations."""
     batch = _Batch(ledger, limit)
     verdicts = tuple(batch.decide(request) for request in requests)
     if not batch.added:
@@ -116,11 +115,11 @@ class _Batch:
         self._ledger = ledger
         self._reserved = ledger.reserved
         self._space, self._space_of_name = limit - ledger.reservations.size, limit // NAME_PARTS
-        self._largest: dict[str, Vector] = {}  # of the names to which something was added
+        self._largest: dict[str, Vector] = {}  # by name, for names with added reservations
         self.added: dict[str, Reservation] = {}
 
     def decide(self, request: ReservationRequest) -> ReservationVerdict:
-        # It was charged under the next catalogue version as well, if there is one.
+        # If there is a next catalogue version, the demand includes it.
         catalogue = self._ledger.next_catalogue or ""
         reservation = msgspec.structs.replace(request.reservation, catalogue=catalogue)
         verdict = self._verdict(reservation, is_charged=self._ledger.catalogue_versions <= request.catalogues)
@@ -149,7 +148,7 @@ class _Batch:
         return ReservationVerdict(Reason.FULL if is_full else Reason.RESERVED)
 
     def _is_full_of(self, reservation: Reservation) -> bool:
-        """Whether the creations of its name would take more than their part."""
+        """Whether the creations of its name would take more characters than they may."""
         name = reservation.name
         if not self._held(name):
             return False  # the first one
@@ -161,7 +160,7 @@ class _Batch:
         return self._largest.get(name, self._ledger.reservations.largest(name)) if name else {}
 
     def _growth(self, reservation: Reservation) -> Vector:
-        """Return what it adds to what is reserved, by the rule of `Reservations.held`."""
+        """Return what the reservation adds to the reserved amounts, by the rule of `Reservations.held`."""
         stored = self._ledger.stored_names.get(reservation.name, {})
         return positive_difference(reservation.demand, maximum(self._held(reservation.name), stored))
 

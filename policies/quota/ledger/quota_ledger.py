@@ -1,7 +1,7 @@
-"""The ledger of one namespace: what its quota grants, what is used, and what is reserved. The unit of every compare-and-swap.
+"""The ledger of one namespace: the limits, what is used, and what is reserved. Every compare-and-swap replaces one ledger.
 
-serve adds reservations, and removes none. The controller writes everything else, and removes reservations only together with the
-`used` that replaces them.
+serve only adds reservations. The controller writes everything else. It removes a reservation only together with the `used` that
+replaces it.
 """
 
 from collections.abc import Mapping
@@ -13,61 +13,61 @@ from policies.quota.amounts import GPUS, NOTHING, Vector
 from policies.quota.charge import UnclassifiedPods
 from policies.quota.ledger.reservations import Reservations
 
-# The bounds in time on which the protocol rests; serve and controller must agree on them.
+# The time bounds of the protocol. serve and controller must agree on them.
 
 CREATION_SECONDS = 34.0
-"""The API server stores nothing later than this after the request began (its cap on a request of 60 s is 34 s for writes)."""
+"""The API server stores an object at most this long after its request began (of 60 s for a request, writes get 34 s)."""
 
 EXPIRY_SECONDS = CREATION_SECONDS + 6.0
-"""How long a controller must have seen a reservation before a list that shows no trace of it may drop it. 6 s are margin; what a
+"""A controller drops a reservation only if it saw it for this long and a later list lacks its object. 6 s are margin; what a
 replica of an earlier version has reserved ahead uses one of them at most."""
 
 NO_QUOTA_SECONDS = 5.0
-"""D: how old "this namespace has no quota" may be where it is believed, and how long a controller waits, from when it first
-saw a quota, before it initialises it. So nobody is admitted uncharged by an answer from before a quota that already counts."""
+"""D: a replica believes "this namespace has no quota" for at most this long. A controller waits as long after it first saw a
+quota before it initialises it. So no pod is admitted without a reservation once the quota counts."""
 
 COUNTED_SECONDS = 1.0
-"""How long after a reservation a controller counts: most of its objects are stored by then. Each count is a write with which
-creations conflict: one in three counts where pods come one by one; a second's reservations add little. Not a bound."""
+"""A controller counts this long after a reservation, when most of its objects are stored. Earlier counts would conflict with
+the writes of creations more often: one in three does where pods come one by one. This is not a bound."""
 
 HOLDERS_SHOWN = 5
-"""Largest holders named per dimension."""
+"""Largest holders of one dimension that the ledger names."""
 HOLDERS_LIMIT = 16 * 1024
-"""Bytes of all of them as JSON, commonly some 55 each; at most twice as many in a row, a text in JSON that is written often."""
+"""Bytes of all holders as JSON at most; one takes some 55. The ledger is written often, so they must be few."""
 
 
 class Revisions(msgspec.Struct, frozen=True, rename="camel"):
-    """From which revision of each collection `used` was counted. Kubernetes orders them as whole numbers."""
+    """The revision of each collection at which `used` was counted. Kubernetes orders revisions as whole numbers."""
 
     pods: int = 0
     resource_claims: int = 0
     nodes: int = 0
 
     def reaches(self, other: "Revisions") -> bool:
-        """Whether none of these is older."""
+        """Whether each revision is at least that of `other`."""
         return all(map(ge, msgspec.structs.astuple(self), msgspec.structs.astuple(other)))
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """An object, or the owner of several, that holds much of one dimension: `Job/train`, `8`."""
+    """An object, or the owner of several, with a large part of one dimension: `Job/train`, `8`."""
 
     name: str
     amount: str
 
 
 class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
-    """The spec in force and the state counted under it, of one quota object.
+    """The spec in force of one quota, and the state that was counted under it.
 
-    `ledger_uid` is the uid of the object that holds the ledger, empty where nothing is stored. `quota_uid`, `generation`, `hard`,
-    `unclassifiedPods` are those of the GPUQuota that was read after the ledger that they replaced; so they never go back.
+    `ledger_uid` is the uid of the ledger object, empty if none is stored. `quota_uid`, `generation`, `hard` and
+    `unclassified_pods` come from a GPUQuota that was read after the ledger that they replaced, so they never go back.
 
-    `used` is None until the quota was initialised. Otherwise it holds `gpus` and each dimension of `hard` as it was then, if
-    with zero: a key of `hard` that it lacks was never counted. `stored_names` is what it holds of objects that are stored under
-    the name of a reservation.
+    `used` is None before the quota is initialised. Later it has `gpus` and each dimension of `hard` at that time, also with
+    zero: a dimension of `hard` that it lacks was never counted. `stored_names` is the part of `used` by names that reservations
+    have.
 
-    `class_catalogue` is the `CatalogueVersion` by which it was counted; None while reservations are left that were
-    charged by another one, and nothing is admitted. `next_catalogue` is the catalogue version to which the controller is moving
-    it: every request is then charged under both.
+    `class_catalogue` is the catalogue version of the count (`catalogue.CatalogueVersion`). While it is None, reservations of
+    another catalogue version are left, and nothing is admitted. `next_catalogue` is the catalogue version to which the
+    controller moves the ledger. Then demand is computed under both.
     """
 
     ledger_uid: str = ""
@@ -86,27 +86,27 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def uncounted(self) -> tuple[str, ...]:
-        """The dimensions of `hard` that were never counted; all of them before initialisation."""
+        """The dimensions of `hard` that were never counted: all of them before initialisation."""
         return tuple(key for key in self.hard if self.used is None or key not in self.used)
 
     @property
     def dimensions(self) -> tuple[str, ...]:
-        """The dimensions that are counted and shown: those of `hard`, which an administrator chose, and `gpus`."""
+        """The dimensions that are counted and shown: `gpus`, and those of `hard`."""
         return tuple(sorted({*self.hard, GPUS}))
 
     @property
     def reserved(self) -> Vector:
-        """What creations and changes in flight hold, in every dimension that they have."""
+        """The demand of creations and updates in flight, in all dimensions."""
         return self.reservations.held(self.stored_names)
 
     @property
     def reserved_shown(self) -> Vector:
-        """What they hold in `dimensions`."""
+        """The demand of creations and updates in flight, in `dimensions`."""
         return {key: amount for key, amount in self.reserved.items() if key in self.dimensions}
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing more fits, in one dimension at least."""
+        """Whether at least one dimension is fully used or reserved."""
         used, reserved = self.used or {}, self.reserved
         return any(
             used.get(key, NOTHING) + reserved.get(key, NOTHING) >= amount
@@ -116,5 +116,5 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def catalogue_versions(self) -> frozenset[str]:
-        """The catalogue versions under which a request must be charged."""
+        """The catalogue versions under which the demand of a request must be computed."""
         return frozenset(filter(None, (self.class_catalogue, self.next_catalogue)))

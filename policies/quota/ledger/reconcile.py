@@ -1,11 +1,10 @@
-"""Reconcile a ledger with what is stored: `used` from a list, without the reservations that the list settles, in one swap.
+"""Reconciliation of a ledger with the stored objects: one swap sets `used` from a list and removes the reservations it settles.
 
-A reservation goes when the list shows what became of it, or when it was seen for so long that its object can no longer be
-stored; a line that cannot be read goes only like that. Every count is fenced: it replaces only a count from lists that are not
-newer.
+A reservation goes when the list shows its object, or when it is so old that its object can no longer be stored. An unreadable
+line goes only by age. Every count is fenced: it never replaces a count from newer lists.
 
-A ledger moves to another catalogue version without a pause: `begin_transition` names the next one, and `reconcile` goes on
-counting by the old one, until every reservation bears the mark of the next; a count by that one then is the flip.
+A ledger moves to another catalogue version without a pause. `begin_transition` names the next version. `reconcile` counts by
+the old version until every reservation has the mark of the next one. Then one count by the next version completes the move.
 """
 
 from collections.abc import Mapping
@@ -19,13 +18,13 @@ from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.ledger.reservations import UNREADABLE, Reservation, Reservations
 
 STORED_NAMES_LIMIT = 64 * 1024
-"""Characters of `stored_names`: some 600 names of 63 with three dimensions."""
+"""Characters of `stored_names` at most: some 600 names of 63 characters with three dimensions."""
 
 
 class StoredObject(msgspec.Struct, frozen=True):
-    """An object that a list shows, and what it costs where it stands now; terminal ones cost nothing any more.
+    """An object in a list, and its present demand; a terminal one has none.
 
-    `version` is its resourceVersion, `name` its name with its kind: `pods/train-0`.
+    `version` is its resourceVersion, `name` its kind and name: `pods/train-0`.
     """
 
     demand: Vector
@@ -35,12 +34,12 @@ class StoredObject(msgspec.Struct, frozen=True):
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
-    """What consistent lists showed of one namespace.
+    """A count of one namespace from consistent lists.
 
-    `used` is the sum of all that they showed. `objects` are those of it that the reservations of a ledger wait for: one that is
-    missing here leaves its reservation, or holds its name's whole amount, until a later count.
+    `used` is the sum over all listed objects. `objects` has only the listed objects of the ledger's reservations. The
+    reservation of a missing object stays until a later count.
 
-    `catalogue` is by what everything was counted (`catalogue.CatalogueVersion`).
+    `catalogue` is the catalogue version of the count (`catalogue.CatalogueVersion`).
     """
 
     used: Vector
@@ -51,7 +50,7 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refused(Enum):
-    """Why a listing must not be counted."""
+    """Why a listing must not replace the count."""
 
     OLDER = "one of the lists is older than one that was counted already"
     UNCOUNTED = "the quota, or a dimension of it, was never counted: it must be initialised"
@@ -61,9 +60,9 @@ class Refused(Enum):
 
 
 class Reconciled(msgspec.Struct, frozen=True):
-    """The ledger to swap in, and which reservations it lacks: those found stored, and those that expired.
+    """The new ledger, and the reservations that it dropped: those found stored, and those that expired.
 
-    `unreadable` are the lines that it lacks because they could not be read and have expired.
+    `unreadable` are the unreadable lines that it dropped because they expired.
     """
 
     ledger: QuotaLedger
@@ -73,11 +72,11 @@ class Reconciled(msgspec.Struct, frozen=True):
 
 
 def begin_transition(ledger: QuotaLedger, catalogue_version: str) -> QuotaLedger:
-    """Return the ledger on its way to `catalogue_version`, or on no way if that is its own.
+    """Return the ledger with `catalogue_version` as its next catalogue version, or with none if that is its own.
 
-    A controller may swap it in at any moment, alone or counted by `reconcile` in the same swap, once every replica can charge
-    under `catalogue_version`: the catalogue is published. It may name yet another one later: marks of an earlier
-    one then count for nothing. A ledger without a catalogue version is returned as it is: it must be initialised.
+    A controller may swap it in at any time, alone or with a count, once the catalogue is published, so every replica can
+    compute demand under `catalogue_version`. It may later name yet another catalogue version; then marks of the earlier one
+    have no effect. A ledger without a catalogue version is returned unchanged: it must be initialised.
     """
     if ledger.class_catalogue is None:
         return ledger
@@ -87,9 +86,9 @@ def begin_transition(ledger: QuotaLedger, catalogue_version: str) -> QuotaLedger
 
 
 def catalogue_version_to_count_by(ledger: QuotaLedger) -> str | None:
-    """Return the catalogue version by which `reconcile` counts this ledger: the next once it can flip, else its own.
+    """Return the catalogue version of the next count: the ledger's next one once all reservations have its mark, else its own.
 
-    None: it has none, and must be initialised.
+    None if the ledger has no catalogue version and must be initialised.
     """
     following = ledger.next_catalogue
     if following is not None and _are_charged_by(following, ledger.reservations):
@@ -98,13 +97,13 @@ def catalogue_version_to_count_by(ledger: QuotaLedger) -> str | None:
 
 
 def reconcile(ledger: QuotaLedger, listing: Listing, expired: frozenset[str]) -> Reconciled | Refused:
-    """Count a ledger that was initialised, by its own catalogue version; or by the next one, which thereby becomes its own.
+    """Count an initialised ledger by its own catalogue version, or by the next one, which then becomes its own.
 
-    `expired` are those of `Reservations.ids` that this very process had seen in the ledger for longer than the bound, by a clock
-    that only runs forward, when the first of the lists began.
+    `expired`: the ids that this process had seen in the ledger for longer than the bound when the first list began, by a
+    monotonic clock.
 
-    By the next catalogue version it answers UNMARKED while reservations would be left that do not bear its mark: what they were
-    for may cost more than they hold. Count by the own basis until then (`catalogue_version_to_count_by`).
+    A count by the next catalogue version returns UNMARKED while reservations without its mark are left: their objects may have
+    more demand than they reserve. Count by the own catalogue version until then (`catalogue_version_to_count_by`).
     """
     if ledger.used is None or ledger.uncounted:
         return Refused.UNCOUNTED
@@ -121,11 +120,11 @@ def initialise(
 ) -> Reconciled | Refused:
     """Count a ledger for the first time, or again because `hard` gained a dimension.
 
-    By a catalogue version that is not its own it is counted at once only where nothing is known any more by which to charge under
-    its own; then it has none, and denies, while reservations are left that do not bear the mark of this one.
+    A count by another catalogue version is for a ledger whose own catalogue is lost. The ledger then has no catalogue version,
+    and denies, while reservations without the mark of the new catalogue version are left.
 
-    `waited`: whether this process has known this ledger for NO_QUOTA_SECONDS. The lists must have begun after it first observed
-    the ledger with its present spec.
+    `waited`: whether this process has known this ledger object for NO_QUOTA_SECONDS. The lists must have begun after it first
+    observed the object with its present spec.
     """
     if not waited:
         return Refused.TOO_EARLY
@@ -166,7 +165,7 @@ def _given_up(reservations: Reservations, expired: frozenset[str]) -> tuple[str,
 def _stored_names(
     reservations: Reservations, listing: Listing, dimensions: tuple[str, ...]
 ) -> dict[str, Vector]:
-    """Return what `used` holds by the names of creations in flight. Of a name that finds no room, nothing is subtracted."""
+    """Return the part of `used` by names of creations in flight, as far as there is room. Omitting a name is safe."""
     wanted = frozenset(each.name for each in reservations if each.name)
     objects = (each for each in listing.objects.values() if each.name in wanted and not each.terminal)
     found, space = {}, STORED_NAMES_LIMIT
@@ -179,10 +178,10 @@ def _stored_names(
 
 
 def _is_shown(reservation: Reservation, objects: Mapping[str, StoredObject]) -> bool:
-    """Whether `used` holds by now what the reservation was for, or it cannot be stored any more.
+    """Whether `used` includes the object of the reservation, or the object can no longer be stored.
 
-    A change is stored only on the very version that was reviewed: the API server reviews every attempt again, under another
-    request uid. So in an object of a later version it either is, or never will be.
+    An update is stored only on the version that was reviewed, because the API server reviews every attempt again under another
+    request uid. So an object of a later version either includes the update, or never will.
     """
     stored = objects.get(reservation.object_uid)
     if stored is None:

@@ -1,15 +1,15 @@
-"""Reservations, and the one compact string that holds them in the ledger.
+"""Reservations, and the compact text that stores them in the ledger.
 
-A reservation is demand promised to what the API server has not stored yet. Reservations of equal demand share one line, because a
-thousand pods of one Job are a thousand equal demands:
+A reservation is the demand of an admitted object that the API server has not stored yet. Reservations of equal demand share a
+line, because a thousand pods of one Job have equal demand:
 
     gpus=1 classes/nvidia-a100=1 resources/nvidia.com/gpu=1 | 5f0c…:pods/train-0 77ab…:pods/train-1
     gpus=2 @<catalogue version> | 90aa…:resourceclaims/large
     classes/nvidia-a100=1 >4711 | 91d2…/c7e1…
 
-A creation has the name of its object after the uid. `>version` is of changes of a stored object: the amount by which it grows,
-and the resourceVersion that was reviewed. `@` marks what was charged under that catalogue version, too, while the ledger
-moved to it.
+A creation has the name of its object after the uid. A line with `>version` has updates of a stored object: its amounts are the
+growth, and `version` is the reviewed resourceVersion. `@` marks demand that was also computed under that catalogue version, to
+which the ledger was moving.
 """
 
 from collections import Counter
@@ -30,35 +30,35 @@ from policies.quota.amounts import (
 )
 
 LIMIT = 384 * 1024
-"""Characters of the text: a creation takes 37 and those of `:pods/<name>`, so there is room for some 3,700 with names of 63, and
-1,300 with the longest ones; for as few as 140 that name 32 resources each which no other one names. Beyond it a ledger is full:
-it is written as a whole at every decision, and etcd takes 1.5 MiB."""
+"""Characters of the text at most. A creation takes 37 and those of `:pods/<name>`: some 3,700 fit with names of 63 characters,
+1,300 with the longest names, and only 140 that each name 32 resources of their own. Every decision writes the whole ledger, and
+etcd takes 1.5 MiB."""
 
 NAME_PARTS = 24
-"""Creations of one name take at most this part of it, 16 KiB: some 150 of one demand, 5 that name 32 other resources each. One of
-them at most is stored, so only who creates a taken name again and again makes more."""
+"""Creations of one name take at most this part of LIMIT, 16 KiB: some 150 of equal demand. At most one of them is stored, so only
+a client that creates a taken name again and again makes more."""
 
 UNREADABLE = "unreadable "
-"""Before a line that cannot be read, among ids, which have no spaces."""
+"""Prefix of an unreadable line in `Reservations.ids`. Other ids have no spaces."""
 
 _ITEMS, _AND_IDS, _LINES = " ", " | ", "\n"
 _NEWER_THAN, _CHARGED_BY, _NAMED = ">", "@", ":"
 _LONGEST_REMEMBERED = 256
-"""Characters of a head that `_remembered` keeps: at most some 30 keys, 10 KiB once read, so 20 MiB for all 2,048 of them."""
+"""Characters of a head that `_remembered` keeps at most. A head of 30 keys takes 10 KiB, so all 2,048 take 20 MiB."""
 
 
 class ReservationsError(ValueError):
-    """A reservation could not be read again once it was written; the message says which."""
+    """A reservation could not be read again after it was written. The message says which."""
 
 
 class Reservation(msgspec.Struct, frozen=True):
-    """Demand reserved under an id: the uid of a new object, or `uid/request uid` for a change of a stored one.
+    """Demand reserved under an id: the uid of a new object, or `uid/request uid` for an update of a stored object.
 
-    Of a change, `demand` holds only what grows, and `version` is the resourceVersion of the object as it was reviewed, on
-    which alone the change can be stored; 0 where it is not known. Of a creation, `name` is that of the object (`pods/train-0`).
+    For an update, `demand` is only the growth. `version` is the reviewed resourceVersion, 0 if not known; the update can only be
+    stored on it. For a creation, `name` is the kind and name of the object (`pods/train-0`).
 
-    `catalogue` is the `CatalogueVersion` to which the ledger was moving when it was reserved; `demand` is then by that
-    too, key by key the larger amount. Empty where the ledger was not moving.
+    `catalogue` is the `CatalogueVersion` to which the ledger was moving at the time, or empty. Then each key of `demand`
+    is the larger amount of both catalogue versions.
     """
 
     id: str
@@ -76,16 +76,16 @@ class Reservation(msgspec.Struct, frozen=True):
         return self.id.partition("/")[0]
 
     def check(self) -> None:
-        """Raise ReservationsError if its line would not be read as it is written."""
+        """Raise ReservationsError if its line could not be read again."""
         text = Reservations.of(self).text
         if list(Reservations.parse(text)) != [self]:
             raise ReservationsError(f"no reservation can be written as {text[:80]!r}")
 
 
 class Reservations:
-    """The reservations in a ledger. Immutable: `plus` and `without` return others.
+    """The reservations in a ledger. Immutable: `plus` and `without` return new objects.
 
-    `unreadable` are the lines that cannot be read, as they are: nobody knows what they hold.
+    `unreadable` keeps the unreadable lines unchanged, because they may reserve anything.
     """
 
     def __init__(self, entries: "Mapping[str, _Entry]", unreadable: tuple[str, ...] = ()) -> None:
@@ -98,7 +98,7 @@ class Reservations:
 
     @classmethod
     def parse(cls, text: str) -> "Reservations":
-        """Read what `text` wrote. A line that is not such is kept: what it says must not count as nothing."""
+        """Read what `text` wrote. Keep an unreadable line, because it must not count as nothing."""
         entries: dict[str, _Entry] = {}
         unreadable = []
         for line in text.split(_LINES) if text else ():
@@ -111,7 +111,7 @@ class Reservations:
 
     @property
     def text(self) -> str:
-        """All of it, as `parse` reads it."""
+        """The text that `parse` reads."""
         lines: dict[str, list[str]] = {}
         for reservation_id, entry in self._entries.items():
             lines.setdefault(entry.head.text, []).append(_item(reservation_id, entry.name))
@@ -120,7 +120,7 @@ class Reservations:
 
     @property
     def size(self) -> int:
-        """Characters of the text, and one for the end of the last line."""
+        """Characters of the text, with a final newline."""
         items = sum(
             len(key) + len(name) + (2 if name else 1) for key, (_, name) in self._entries.items()
         )  # with a colon before a name
@@ -128,23 +128,23 @@ class Reservations:
         return items + heads + sum(len(line) + 1 for line in self.unreadable)
 
     def cost(self, reservation: Reservation) -> int:
-        """Return how many characters it adds at most: reservations that come together may share a line."""
+        """Return how many characters the reservation adds at most. It may share a line with others."""
         head = _head(reservation).text
         line = 0 if head in self._heads else len(head) + len(_AND_IDS)
         return len(_item(reservation.id, reservation.name)) + 1 + line
 
     def size_of(self, name: str) -> int:
-        """Return how many characters the creations of that name take, as if they shared lines only with each other."""
+        """Return how many characters the creations of that name take, as if they shared no lines with others."""
         entries = [(key, entry) for key, entry in self._entries.items() if entry.name == name]
         heads = {entry.head.text for _, entry in entries}
         items = sum(len(_item(key, name)) + 1 for key, _ in entries)
         return items + sum(len(head) + len(_AND_IDS) for head in heads)
 
     def held(self, stored: Mapping[str, Vector]) -> Vector:
-        """Return what all of them hold together.
+        """Return the total of the reserved amounts.
 
-        Objects of one name exist one after the other. So their creations hold the largest amount of each key, and only by how
-        much that is more than what `used` has already of the object that is stored under the name: `stored`, by name.
+        Only one object of a name exists at a time. So creations of one name reserve the largest amount of each key among them,
+        less `stored`: the part of `used` by the object that is stored under the name.
         """
         demands = [entry.head.demand for entry in self._entries.values() if not entry.name]
         for name, largest in self._largest.items():
@@ -156,7 +156,7 @@ class Reservations:
         )
 
     def largest(self, name: str) -> Vector:
-        """Return the largest amount of each key among the creations of that name."""
+        """Return the largest amount of each key among creations of that name."""
         return self._largest.get(name, {})
 
     @cached_property
@@ -196,15 +196,15 @@ class Reservations:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """The ids of all, and each line that cannot be read after `UNREADABLE`."""
+        """All ids, and each unreadable line with the prefix UNREADABLE."""
         return (*self._entries, *(UNREADABLE + line for line in self.unreadable))
 
     def of_object(self, uid: str) -> tuple[str, ...]:
-        """Return the ids of an object's creation and changes."""
+        """Return the ids of an object's creation and updates."""
         return tuple(each for each in self._entries if each.partition("/")[0] == uid)
 
     def plus(self, reservations: Iterable[Reservation]) -> "Reservations":
-        """Return these and `reservations`; an id that is there stays what it is."""
+        """Return these and `reservations`. An existing id keeps its reservation."""
         entries, heads = dict(self._entries), dict(self._heads)
         for reservation in reservations:
             head = _head(reservation)
@@ -212,14 +212,14 @@ class Reservations:
         return Reservations(entries, self.unreadable)
 
     def without(self, ids: Iterable[str]) -> "Reservations":
-        """Return these but `ids`, as `ids` names them."""
+        """Return these without `ids`."""
         gone = frozenset(ids)
         entries = {key: entry for key, entry in self._entries.items() if key not in gone}
         return Reservations(entries, tuple(line for line in self.unreadable if UNREADABLE + line not in gone))
 
 
 class _Head(msgspec.Struct, frozen=True):
-    """What a line says of all of its reservations, and its text up to the ids. They share the vector."""
+    """The common part of a line's reservations, and its text before the ids. All of them share the vector."""
 
     text: str
     demand: Vector
@@ -228,7 +228,7 @@ class _Head(msgspec.Struct, frozen=True):
 
 
 class _Entry(NamedTuple):
-    """A reservation but its id."""
+    """A reservation without its id."""
 
     head: _Head
     name: str
@@ -248,12 +248,12 @@ def _head(reservation: Reservation) -> _Head:
 
 
 def _parsed(line: str) -> dict[str, _Entry]:
-    """Return what a line holds by id; nothing if it cannot be read."""
+    """Return the reservations of a line by id. Empty if it cannot be read."""
     text, _, ids = line.partition(_AND_IDS)
     head = _remembered(text) if len(text) <= _LONGEST_REMEMBERED else _parsed_head(text)
     if head is None or not (ids.isascii() and ids.isprintable()):
         return {}
-    # Neither a uid nor a name of Kubernetes has a colon or a space.
+    # Neither a uid nor a name in Kubernetes has a colon or a space.
     items = [item.partition(_NAMED) for item in ids.split(_ITEMS)]
     found = {key: _Entry(head, name) for key, named, name in items if key and bool(name) == bool(named)}
     return found if len(found) == len(items) else {}

@@ -1,8 +1,7 @@
-"""GPUClasses that a cluster lacks: of nodes of no known class, and of DeviceClasses (DRA) whose product is known.
+"""GPUClasses that a cluster lacks, for nodes without a known class, and for DeviceClasses (DRA) of a known product.
 
-Of a node: from the product label, the memory that a labeller found, and MIG resources. A class needs the memory of its cards;
-where no label has it nothing is proposed. Of a DeviceClass: the known class of the product that its selector demands, with its
-name.
+For nodes: from their labels of product and memory, and their MIG resources. Without a label of memory, no class is proposed. For
+a DeviceClass: the known class of the product that its selector requires, with the name of the DeviceClass added.
 """
 
 import re
@@ -27,19 +26,19 @@ PRODUCTS = (
     "karpenter.k8s.aws/instance-gpu-name",
     "eks.amazonaws.com/instance-gpu-name",
 )
-"""Labels that name a product, of labellers that also say how much memory it has."""
+"""Labels with the product. Their labellers also write the memory of the card."""
 MIB_OF_MEMORY = (
     "nvidia.com/gpu.memory",
     "karpenter.k8s.aws/instance-gpu-memory",
     "eks.amazonaws.com/instance-gpu-memory",
 )
-"""Memory of one card in MiB (GPU Feature Discovery; Karpenter and EKS Auto Mode)."""
+"""Labels with the memory of one card in MiB (GPU Feature Discovery; Karpenter and EKS Auto Mode)."""
 GB_OF_MEMORY = "amd.com/gpu.vram"
-"""Likewise as `192G` (the node labeller of ROCm's device plugin)."""
+"""The same as `192G` (the node labeller of ROCm's device plugin)."""
 SHARED = "-SHARED"
 """GPU Feature Discovery appends it to the product under time-slicing and MPS."""
 SLICED = "-MIG-"
-"""And this with a profile, where every resource is a slice (strategy `single`): a share that a person must state."""
+"""It appends this and a profile under strategy `single`, where every resource is a slice. A person must state its share."""
 _PROFILE = re.compile(
     r"nvidia\.com/mig-(?P<name>(?P<gpu>[1-7])g\.(?P<memory>[1-9][0-9]{0,3})gb)(?P<media>\.me)?"
 )
@@ -49,7 +48,7 @@ _LONGEST_NAME = 63
 
 
 def new_classes(nodes: Iterable[GPUNode], known: Catalogues) -> Iterator[Document]:
-    """Yield a GPUClass for each product of which no class is known, by its name."""
+    """Yield a GPUClass for each product without a known class."""
     products: dict[tuple[str, str], list[GPUNode]] = defaultdict(list)
     for node in nodes:
         key = next((key for key in PRODUCTS if node.labels.get(key)), None)
@@ -68,12 +67,12 @@ def new_classes(nodes: Iterable[GPUNode], known: Catalogues) -> Iterator[Documen
 
 
 def named_classes(device_classes: Iterable[DeviceClass], known: Catalogues) -> Iterator[Document]:
-    """Yield the known classes with the DeviceClasses whose devices are all of one of them, if no class names those yet."""
+    """Yield each known class that lacks a DeviceClass of its product, with the DeviceClass added."""
     names: dict[str, list[str]] = defaultdict(list)
     for each in device_classes:
         if known.resource_mapping.device_class(each.name) and not known.classes.of_device_class(each.name):
             products = {product for text in each.expressions for product in _PRODUCT_NAME.findall(text)}
-            # GPU Feature Discovery writes the product's name as a label value, with "-" for spaces.
+            # GPU Feature Discovery writes the product name with "-" for spaces.
             values = {product.strip("\"'").replace(" ", "-") for product in products}
             found = {c.name for value in values for c in known.classes.matching_label(PRODUCTS[0], value)}
             if len(values) == len(found) == 1:
@@ -93,7 +92,7 @@ def _class_name(product: str) -> str | None:
 
 
 def _memory_gib(nodes: Iterable[GPUNode]) -> int | None:
-    """Return the least that any of the nodes has, rounded: drivers report a little less than is sold."""
+    """Return the smallest memory of the nodes, rounded: drivers report a little less than the card has."""
     found = []
     for node in nodes:
         mib = next((node.labels[key] for key in MIB_OF_MEMORY if node.labels.get(key, "").isdecimal()), None)
@@ -106,19 +105,19 @@ def _memory_gib(nodes: Iterable[GPUNode]) -> int | None:
 
 
 def _whole_card(nodes: Iterable[GPUNode], mapping: ResourceMapping) -> str | None:
-    """Return the resource by which whole cards of the nodes are requested, None where it is not one."""
+    """Return the resource name of whole cards on the nodes. None if there is no name, or more than one."""
     names = {card for node in nodes for name in node.allocatable if (card := mapping.whole_card(name))}
     return names.pop() if len(names) == 1 else None
 
 
 def _mig_profiles(nodes: Iterable[GPUNode], memory: int) -> dict[str, dict[str, int]]:
-    """Return the profiles of the slices that the nodes offer; as many a card as compute and memory leave room for."""
+    """Return the MIG profiles of the nodes, each with the maximum on a card by compute and memory."""
     profiles = {}
     for resource in sorted({name for node in nodes for name in node.allocatable}):
         found = _PROFILE.fullmatch(resource)
         if found is not None and int(found["memory"]) <= memory:
             sevenths, gib = int(found["gpu"]), int(found["memory"])
-            # Of the slices with the media engines (+me) a card has one.
+            # A card has one slice with the media engines (+me).
             per_gpu = 1 if found["media"] else min(SEVENTHS // sevenths, memory // gib)
             name = found["name"] + ("+me" if found["media"] else "")
             profiles[name] = {"sevenths": sevenths, "memoryGiB": gib, "perGPU": per_gpu}
