@@ -1,11 +1,10 @@
-"""What one review asks of a quota, and the quota as a rule sees it.
+"""What one review asks of a quota, and what the quota answers.
 
 A creation is reserved under the object's uid, which at validation is final; a change of a stored pod under `uid/request uid`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
-from typing import Protocol
 
 import msgspec
 
@@ -61,21 +60,17 @@ class ChargeRequest:
         self.is_free = is_free
         self.controlled_by = controlled_by
         """The controller that made a new object, as holders are named."""
-        self.outcome: ReservationOutcome | None = None
-        """What the quota of its namespace answered; None until it was asked."""
 
     @property
     def asks_for_gpus(self) -> bool:
-        """Whether it costs anything, or is denied, by our own catalogue: for namespaces without a quota."""
+        """Whether it costs anything, or is denied, by our own catalogue."""
         return bool(self.cost.vector or self.cost.denials)
 
     @property
     def cost(self) -> Charge:
-        """The charge by which a quota decided; where there is none, the one by our own catalogue."""
+        """The charge by our own catalogue: for namespaces without a quota."""
         if self.is_free:
             return Charge({})
-        if self.outcome is not None and self.outcome.ledger is not None:
-            return self.outcome.charge
         return self._charge(
             CatalogueVersion(catalogue_digest(self._own), UnclassifiedPods.TOTAL_ONLY), self._own
         )
@@ -149,18 +144,6 @@ class LedgerError(Exception):
     def __init__(self, message: str, *, transient: bool) -> None:
         super().__init__(message)
         self.transient = transient
-
-
-class NamespaceQuota(Protocol):
-    """The quota of a review's namespace, asked by the deadline of the review."""
-
-    def reserve(self, charge_request: ChargeRequest) -> ReservationOutcome:
-        """Decide, and reserve what the request grows by unless it is a dry run. Raises LedgerError."""
-        ...
-
-    def grant(self) -> QuotaGrant | None:
-        """Return what the quota grants and what is held of it, None if there is no quota or it could not be read in time."""
-        ...
 
 
 def charge_request_for_pod(

@@ -16,9 +16,10 @@ from typing import NamedTuple
 import msgspec
 
 from policies.printable import printable
-from policies.quota.charge_request import ChargeRequest, LedgerError
+from policies.quota.charge_request import LedgerError
 from policies.quota.ledger.quota_ledger import DenialNote
 from webhook.cluster.objects import timestamp
+from webhook.serving.engine import Decision
 from webhook.serving.handling import Answered, Review
 
 log = logging.getLogger("gpu_admission.denials")
@@ -63,7 +64,7 @@ def denial_of(requested: Review, answered: Answered) -> Denial:
     owner = answered.metadata.controlled_by if answered.metadata else ""
     if not owner and request.kind.kind != POD:
         owner = f"{request.kind.kind}/{request.name}"
-    reason, quota_uid = _denied_by_quota(answered.charge_request)
+    reason, quota_uid = _denied_by_quota(answered.decisions)
     return Denial(
         namespace=request.namespace,
         owner=printable(owner),
@@ -73,9 +74,9 @@ def denial_of(requested: Review, answered: Answered) -> Denial:
     )
 
 
-def _denied_by_quota(request: ChargeRequest | None) -> tuple[str, str]:
+def _denied_by_quota(decisions: Sequence[Decision]) -> tuple[str, str]:
     """Return reason and uid of the Event; the quota is only asked where nothing else denies."""
-    outcome = request.outcome if request else None
+    outcome = decisions[0].reservation if decisions else None
     if outcome is None or outcome.ledger is None:
         return "", ""
     shortfalls = outcome.verdict.shortfalls if outcome.verdict else ()
