@@ -156,11 +156,20 @@ class EffectivePolicy(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def paused(self, now: datetime) -> datetime | None:
         return still_paused(self.paused_until, now)
 
+    def in_force(self, rule_id: str, now: datetime) -> tuple[Binding, Mode] | None:
+        """Return a rule if it holds at `now`, and how strictly."""
+        return next((each for each in self.rules(now) if each[0].rule.id == rule_id), None)
+
     def mode_of(self, rule_id: str, now: datetime) -> Mode:
-        """Return likewise how strictly the rule of that id holds."""
-        return next(
-            (self.mode(each, now) for each in self.bindings if each.rule.id == rule_id), Mode.DISABLED
-        )
+        held = self.in_force(rule_id, now)
+        return Mode.DISABLED if held is None else held[1]
+
+    def exemption_in_force(self, now: datetime) -> Exemption | None:
+        """Return the exemption of the first rule that has one."""
+        if not self.exemptions:
+            return None
+        found = (self.exemption(each.rule.id, now) for each in self.bindings)
+        return next((each for each in found if each is not None), None)
 
     def exemption(self, rule_id: str, now: datetime) -> Exemption | None:
         return next((each for each in self.exemptions if each.holds(rule_id, now)), None)

@@ -12,9 +12,8 @@ template       on a scratch copy, findings yes
                only
 =============  ==========================  =======================================
 
-`reserve` takes from the quota what a pod or claim costs: at /validate, after everything else and only if nothing denies. It is
-handed the quota, so that it stays without I/O of its own. `check_claim_template` advises on a ResourceClaimTemplate, and
-`check_workload` once on an object that is not a pod, such as a Deployment: in every mode what they yield is a warning.
+`check_claim_template` advises on a ResourceClaimTemplate, and `check_workload` once on an object that is not a pod, such as a
+Deployment: in every mode what they yield is a warning. No rule asks the quota: that is done after all rules, if nothing denies.
 """
 
 from collections.abc import Callable, Iterator
@@ -32,7 +31,7 @@ from policies.placement.nodes import NodeFacts
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod
 from policies.pods.workload import Workload
-from policies.quota.charge_request import ChargeRequest, NamespaceQuota
+from policies.quota.charge_request import QuotaGrant
 
 
 class Mode(Enum):
@@ -88,8 +87,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     fetcher_image: str = FETCHER_IMAGE
     nodes: NodeFacts | None = None
     """The nodes of the cluster, None where they are not known."""
-    quota: NamespaceQuota | None = None
-    """The quota of the namespace, None where nobody asks it: in templates, and offline."""
+    grant: QuotaGrant | None = None
+    """What the quota of the namespace grants, None where there is none, or no rule needs it."""
     options_of: Callable[[str], RuleOptions | None] = lambda _rule_id: None
     """The options of another rule if it is not disabled, for the few that depend on one another."""
 
@@ -106,11 +105,10 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     options: type[RuleOptions]
     mutate: Callable[[PodPatch, Any, Context], Iterator[Finding]] | None = None
     check: Callable[[Pod, Any, Context], Iterator[Finding]] | None = None
-    reserve: Callable[[ChargeRequest, Any, Context], Iterator[Finding]] | None = None
     check_claim_template: Callable[[ResourceClaimTemplate, Context], Iterator[Finding]] | None = None
     check_workload: Callable[[Workload, Any, Context], Iterator[Finding]] | None = None
     """Advise on an object as a whole; paths start at the object. What is wrong with its pods is for `check`."""
     check_before_mutation: bool = False
     """Also check what came in, because the API server would refuse it right after /mutate with a worse sentence."""
     on_update: bool = False
-    """Also check (and reserve for) a pod whose placement changed after it was created (a scheduling gate was lifted)."""
+    """Also check a pod whose placement changed after it was created (a scheduling gate was lifted)."""

@@ -286,7 +286,7 @@ def test_every_field_of_the_audit_log_is_documented(tmp_path: Path) -> None:
     store = MemoryStore(lambda: granted)
     recorder = Recorder(Metrics(CollectorRegistry()), audit, replica="webhook-1", with_pods=True)
     cluster = ClusterState(
-        claims=lambda _deadline, _may_wait: lambda _claim: frozenset({"gpu.nvidia.com"}),
+        claims=lambda _deadline: lambda _claim: frozenset({"gpu.nvidia.com"}),
         quota=QuotaEnforcer(ReservationBatcher(store, quotas), quotas),
     )
     admission = Admission(lambda: Engine(configuration), recorder, cluster)

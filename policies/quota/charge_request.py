@@ -1,4 +1,4 @@
-"""The demand of one review, and the interface of a quota for rules.
+"""The demand of one review, and the answer of the quota.
 
 The reservation of a creation has the object's uid as its id, which is final at validation. That of an update has
 `uid/request uid`.
@@ -6,7 +6,6 @@ The reservation of a creation has the object's uid as its id, which is final at 
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
-from typing import Protocol
 
 import msgspec
 
@@ -62,8 +61,6 @@ class ChargeRequest:
         self.is_free = is_free
         self.controlled_by = controlled_by
         """The controller of a new object, in the form of a holder: `Job/train`."""
-        self.outcome: ReservationOutcome | None = None
-        """The answer of the namespace's quota. None before the request."""
 
     @property
     def asks_for_gpus(self) -> bool:
@@ -72,11 +69,9 @@ class ChargeRequest:
 
     @property
     def cost(self) -> Charge:
-        """The demand by which a quota decided. Without a quota, the demand by our own catalogue."""
+        """The demand by our own catalogue, for namespaces without a quota."""
         if self.is_free:
             return Charge({})
-        if self.outcome is not None and self.outcome.ledger is not None:
-            return self.outcome.charge
         return self._charge(
             CatalogueVersion(catalogue_digest(self._own), UnclassifiedPods.TOTAL_ONLY), self._own
         )
@@ -150,18 +145,6 @@ class LedgerError(Exception):
     def __init__(self, message: str, *, transient: bool) -> None:
         super().__init__(message)
         self.transient = transient
-
-
-class NamespaceQuota(Protocol):
-    """The quota of a review's namespace. Its calls end by the deadline of the review."""
-
-    def reserve(self, charge_request: ChargeRequest) -> ReservationOutcome:
-        """Decide, and reserve the demand unless the review is a dry run. Raises LedgerError."""
-        ...
-
-    def grant(self) -> QuotaGrant | None:
-        """Return limits and usage of the quota. None if there is no quota, or it could not be read in time."""
-        ...
 
 
 def charge_request_for_pod(

@@ -1,6 +1,6 @@
 """Keep a namespace from holding more GPUs than its GPUQuota grants.
 
-Reads:   what the pod or ResourceClaim costs (policies.quota.charge), and the ledger of its namespace.
+Reads:   what the pod or ResourceClaim costs (policies.quota.charge), and what the quota of its namespace answered.
 Denies:  a new pod, a change of one, or a new ResourceClaim for which `used + reserved + requested ≤ hard` does not hold; with
          `required` also whatever asks for a GPU in a namespace without a GPUQuota.
 Warns:   of a ResourceClaimTemplate whose claims could never fit, and of a workload or autoscaler whose pods will not all
@@ -20,10 +20,11 @@ from msgspec.structs import replace
 
 from policies.finding import Finding, Severity
 from policies.gpus.claims import ResourceClaimTemplate
+from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.workload import Workload
 from policies.quota.amounts import CLASSES, NOTHING, format_amount
 from policies.quota.charge import RULE_ID
-from policies.quota.charge_request import ChargeRequest, LedgerError
+from policies.quota.charge_request import ChargeRequest, LedgerError, ReservationOutcome
 from policies.quota.claims import template_findings
 from policies.quota.fit import FitFailure, FitResult, fit_result
 from policies.quota.ledger.decide import Reason, ReservationVerdict, Shortfall
@@ -50,58 +51,63 @@ class GPUQuotaOptions(RuleOptions, frozen=True, kw_only=True):
     on_ledger_error: OnLedgerError = OnLedgerError.DENY
 
 
-def reserve(request: ChargeRequest, options: GPUQuotaOptions, context: Context) -> Iterator[Finding]:
-    """Reserve what is requested in the ledger of the namespace; yield what denies it."""
-    if context.quota is None:
-        return
-    try:
-        outcome = request.outcome = context.quota.reserve(request)
-    except LedgerError as error:
-        yield _ledger_error(error, options.on_ledger_error)
+def check_reservation(
+    outcome: ReservationOutcome | LedgerError,
+    request: ChargeRequest,
+    options: GPUQuotaOptions,
+    namespace: str,
+    now: datetime,
+) -> Iterator[Finding]:
+    """Yield why the quota of the namespace denies the request, by what it answered."""
+    if isinstance(outcome, LedgerError):
+        yield _ledger_error(outcome, options.on_ledger_error)
         return
     ledger, verdict = outcome.ledger, outcome.verdict
     if ledger is None:
         if options.required and request.asks_for_gpus:
             needs = "must have a GPUQuota for pods and claims that request GPUs"
-            message = f"namespace {context.namespace} {needs}"
+            message = f"namespace {namespace} {needs}"
             yield Finding(rule=RULE_ID, message=message, ask=f"for a GPUQuota named {NAME}")
     elif verdict is None:
         yield from outcome.charge.denials
     elif verdict.reason is Reason.EXCEEDED:
-        yield _exceeded(context.namespace, ledger, verdict, request, context.now)
+        yield _exceeded(namespace, outcome, ledger, verdict, request.controlled_by, now)
     elif not verdict.allowed:
         message, remedy, else_see = _UNDECIDED[verdict.reason]
-        message = f"quota {context.namespace}/{NAME} {message}; if it persists, {else_see}"
+        message = f"quota {namespace}/{NAME} {message}; if it persists, {else_see}"
         yield Finding(rule=RULE_ID, message=message, remedy=remedy)
 
 
 def check_claim_template(template: ResourceClaimTemplate, context: Context) -> Iterator[Finding]:
     """Warn of a ResourceClaimTemplate whose claims the quota of its namespace could never grant."""
-    grant = context.quota.grant() if context.quota else None
-    if grant is not None:
+    if (grant := context.grant) is not None:
         yield from template_findings(template, grant.hard, context, grant.unclassified_pods)
 
 
 def check_workload(workload: Workload, options: GPUQuotaOptions, context: Context) -> Iterator[Finding]:
     """Warn of a workload whose pods the quota will not all let start, as things are.
 
+    `context.grant` is needed only where `needs_grant` says so.
+    """
+    if context.grant is not None and needs_grant(workload, context.resource_mapping):
+        found = fit_result(workload, context.grant, context, is_stored=context.is_update)
+        if found is not None:
+            yield from _bad_outlook(found, workload, context.namespace, options.mode)
+
+
+def needs_grant(workload: Workload, mapping: ResourceMapping) -> bool:
+    """Whether the check of the workload depends on what the quota grants.
+
     What another controller makes has an owner that was checked, and nobody reads what is said of it.
     """
     pods = (workload.target or workload).pods
-    asks = any(context.resource_mapping.pod_asks(each.pod) for each in pods)
-    is_owned = workload.metadata.is_owned
-    grant = context.quota.grant() if context.quota and asks and not is_owned else None
-    if grant is not None:
-        found = fit_result(workload, grant, context, is_stored=context.is_update)
-        if found is not None:
-            yield from _bad_outlook(found, workload, context.namespace, options.mode)
+    return not workload.metadata.is_owned and any(mapping.pod_asks(each.pod) for each in pods)
 
 
 RULE = Rule(
     id=RULE_ID,
     summary="a namespace holds no more GPUs than its GPUQuota grants",
     options=GPUQuotaOptions,
-    reserve=reserve,
     check_claim_template=check_claim_template,
     check_workload=check_workload,
     on_update=True,
@@ -141,7 +147,12 @@ _UNDECIDED: Mapping[Reason, tuple[str, str, str]] = {
 
 
 def _exceeded(
-    namespace: str, ledger: QuotaLedger, verdict: ReservationVerdict, request: ChargeRequest, now: datetime
+    namespace: str,
+    outcome: ReservationOutcome,
+    ledger: QuotaLedger,
+    verdict: ReservationVerdict,
+    controlled_by: str,
+    now: datetime,
 ) -> Finding:
     """Return the denial: what can never fit, and for the rest the words of ResourceQuota.
 
@@ -164,7 +175,7 @@ def _exceeded(
         left = {each.key: each.hard - each.used - each.reserved for each in full}
         missing = _all(_count(each.key, each.requested - left[each.key]) for each in full)
         waiting = f"wait until others release {missing}"
-        if not never and (replicas := _replicas(ledger, full, request.controlled_by)):
+        if not never and (replicas := _replicas(ledger, full, controlled_by)):
             waiting = f"set replicas: {replicas} (its own pods hold the quota)"
         elif not never and all(amount > 0 for amount in left.values()):
             waiting = f"request {_all(map(_count, left, left.values()))} or fewer, or {waiting}"
@@ -172,7 +183,7 @@ def _exceeded(
         facts += _full(namespace, ledger, full, now)
     keys = [each.key for each in verdict.shortfalls]
     classes = [key.removeprefix(CLASSES) for key in keys if key.startswith(CLASSES)]
-    because = request.cost.because
+    because = outcome.charge.because
     if classes and because:
         facts.append(f"charged to {', '.join(classes)}: {because}")
     return Finding(

@@ -57,7 +57,9 @@ if __name__ == "__main__":
     answers = given.pop("answers")
     site = Site(
         constant(answers) if answers else lambda request: call_wsgi(app, request),
-        at_once=lambda path: _first_part(path) in ("/mutate", "/validate"),  # as ours without a cluster
+        at_once=lambda request: (
+            _first_part(request.path) in ("/mutate", "/validate")
+        ),  # as ours without a cluster
         probes=frozenset(),
     )
     run(

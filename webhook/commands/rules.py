@@ -103,7 +103,7 @@ def default_mode(rule: Rule) -> str:
 
 def description(rule: Rule) -> str:
     """Return the docstring of the rule's file, which is its contract."""
-    home = rule.mutate or rule.check or rule.reserve or rule.options
+    home = rule.mutate or rule.check or rule.options
     return cleandoc(sys.modules[home.__module__].__doc__ or rule.summary)
 
 

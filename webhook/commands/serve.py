@@ -36,12 +36,13 @@ from webhook.quota.events import QuotaEvents
 from webhook.quota.memory_store import MemoryStore
 from webhook.quota.metrics import LedgerCollector, QuotaMetrics
 from webhook.server.dispatcher import Site
+from webhook.server.http import Request
 from webhook.server.server import run
 from webhook.server.settings import ServerSettings, SettingsError, StartupError
 from webhook.server.tls import CertificateState, ClientCA, ServingCertificate
 from webhook.serving.admission import Admission
 from webhook.serving.audit import Recorder
-from webhook.serving.claim_watch import ClaimLookup, ClaimWatch
+from webhook.serving.claim_watch import ClaimLookup, ClaimWatch, may_name_claims
 from webhook.serving.denials import DenialReports
 from webhook.serving.document_reviews import DocumentReviews
 from webhook.serving.endpoints import create_app, endpoint_of
@@ -200,12 +201,15 @@ def build(
         ),
     )
     # Endpoints that only compute: some 0.1 ms on a common pod, milliseconds on the largest. With a cluster, quotas are asked
-    # over the network, and labels of namespaces if policies ask for them.
+    # over the network, labels of namespaces if policies ask for them, and ResourceClaims that are new.
     computing = {"/mutate"} if api else {"/mutate", "/validate"}
 
-    def at_once(path: str) -> bool:
-        waits = namespaces is not None and source.configuration.policies.has_selectors
-        return endpoint_of(path) in computing and not waits
+    def at_once(request: Request) -> bool:
+        """Whether the answer waits for nothing; decided here alone, before anything is decoded."""
+        waits = api is not None and (
+            source.configuration.policies.has_selectors or may_name_claims(request.body)
+        )
+        return endpoint_of(request.path) in computing and not waits
 
     return Site(app, at_once, PROBES)
 

@@ -14,7 +14,7 @@ from policies.gpus.claims import ClaimName, DeviceClassNames
 from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.placement.nodes import NodeFacts
 from policies.policy import Labels
-from policies.quota.charge_request import NamespaceQuota, QuotaGrant
+from policies.quota.charge_request import QuotaGrant
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA, METADATA_LIST, ApiClient, api_path
 from webhook.cluster.nodes import NODES, node_reader
@@ -23,6 +23,7 @@ from webhook.configuration.dynamic_resources import read_claims
 from webhook.configuration.loader import Configuration
 from webhook.controller.records import QUOTAS
 from webhook.quota.documents import GROUP, PLURAL, decode_quota
+from webhook.quota.enforcer import NamespaceQuota
 from webhook.serving.engine import Engine
 from webhook.serving.evaluation import Evaluator, UnusedQuota
 from webhook.serving.node_watch import keys_to_know, node_pools

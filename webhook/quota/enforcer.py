@@ -5,22 +5,29 @@ Nothing is ever given back here: whether an object was stored, only a list can s
 
 from collections.abc import Callable
 from functools import cached_property
+from typing import Protocol
 
 import msgspec
 
 from policies.quota.amounts import add
-from policies.quota.charge_request import (
-    ChargeRequest,
-    LedgerError,
-    NamespaceQuota,
-    QuotaGrant,
-    ReservationOutcome,
-)
+from policies.quota.charge_request import ChargeRequest, LedgerError, QuotaGrant, ReservationOutcome
 from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.metrics import QuotaMetrics
 
 Release = Callable[[str, str], None]
 """Gives back what the object of (namespace, uid) holds."""
+
+
+class NamespaceQuota(Protocol):
+    """The quota of a review's namespace, asked by the deadline of the review."""
+
+    def reserve(self, charge_request: ChargeRequest) -> ReservationOutcome:
+        """Decide, and reserve what the request grows by unless it is a dry run. Raises LedgerError."""
+        ...
+
+    def grant(self) -> QuotaGrant | None:
+        """Return what the quota grants and what is held of it, None if there is no quota or it could not be read in time."""
+        ...
 
 
 class QuotaEnforcer(msgspec.Struct, frozen=True):

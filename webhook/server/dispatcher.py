@@ -23,7 +23,7 @@ from typing import NamedTuple, NoReturn
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from webhook.server.connection import Connection
-from webhook.server.http import FAILED, TOO_MANY_REQUESTS, Handler, RefusedError, Request, WouldWaitError
+from webhook.server.http import FAILED, TOO_MANY_REQUESTS, Handler, RefusedError, Request
 from webhook.server.settings import Limits
 
 # For how long the poller answers before it looks at its sockets again: new requests are shed in time, and a probe waits no
@@ -43,12 +43,12 @@ _Waiting = queue.SimpleQueue[tuple[Connection, Request]]
 class Site(NamedTuple):
     """What is served.
 
-    `answer` is called on the poller's thread for `probes` and for small requests to paths that are `at_once`, which mostly wait
-    for nothing but the processor; where one would wait, it raises WouldWaitError. For all others it is called on threads.
+    `answer` is called on the poller's thread for `probes` and for small requests that are `at_once`: they wait for nothing but
+    the processor. For all others it is called on threads.
     """
 
     answer: Handler
-    at_once: Callable[[str], bool]
+    at_once: Callable[[Request], bool]
     probes: frozenset[str]
 
 
@@ -115,8 +115,7 @@ class Dispatcher:
             self._shed(f"{self._large.qsize()} large requests wait already (a quarter of --max-concurrent)")
         elif is_large:
             self._large.put((connection, request))
-        elif self._site.at_once(request.path):
-            request.may_wait = False
+        elif self._site.at_once(request):
             at_once.append((connection, request))
         else:
             self._for_threads.put((connection, request))
@@ -141,12 +140,7 @@ class Dispatcher:
             for waiting in self._own:  # in turn: a flood of neither keeps the other waiting
                 if waiting:
                     connection, request = waiting.popleft()
-                    try:
-                        self._answer(connection, request)
-                    except WouldWaitError:
-                        request.may_wait = True
-                        self._for_threads.put((connection, request))
-                        continue
+                    self._answer(connection, request)
                     self._held -= 1
                     yield connection
 
@@ -165,8 +159,6 @@ class Dispatcher:
             response = self._site.answer(request)
             closing = self.closing or not request.keep_alive
             content = response.encode(close=closing, body=request.method != "HEAD")
-        except WouldWaitError:
-            raise
         except (Exception, SystemExit):  # nothing that a request does may end a thread
             logger.exception("Error handling request %s %s", request.method, request.path)
             closing, content = True, FAILED.encode(close=True)

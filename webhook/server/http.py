@@ -52,12 +52,6 @@ class Request:
     body: bytes = b""
     began: float = dataclasses.field(default_factory=time.monotonic)
     """When its first byte came (monotonic): who sent it waits since then."""
-    may_wait: bool = True
-    """Whether who answers it may wait for others; who may not, and would, raises WouldWaitError, and is asked again."""
-
-
-class WouldWaitError(Exception):
-    """The answer depends on others, and the request must not wait for them here."""
 
 
 class Response(NamedTuple):

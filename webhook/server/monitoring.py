@@ -51,7 +51,7 @@ def start_monitoring(
             return text(503 if problem else 200, problem or "ok")
         return call_wsgi(metrics, request) if request.path == "/metrics" else text(404, "not found")
 
-    site = Site(answer, at_once=lambda _path: False, probes=frozenset(checks))
+    site = Site(answer, at_once=lambda _request: False, probes=frozenset(checks))
     # The metrics of the edge count reviews and those who send them, not this.
     poller = Poller(listener, site, LIMITS, EdgeMetrics(CollectorRegistry()))
 

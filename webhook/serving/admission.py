@@ -39,6 +39,7 @@ from webhook.serving.handling import (
 )
 from webhook.serving.namespaces import NamespaceUnknown
 from webhook.serving.pod_reviews import restore_pod, review_pod
+from webhook.serving.reservation import grant_of, reserve
 from webhook.serving.review import AdmissionRequest, AdmissionResponse, Cause
 from webhook.workloads.autoscalers import AUTOSCALERS, scale_target
 
@@ -55,25 +56,16 @@ class Admission:
         self._recorder = recorder
         self._cluster = cluster or ClusterState()
 
-    def mutate(
-        self, request: AdmissionRequest, deadline: float, *, may_wait: bool = True
-    ) -> AdmissionResponse:
-        """Answer by `deadline`, a moment of `monotonic`, as far as that depends on others.
+    def mutate(self, request: AdmissionRequest, deadline: float) -> AdmissionResponse:
+        """Answer by `deadline`, a moment of `monotonic`, as far as that depends on others."""
+        return self._answer(Phase.MUTATE, request, deadline)
 
-        Unless it `may_wait`, it raises WouldWaitError where the answer needs the API server.
-        """
-        return self._answer(Phase.MUTATE, request, deadline, may_wait)
+    def validate(self, request: AdmissionRequest, deadline: float) -> AdmissionResponse:
+        return self._answer(Phase.VALIDATE, request, deadline)
 
-    def validate(
-        self, request: AdmissionRequest, deadline: float, *, may_wait: bool = True
-    ) -> AdmissionResponse:
-        return self._answer(Phase.VALIDATE, request, deadline, may_wait)
-
-    def _answer(
-        self, phase: Phase, request: AdmissionRequest, deadline: float, may_wait: bool
-    ) -> AdmissionResponse:
+    def _answer(self, phase: Phase, request: AdmissionRequest, deadline: float) -> AdmissionResponse:
         started, clock = datetime.now(UTC), perf_counter()
-        requested = Review(request, phase, self._engine(), self._cluster, started, deadline, may_wait)
+        requested = Review(request, phase, self._engine(), self._cluster, started, deadline)
         try:
             answered = handler_of(phase, request)(requested)
         except NamespaceUnknown as unknown:
@@ -96,13 +88,13 @@ def review_claim(requested: Review) -> Answered:
     if (forged := forged_mark(None, claim.metadata, request.user_info.username)) is not None:
         return _refused_claim(requested, name, [forged])
     charged = charge_request_for_claim(request.uid, claim, request.user_info.username, configuration)
-    subject = Subject(
-        policy=requested.policy(),
-        charge_request=charged,
-        quota=requested.quota(),
-        deadline=requested.deadline,
+    decision = reserve(
+        Decision.of_nothing(requested.policy(), requested.now),
+        charged,
+        requested.quota(),
+        requested.now,
+        requested.deadline,
     )
-    decision = requested.engine.validate_claim(subject, requested.now)
     title = f"resourceclaim {request.namespace}/{name}"
     response = review.decided(request.uid, [decision], subject=title, patch=False)
     return Answered(response, [decision], name, claim.metadata, charge_request=charged)
@@ -193,7 +185,8 @@ def review_advised(requested: Review) -> Answered:
         document = requested.document(request.object)
     except (msgspec.ValidationError, OutOfTime):
         return allow(requested)
-    subject = Subject(policy=requested.policy(), quota=requested.quota())
+    policy = requested.policy()
+    subject = Subject(policy=policy, grant=grant_of(requested.quota(), policy, requested.now))
     decision = advise((kind.group, kind.kind), document, subject, requested.engine, requested.now)
     return Answered(review.advised(request.uid, [decision]), [decision])
 

@@ -109,12 +109,14 @@ def _object(metadata: Metadata) -> dict[str, str]:
 
 def _charged(requested: Review, answered: Answered, request: ChargeRequest) -> dict[str, Any]:
     """Return what is charged if it is allowed, and the quota as it is afterwards."""
-    outcome = request.outcome
-    if not answered.response.allowed and (outcome is None or outcome.ledger is None):
+    outcome = answered.decisions[0].reservation if answered.decisions else None
+    ledger = outcome.ledger if outcome else None
+    if not answered.response.allowed and ledger is None:
         return {}
     configuration = requested.engine.configuration
-    fields = charged(_cost(answered, request, configuration).vector, configuration.classes)
-    if outcome is not None and (ledger := outcome.ledger) is not None and ledger.used is not None:
+    charge = outcome.charge if outcome and ledger else _cost(answered, request, configuration)
+    fields = charged(charge.vector, configuration.classes)
+    if outcome is not None and ledger is not None and ledger.used is not None:
         held = add(ledger.used, outcome.verdict.reserved if outcome.verdict else ledger.reserved)
         shown: Vector = {key: held.get(key, NOTHING) for key in ledger.dimensions}
         fields["quota"] = {"held": texts(shown), "hard": texts(ledger.hard)}
@@ -122,9 +124,9 @@ def _charged(requested: Review, answered: Answered, request: ChargeRequest) -> d
 
 
 def _cost(answered: Answered, request: ChargeRequest, configuration: Configuration) -> Charge:
-    """Return the charge. Without a quota nothing has worked it out: that takes up to 0.2 ms, so siblings share it."""
-    pod, outcome = answered.pod, request.outcome
-    if request.is_free or (outcome and outcome.ledger) or pod is None or named_nodes(pod):
+    """Return the charge where there is no quota. Nothing has worked it out: that takes up to 0.2 ms, so siblings share it."""
+    pod = answered.pod
+    if request.is_free or pod is None or named_nodes(pod):
         return request.cost
     key = catalogue_digest(configuration), blake2b(charge_input(pod), digest_size=16).digest()
     found = _CHARGES.get(key)

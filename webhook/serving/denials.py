@@ -7,6 +7,7 @@ gathered, soon after the first of an owner, then once a window.
 import logging
 import threading
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from math import inf
 from time import monotonic
@@ -15,8 +16,8 @@ from typing import NamedTuple
 import msgspec
 
 from policies.printable import printable
-from policies.quota.charge_request import ChargeRequest
 from webhook.quota.events import QuotaEvents
+from webhook.serving.engine import Decision
 from webhook.serving.handling import Answered, Review
 
 log = logging.getLogger("gpu_admission.denials")
@@ -55,7 +56,7 @@ def denial_of(requested: Review, answered: Answered) -> Denial:
     owner = answered.metadata.controlled_by if answered.metadata else ""
     if not owner and request.kind.kind != POD:
         owner = f"{request.kind.kind}/{request.name}"
-    reason, quota_uid = _denied_by_quota(answered.charge_request)
+    reason, quota_uid = _denied_by_quota(answered.decisions)
     return Denial(
         namespace=request.namespace,
         owner=printable(owner),
@@ -65,9 +66,9 @@ def denial_of(requested: Review, answered: Answered) -> Denial:
     )
 
 
-def _denied_by_quota(request: ChargeRequest | None) -> tuple[str, str]:
+def _denied_by_quota(decisions: Sequence[Decision]) -> tuple[str, str]:
     """Return reason and uid of the Event; the quota is only asked where nothing else denies."""
-    outcome = request.outcome if request else None
+    outcome = decisions[0].reservation if decisions else None
     if outcome is None or outcome.ledger is None:
         return "", ""
     shortfalls = outcome.verdict.shortfalls if outcome.verdict else ()

@@ -16,7 +16,7 @@ from wsgiref.types import WSGIApplication
 import flask
 import msgspec
 
-from webhook.server.http import JSON, Request, Response, WouldWaitError, call_wsgi, text
+from webhook.server.http import JSON, Request, Response, call_wsgi, text
 from webhook.serving import review
 from webhook.serving.admission import Admission
 from webhook.serving.deadline import deadline_of
@@ -72,9 +72,7 @@ class AdmissionEndpoints:
         except BadReviewError as error:
             return self._refused(400, str(error))
         try:
-            response = answer(reviewed, deadline, may_wait=request.may_wait)
-        except WouldWaitError:
-            raise
+            response = answer(reviewed, deadline)
         except Exception as error:  # noqa: BLE001 - the one boundary: whatever fails, the API server gets its answer
             _log_defect(error, reviewed.uid)
             self._metrics.errors.inc()

@@ -1,8 +1,7 @@
 """Run the rules over a pod or a claim, and decide.
 
-Deterministic but for the deadline; the time is an argument, and the only I/O is behind the quota that a subject brings. Every
-rule runs even after one has denied the pod, so that its author sees everything at once; only the quota is asked last, for what
-nothing else denies.
+Deterministic but for the deadline; the time is an argument, and there is no I/O. Every rule runs even after one has denied the
+pod, so that its author sees everything at once.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -28,7 +27,7 @@ from policies.pods.restore import restore
 from policies.pods.submission import injected_changes
 from policies.pods.workload import Workload
 from policies.policy import Binding, EffectivePolicy, Exemption
-from policies.quota.charge_request import ChargeRequest, NamespaceQuota
+from policies.quota.charge_request import QuotaGrant, ReservationOutcome
 from policies.quota.spec import resource_quota_findings
 from policies.rule import FETCHER_IMAGE, Context, Mode, Phase
 from webhook.configuration.loader import Configuration
@@ -90,13 +89,12 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     made_by_daemonset: bool = False
     is_update: bool = False
     nodes: NodeFacts | None = None
-    charge_request: ChargeRequest | None = None
-    """What it costs; None where nothing is charged."""
-    quota: NamespaceQuota | None = None
+    grant: QuotaGrant | None = None
+    """What the quota of the namespace grants, where a rule needs it."""
     fingerprint: bytes | None = None
     """`fingerprint_of` the pod. With it the findings and changes may be those of an equal pod, and the decision has no pod."""
     deadline: float = inf
-    """A moment of `monotonic`, checked before each rule and before the quota. Raises OutOfTime."""
+    """A moment of `monotonic`, checked before each rule. Raises OutOfTime."""
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,6 +110,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     exemption: Exemption | None = None
     paused_until: datetime | None = None
     """There only if the policy was paused when this was decided."""
+    reservation: ReservationOutcome | None = None
+    """What the quota answered, None where it was not asked, or did not answer."""
 
     @classmethod
     def on(cls, policy: EffectivePolicy, findings: Iterable[Finding], mode: Mode) -> Self:
@@ -120,6 +120,21 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
             EvaluatedFinding(each.asking(policy.whom), outcome_of(each.severity, mode)) for each in findings
         )
         return cls(policy=policy, evaluated=tuple(evaluated))
+
+    @classmethod
+    def of_nothing(cls, policy: EffectivePolicy, now: datetime) -> Self:
+        """Return the verdict before any rule was run."""
+        return cls(policy=policy, exemption=policy.exemption_in_force(now), paused_until=policy.paused(now))
+
+    def adding(self, findings: Iterable[Finding], mode: Mode) -> Self:
+        """Return the verdict by these findings as well."""
+        more = self.on(self.policy, findings, mode).evaluated
+        if not more:
+            return self
+        added = dict.fromkeys([*self.evaluated, *more])
+        by_outcome = [[each for each in added if each.outcome is outcome] for outcome in Outcome]
+        limited = (each for found in by_outcome for each in found[:MOST_FINDINGS])
+        return replace(self, evaluated=tuple(limited))
 
     @property
     def allowed(self) -> bool:
@@ -185,7 +200,7 @@ class Engine:
         )
 
     def validate(self, subject: Subject, now: datetime) -> Decision:
-        """Return what is wrong with the final pod, which injections did not survive other webhooks, and reserve its quota."""
+        """Return what is wrong with the final pod, and which injections did not survive other webhooks."""
         run = _Run(self, subject, Phase.VALIDATE, now)
         if not run.recall():
             for binding, mode in run.rules:
@@ -195,13 +210,6 @@ class Engine:
                 if not subject.is_update and binding.rule.mutate is not None:
                     run.report_missing(binding, mode)
             run.remember()
-        run.reserve()
-        return run.decision()
-
-    def validate_claim(self, subject: Subject, now: datetime) -> Decision:
-        """Reserve the quota of a new ResourceClaim."""
-        run = _Run(self, subject, Phase.VALIDATE, now)
-        run.reserve()
         return run.decision()
 
     def check_template(self, subject: Subject, now: datetime) -> Decision:
@@ -254,9 +262,7 @@ class _Run:
         self.policy = subject.policy
         self.paused_until = self.policy.paused(now)
         self.rules = self.policy.rules(now)
-        exempted = self.policy.bindings if len(self.rules) < len(self.policy.bindings) else ()
-        exemptions = (self.policy.exemption(binding.rule.id, now) for binding in exempted)
-        self.exemption = next((each for each in exemptions if each is not None), None)
+        self.exemption = self.policy.exemption_in_force(now)
         mapping = engine.configuration.resource_mapping
         pod, claimed = as_rules_see_it(subject.pod, subject.claims, mapping)
         self.patch = PodPatch(pod)
@@ -272,7 +278,7 @@ class _Run:
             if subject.fingerprint and is_timeless
             else None
         )
-        self._charge_request, self._deadline = subject.charge_request, subject.deadline
+        self._deadline = subject.deadline
         self.context = Context(
             phase=phase,
             namespace=self.policy.namespace,
@@ -284,20 +290,9 @@ class _Run:
             made_by_daemonset=subject.made_by_daemonset,
             is_update=subject.is_update,
             nodes=subject.nodes,
-            quota=subject.quota,
+            grant=subject.grant,
             options_of=self.policy.options_of,
         )
-
-    def reserve(self) -> None:
-        """Charge the quota, last, and only if nothing denies: what is denied must hold nothing."""
-        if self._charge_request is None or self.evaluated[Outcome.DENIED]:
-            return
-        OutOfTime.check(self._deadline)
-        for binding, mode in self.rules:
-            rule = binding.rule
-            if rule.reserve is not None and (rule.on_update or not self.context.is_update):
-                for finding in rule.reserve(self._charge_request, binding.options, self.context):
-                    self.evaluate(finding, mode)
 
     def evaluate(self, finding: Finding, mode: Mode) -> None:
         evaluated = EvaluatedFinding(finding.asking(self.policy.whom), outcome_of(finding.severity, mode))

@@ -26,7 +26,6 @@ from policies.quota.amounts import NOTHING
 from policies.quota.catalogue import CatalogueVersion, catalogue_digest
 from policies.quota.charge_request import (
     ChargeRequest,
-    NamespaceQuota,
     QuotaGrant,
     ReservationOutcome,
     charge_request_for_pod,
@@ -35,9 +34,11 @@ from policies.quota.ledger.decide import decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.rule import Mode
 from webhook.configuration.loader import Configuration
+from webhook.quota.enforcer import NamespaceQuota
 from webhook.serving.admission import POD
 from webhook.serving.engine import Decision, Engine, EvaluatedFinding, Outcome, RuleChange, Subject
 from webhook.serving.pod_reviews import MIRROR_ANNOTATION
+from webhook.serving.reservation import reserve
 from webhook.serving.review import GroupVersionKind
 from webhook.serving.workload_reviews import WorkloadReview
 from webhook.workloads.places import PodPlace
@@ -203,9 +204,9 @@ def evaluate_submitted(namespace: str, pod: Pod, by: Evaluator, *, of_daemonset:
     mutated = engine.mutate(subject, now)
     final = mutated.pod or pod
     charged = charge_request_for_pod("evaluated", final, None, engine.configuration, by.named_nodes)
-    subject = replace(subject, pod=final, charge_request=charged, quota=by.quota_of(namespace))
     # A pod that /mutate denies never reaches /validate; its findings are shown at once all the same, as `check` does.
-    return _evaluated(place, policy, pod, [mutated, engine.validate(subject, now)])
+    validated = engine.validate(replace(subject, pod=final), now)
+    return _evaluated(place, policy, pod, [mutated, reserve(validated, charged, by.quota_of(namespace), now)])
 
 
 def _evaluated(

@@ -16,9 +16,9 @@ from policies.pods.limits import check_size
 from policies.pods.names import is_dns_subdomain, is_uid
 from policies.pods.pod import Metadata, Pod
 from policies.policy import EffectivePolicy, Labels
-from policies.quota.charge_request import ChargeRequest, NamespaceQuota
+from policies.quota.charge_request import ChargeRequest
 from policies.rule import Phase
-from webhook.quota.enforcer import QuotaEnforcer
+from webhook.quota.enforcer import NamespaceQuota, QuotaEnforcer
 from webhook.serving import review
 from webhook.serving.document_reviews import DocumentReviews
 from webhook.serving.engine import Decision, Engine, OutOfTime
@@ -37,8 +37,8 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     """Labels of a namespace by a deadline (`monotonic`). Raises NamespaceUnknown."""
     nodes: Callable[[], NodeFacts | None] = lambda: None
     named_nodes: Callable[[], NodeIndex] = lambda: NO_NODES
-    claims: Callable[[float, bool], Lookup] | None = None
-    """Makes the lookup of a review, of its deadline and of whether it may wait."""
+    claims: Callable[[float], Lookup] | None = None
+    """Makes the lookup of a review, of its deadline."""
     quota: QuotaEnforcer | None = None
     scaled: Callable[[str, ScaleTarget, float], Any] = lambda _namespace, _target, _deadline: None
     """Returns in plain JSON what an autoscaler in the namespace scales, None if it cannot be read by the deadline."""
@@ -55,8 +55,6 @@ class Review(msgspec.Struct, frozen=True, dict=True):
     now: datetime
     deadline: float
     """A moment of `monotonic`."""
-    may_wait: bool = True
-    """Whether it may wait for the API server. Raises WouldWaitError where it would."""
 
     def document(self, raw: msgspec.Raw) -> msgspec.Raw:
         """Return the JSON of an object to be decoded. Raises OutOfTime, msgspec.ValidationError where it is too long."""
@@ -80,7 +78,7 @@ class Review(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def _claim_lookup(self) -> Lookup | None:
         claims = self.cluster.claims
-        return claims(self.deadline, self.may_wait) if claims else None
+        return claims(self.deadline) if claims else None
 
     def quota(self) -> NamespaceQuota | None:
         request, quota = self.request, self.cluster.quota

@@ -17,6 +17,7 @@ from webhook.serving.canary_trace import canary_trace
 from webhook.serving.engine import MOST_FINDINGS, Decision, OutOfTime, Subject
 from webhook.serving.handling import Answered, Review, allow, check_identity, reading, shown_name
 from webhook.serving.namespaces import NamespaceUnknown
+from webhook.serving.reservation import reserve
 from webhook.serving.review import AdmissionRequest
 
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
@@ -70,12 +71,11 @@ def review_pod(requested: Review) -> Answered:
             made_by_daemonset=by_daemonset,
             is_update=before is not None,
             nodes=requested.cluster.nodes(),
-            charge_request=charge_request,
-            quota=requested.quota(),
             fingerprint=fingerprint,
             deadline=requested.deadline,
         )
-        decision = engine.validate(subject, requested.now)
+        found = engine.validate(subject, requested.now)
+        decision = reserve(found, charge_request, requested.quota(), requested.now, requested.deadline)
     trace = canary_trace(pod, decision, requested.now, phase=requested.phase, dry_run=request.dry_run is True)
     title = f"pod {request.namespace}/{name}"
     response = review.decided(request.uid, [decision], subject=title, patch=mutates, trace=trace)

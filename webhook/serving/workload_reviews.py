@@ -13,9 +13,11 @@ from policies.pods.limits import excesses
 from policies.pods.pod import Pod
 from policies.pods.workload import Workload, WorkloadPods
 from policies.policy import EffectivePolicy
-from policies.quota.charge_request import NamespaceQuota
 from policies.rule import Mode
+from policies.rules.gpu_quota import needs_grant
+from webhook.quota.enforcer import NamespaceQuota
 from webhook.serving.engine import MOST_FINDINGS, Decision, Engine, Subject
+from webhook.serving.reservation import grant_of
 from webhook.serving.review import GroupVersionKind
 from webhook.workloads.autoscalers import ScaleTarget
 from webhook.workloads.places import PodPlace, workload_pods
@@ -95,7 +97,9 @@ class WorkloadReview(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Decision:
         group, kind, pods = self.kind.group, self.kind.kind, _readable(templates)
         workload = Workload.of(group, kind, self.policy.namespace, data, pods, target)
-        subject = Subject(policy=self.policy, is_update=self.is_update, nodes=self.nodes, quota=self.quota)
+        needs = needs_grant(workload, self.engine.configuration.resource_mapping)
+        grant = grant_of(self.quota, self.policy, self.now) if needs else None
+        subject = Subject(policy=self.policy, is_update=self.is_update, nodes=self.nodes, grant=grant)
         return self.engine.check_workload(workload, subject, self.now)
 
 

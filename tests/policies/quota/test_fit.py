@@ -5,30 +5,22 @@ from typing import Any
 
 import pytest
 
-from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.workload import PodCount, Workload, WorkloadPods
 from policies.quota.charge import UnclassifiedPods
-from policies.quota.charge_request import ChargeRequest, QuotaGrant, ReservationOutcome
+from policies.quota.charge_request import QuotaGrant
 from policies.rule import Mode, Phase
-from policies.rules.gpu_quota import GPUQuotaOptions, check_workload
+from policies.rules.gpu_quota import GPUQuotaOptions, check_workload, needs_grant
 from tests.builders import JSON, context, gpu_container, pod, view
 
 A100 = {"accelerator": "nvidia-a100-80gb"}
 
 
-class Granted:
-    """A quota of 16 GPUs, 8 of them A100 with 80 GB; `held` is used and reserved."""
-
-    def __init__(self, held: dict[str, int] | None, **hard: int) -> None:
-        written = {"gpus": 16, "classes/nvidia-a100-80gb": 8} | hard
-        self._hard = {key: Fraction(amount) for key, amount in written.items()}
-        self._held = None if held is None else {key: Fraction(amount) for key, amount in held.items()}
-
-    def reserve(self, charge_request: ChargeRequest) -> ReservationOutcome:
-        raise AssertionError(f"advice reserves nothing: {charge_request}")
-
-    def grant(self) -> QuotaGrant | None:
-        return QuotaGrant(self._hard, UnclassifiedPods.TOTAL_ONLY, self._held)
+def granted(held: dict[str, int] | None, **hard: int) -> QuotaGrant:
+    """Return a quota of 16 GPUs, 8 of them A100 with 80 GB; `held` is used and reserved."""
+    written = {"gpus": 16, "classes/nvidia-a100-80gb": 8} | hard
+    in_use = None if held is None else {key: Fraction(amount) for key, amount in held.items()}
+    amounts = {key: Fraction(amount) for key, amount in written.items()}
+    return QuotaGrant(amounts, UnclassifiedPods.TOTAL_ONLY, in_use)
 
 
 def pods(gpus: int = 1, path: str = "spec.template", *, on: JSON | None = None, **count: Any) -> WorkloadPods:
@@ -42,8 +34,8 @@ def workload(*made: WorkloadPods, kind: str = "apps/Deployment", **data: Any) ->
     return Workload.of(group, name, "ml-training", document, made)
 
 
-def said(subject: Workload, quota: Granted, *, mode: Mode = Mode.ENFORCE, **around: Any) -> list[str]:
-    held = context(Phase.TEMPLATE, quota=quota, **around)
+def said(subject: Workload, grant: QuotaGrant, *, mode: Mode = Mode.ENFORCE, **around: Any) -> list[str]:
+    held = context(Phase.TEMPLATE, grant=grant, **around)
     return [finding.sentence() for finding in check_workload(subject, GPUQuotaOptions(mode=mode), held)]
 
 
@@ -163,7 +155,7 @@ ROLLING: JSON = {"replicas": 3}
     ],
 )  # fmt: skip
 def test_will_it_fit(subject: Workload, held: dict[str, int] | None, want: str | None) -> None:
-    assert said(subject, Granted(held)) == ([f"{want} [gpu-quota]"] if want else [])
+    assert said(subject, granted(held)) == ([f"{want} [gpu-quota]"] if want else [])
 
 
 @pytest.mark.parametrize(
@@ -187,7 +179,7 @@ def test_a_rolling_update_that_cannot_begin(spec: JSON, replicas: int, held: int
         spec={"replicas": replicas, "strategy": {"type": "RollingUpdate"} | spec},
     )
 
-    found = said(subject, Granted({"classes/nvidia-a100-80gb": held}))
+    found = said(subject, granted({"classes/nvidia-a100-80gb": held}))
 
     want = (
         "spec.strategy: set type: Recreate, or rollingUpdate.maxUnavailable: 1; an update needs 1 nvidia-a100-80gb "
@@ -199,7 +191,7 @@ def test_a_rolling_update_that_cannot_begin(spec: JSON, replicas: int, held: int
 def test_a_stateful_set_stops_a_pod_before_it_starts_the_next() -> None:
     subject = workload(pods(1, on=A100, running=8), kind="apps/StatefulSet", spec={"replicas": 8})
 
-    assert said(subject, Granted({})) == []
+    assert said(subject, granted({})) == []
 
 
 @pytest.mark.parametrize(
@@ -234,7 +226,7 @@ def test_a_stateful_set_stops_a_pod_before_it_starts_the_next() -> None:
     ],
 )  # fmt: skip
 def test_a_workload_that_is_changed(subject: Workload, want: str | None) -> None:
-    found = said(subject, Granted({"gpus": 10}), is_update=True)
+    found = said(subject, granted({"gpus": 10}), is_update=True)
 
     assert found == ([f"{want} [gpu-quota]"] if want else [])
 
@@ -251,14 +243,14 @@ def test_an_autoscaler_at_its_maximum(kind: str, field: str) -> None:
     group, _, name = kind.partition("/")
     scaler = Workload.of(group, name, "ml-training", {}, (), target)
 
-    assert said(scaler, Granted({"gpus": 10})) == [
+    assert said(scaler, granted({"gpus": 10})) == [
         (
             f"{field}: set {field.removeprefix('spec.')}: 6; may grow to 12 pods and then needs 24 GPUs, which can never fit: "
             "the GPUQuota of ml-training grants 16 in all; 6 of 12 pods will start; or ask the platform team to "
             "raise spec.hard.gpus [gpu-quota]"
         )
     ]
-    assert said(Workload.of(group, name, "ml-training", {}, ()), Granted({"gpus": 10})) == []
+    assert said(Workload.of(group, name, "ml-training", {}, ()), granted({"gpus": 10})) == []
 
 
 @pytest.mark.parametrize(
@@ -282,21 +274,31 @@ def test_an_autoscaler_at_its_maximum(kind: str, field: str) -> None:
     ],
 )  # fmt: skip
 def test_where_the_quota_denies_nothing_that_is_said_instead(subject: Workload, want: list[str]) -> None:
-    assert said(subject, Granted({}), mode=Mode.AUDIT) == want
+    assert said(subject, granted({}), mode=Mode.AUDIT) == want
 
 
 def test_a_pod_that_names_its_node_may_run_on_any_class() -> None:
     named = {"kubernetes.io/hostname": "node-1"}
 
-    assert said(workload(pods(9, on=named, running=1), kind="batch/Job"), Granted({})) == []
+    assert said(workload(pods(9, on=named, running=1), kind="batch/Job"), granted({})) == []
 
 
-def test_a_workload_without_gpus_asks_for_no_quota() -> None:
-    class Unasked(Granted):
-        def grant(self) -> QuotaGrant | None:
-            raise AssertionError("the quota was read")
+@pytest.mark.parametrize(
+    ("gpus", "metadata", "needs"),
+    [
+        pytest.param(1, {}, True, id="gpus"),
+        pytest.param(0, {}, False, id="no-gpus"),
+        pytest.param(
+            1,
+            {"ownerReferences": [{"kind": "Owner", "name": "o", "controller": True}]},
+            False,
+            id="made-by-a-controller",
+        ),
+    ],
+)
+def test_who_needs_to_know_what_the_quota_grants(gpus: int, metadata: JSON, needs: bool) -> None:
+    containers = [gpu_container(gpus)] if gpus else []
+    made = view(pod(*containers))
+    written = WorkloadPods("spec.template", made, PodCount(running=1), made)
 
-    made = view(pod())
-    subject = workload(WorkloadPods("spec.template", made, PodCount(running=9), made))
-
-    assert said(subject, Unasked({}), resource_mapping=ResourceMapping(())) == []
+    assert needs_grant(workload(written, metadata=metadata), context().resource_mapping) is needs

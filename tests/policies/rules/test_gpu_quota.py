@@ -7,17 +7,13 @@ from fractions import Fraction
 import pytest
 from msgspec.structs import replace
 
+from policies.finding import Finding
 from policies.pods.pod import Metadata, OwnerReference, Pod
 from policies.quota.charge import UnclassifiedPods
-from policies.quota.charge_request import (
-    ChargeRequest,
-    QuotaGrant,
-    ReservationOutcome,
-    charge_request_for_pod,
-)
+from policies.quota.charge_request import ReservationOutcome, charge_request_for_pod
 from policies.quota.ledger.decide import Reason, ReservationVerdict, Shortfall
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
-from policies.rules.gpu_quota import GPUQuotaOptions, reserve
+from policies.rules.gpu_quota import GPUQuotaOptions, check_reservation
 from tests.builders import context, uid
 
 LEDGER = QuotaLedger(
@@ -29,29 +25,23 @@ def short(key: str, requested: int, used: int, reserved: int, hard: int) -> Shor
     return Shortfall(key, *(Fraction(amount) for amount in (requested, used, reserved, hard)))
 
 
-class Decided:
-    """A quota that has decided."""
-
-    def __init__(
-        self, reason: Reason, ledger: QuotaLedger = LEDGER, shortfalls: Iterable[Shortfall] = ()
-    ) -> None:
-        self.outcome = ReservationOutcome(ledger, verdict=ReservationVerdict(reason, tuple(shortfalls)))
-
-    def reserve(self, charge_request: ChargeRequest) -> ReservationOutcome:  # noqa: ARG002 - the signature of a quota
-        return self.outcome
-
-    def grant(self) -> QuotaGrant | None:
-        return None
+def findings(
+    reason: Reason,
+    ledger: QuotaLedger = LEDGER,
+    shortfalls: Iterable[Shortfall] = (),
+    pod: Pod | None = None,
+) -> list[Finding]:
+    """Return what the rule says once the ledger has decided."""
+    outcome = ReservationOutcome(ledger, verdict=ReservationVerdict(reason, tuple(shortfalls)))
+    request = charge_request_for_pod(uid("review"), pod or Pod(), None, context())
+    now = datetime(2027, 1, 1, 12, tzinfo=UTC)
+    return list(check_reservation(outcome, request, GPUQuotaOptions(), "team", now))
 
 
 @pytest.mark.parametrize("reason", Reason, ids=lambda reason: reason.value.replace(" ", "-"))
 def test_every_verdict_that_denies_says_why_and_what_to_do(reason: Reason) -> None:
     exceeded = [short("gpus", 1, 8, 0, 8)] if reason is Reason.EXCEEDED else []
-    quota = Decided(reason, shortfalls=exceeded)
-    around = context(quota=quota, namespace="team")
-    requested = charge_request_for_pod(uid("review"), Pod(), None, around)
-
-    found = list(reserve(requested, GPUQuotaOptions(), around))
+    found = findings(reason, shortfalls=exceeded)
 
     assert bool(found) is not ReservationVerdict(reason).allowed
     for finding in found:
@@ -107,10 +97,7 @@ COUNTED = replace(LEDGER, revisions=Revisions(pods=1))
 def test_waiting_is_named_only_where_it_helps(
     ledger: QuotaLedger, shortfalls: list[Shortfall], want: str
 ) -> None:
-    quota = Decided(Reason.EXCEEDED, ledger, shortfalls)
-    around = context(quota=quota, namespace="team", now=datetime(2027, 1, 1, 12, tzinfo=UTC))
-
-    (found,) = reserve(charge_request_for_pod(uid("review"), Pod(), None, around), GPUQuotaOptions(), around)
+    (found,) = findings(Reason.EXCEEDED, ledger, shortfalls)
 
     assert found.sentence() == f"{want} [gpu-quota]"
 
@@ -139,15 +126,14 @@ def test_nobody_waits_for_what_its_own_replicas_hold(
     holders = {
         "gpus": (Holder("ReplicaSet/chat", held), Holder("Job/chat", held), Holder("StatefulSet/chat", held))
     }
-    quota = Decided(Reason.EXCEEDED, replace(COUNTED, holders=holders), [short("gpus", 2, 4, 0, 4)])
+    ledger, shortfalls = replace(COUNTED, holders=holders), [short("gpus", 2, 4, 0, 4)]
     owners = (
         (OwnerReference(kind=controlled_by[0], name=controlled_by[1], controller=True),)
         if controlled_by
         else ()
     )
     asking = Pod(metadata=Metadata(name="chat-0", owner_references=owners))
-    around = context(quota=quota, namespace="team")
 
-    (found,) = reserve(charge_request_for_pod(uid("review"), asking, None, around), GPUQuotaOptions(), around)
+    (found,) = findings(Reason.EXCEEDED, ledger, shortfalls, asking)
 
     assert found.remedy == want

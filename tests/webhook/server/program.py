@@ -11,7 +11,7 @@ from typing import Any
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 from webhook.server.dispatcher import Site
-from webhook.server.http import Request, Response, WouldWaitError, call_wsgi
+from webhook.server.http import Request, Response, call_wsgi
 from webhook.server.server import run
 from webhook.server.settings import ServerSettings, StartupError
 from webhook.server.tls import ServingCertificate
@@ -22,11 +22,9 @@ def make_site(serving: ServingCertificate, draining: Callable[[], bool]) -> Site
         return respond(environ, start_response, serving, draining=draining())
 
     def answer(request: Request) -> Response:
-        if request.path == "/waits" and not request.may_wait:
-            raise WouldWaitError
         return call_wsgi(application, request)
 
-    return Site(answer, at_once=lambda path: path in {"/at-once", "/waits"}, probes=frozenset({"/healthz"}))
+    return Site(answer, at_once=lambda request: request.path == "/at-once", probes=frozenset({"/healthz"}))
 
 
 def respond(

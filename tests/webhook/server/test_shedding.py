@@ -111,7 +111,7 @@ def test_large_requests_leave_the_other_threads_alone(directory: Path) -> None:
         ended.touch()
 
 
-def test_what_turns_out_to_wait_leaves_those_that_are_answered_at_once_alone(directory: Path) -> None:
+def test_what_may_wait_leaves_those_that_are_answered_at_once_alone(directory: Path) -> None:
     with (
         serving(directory, threads=2) as server,
         contextlib.ExitStack() as stack,
@@ -120,7 +120,7 @@ def test_what_turns_out_to_wait_leaves_those_that_are_answered_at_once_alone(dir
         ended = directory / "ended"
         waiting = [stack.enter_context(server.client()) for _ in range(2)]
         for held, client in enumerate(waiting, 1):
-            client.send(request(f"/waits?{ended}", b"x"))
+            client.send(request(f"/sleep?{ended}", b"x"))
             server.wait_for_metric("gpu_admission_requests_held", held)
         assert at_once.post("/at-once?0").status == 200
         assert all(client.is_waiting() for client in waiting)

@@ -15,8 +15,7 @@ from tests.builders import JSON
 from tests.cluster.controllers import eventually
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
 from webhook.cluster.informer import WatchTimings
-from webhook.server.http import WouldWaitError
-from webhook.serving.claim_watch import MOST_READS, ClaimLookup, ClaimWatch
+from webhook.serving.claim_watch import MOST_READS, ClaimLookup, ClaimWatch, may_name_claims
 
 QUICK = WatchTimings(pause_least=0.02, pause_most=0.1)
 ROOT = "/apis/resource.k8s.io/v1"
@@ -85,7 +84,7 @@ def watching(folder: Path, cluster: Cluster) -> Iterator[ClaimWatch]:
 
 
 def requested(watch: ClaimWatch, name: ClaimName, seconds: float = 20.0) -> Any:
-    return ClaimLookup(watch, monotonic() + seconds, may_wait=True)(name)
+    return ClaimLookup(watch, monotonic() + seconds)(name)
 
 
 def test_what_the_watch_has_seen_is_not_read(tmp_path: Path) -> None:
@@ -118,22 +117,23 @@ def test_one_that_is_new_is_read_once_a_review(tmp_path: Path) -> None:
     cluster.one = lambda _request: Answer(json.dumps(template("young", "gpu.example.com")).encode())
     with watching(tmp_path, cluster) as watch:
         assert eventually(lambda: requested(watch, by_name("young", TEMPLATE)) == GPU)
-        lookup = ClaimLookup(watch, monotonic() + 20, may_wait=True)
+        lookup = ClaimLookup(watch, monotonic() + 20)
         cluster.reads.clear()
         assert [lookup(by_name("young", TEMPLATE)) for _ in range(2)] == [GPU, GPU]
         assert cluster.reads == [f"{ROOT}/namespaces/team/resourceclaimtemplates/young"]
 
 
-def test_who_may_not_wait_is_answered_from_the_watch_alone(tmp_path: Path) -> None:
-    cluster = Cluster(claim("card", "gpu.example.com"))
-    with watching(tmp_path, cluster) as watch:
-        assert eventually(lambda: watch.known(by_name("card")))
-        lookup = ClaimLookup(watch, monotonic() + 20, may_wait=False)
-
-        assert lookup(by_name("card")) == GPU
-        with pytest.raises(WouldWaitError):
-            lookup(by_name("young"))
-        assert cluster.reads == []
+@pytest.mark.parametrize(
+    ("review", "may"),
+    [
+        pytest.param(b'{"spec": {"resourceClaims": [{"name": "gpu"}]}}', True, id="claims"),
+        pytest.param(b'{"spec": {"r\\u0065sourceClaims": []}}', True, id="a-letter-of-the-name-is-escaped"),
+        pytest.param(b'{"spec": {"command": ["a \\u003c b \\u0026 c"]}}', False, id="what-go-escapes"),
+        pytest.param(b'{"spec": {"containers": []}}', False, id="no-claims"),
+    ],
+)
+def test_which_reviews_may_wait_for_a_claim(review: bytes, may: bool) -> None:
+    assert may_name_claims(review) is may
 
 
 def test_claims_made_for_pods_are_not_kept(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_a_review_reads_few_claims(tmp_path: Path) -> None:
     cluster.one = lambda _request: Answer(json.dumps(claim("any", "gpu.example.com")).encode())
     with watching(tmp_path, cluster) as watch:
         assert eventually(lambda: watch.known(by_name("known")))
-        lookup = ClaimLookup(watch, monotonic() + 20, may_wait=True)
+        lookup = ClaimLookup(watch, monotonic() + 20)
         found = [lookup(by_name(f"new-{number}")) for number in range(MOST_READS + 3)]
 
         assert found == [GPU] * MOST_READS + [None] * 3

@@ -12,14 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from prometheus_client import CollectorRegistry
 
 from policies.gpus.claims import CLAIM, TEMPLATE, ClaimName, DeviceClassNames
-from tests.builders import JSON, NOW, container, gpu_container, pod, uid, view
+from tests.builders import JSON, NOW, container, gpu_container, pod, view
 from tests.strategies import PODS
-from tests.webhook.serving.test_admission import POD, request
+from tests.webhook.serving.test_admission import request
 from webhook.configuration.loader import load_directory
-from webhook.server.http import Request, WouldWaitError
 from webhook.serving.admission import Admission
 from webhook.serving.audit import Recorder
-from webhook.serving.endpoints import create_app
 from webhook.serving.engine import Engine, Subject
 from webhook.serving.handling import ClusterState
 from webhook.serving.metrics import Metrics
@@ -50,7 +48,7 @@ class Lookups:
     def __init__(self) -> None:
         self.requested: list[list[ClaimName]] = []
 
-    def __call__(self, _deadline: float, _may_wait: bool) -> Any:
+    def __call__(self, _deadline: float) -> Any:
         requested: list[ClaimName] = []
         self.requested.append(requested)
 
@@ -186,41 +184,3 @@ def test_a_pod_without_claims_costs_no_lookup(admission: Admission, lookups: Loo
     added(admission, document)
 
     assert lookups.requested == []
-
-
-def test_a_review_that_would_wait_is_given_up_without_a_trace_until_it_may(engine: Engine) -> None:
-    def lookup(_deadline: float, may_wait: bool) -> Any:
-        def found(name: ClaimName) -> DeviceClassNames | None:
-            if not may_wait:
-                raise WouldWaitError
-            return KNOWN.get(name)
-
-        return found
-
-    metrics = Metrics(CollectorRegistry())
-    admission = Admission(lambda: engine, Recorder(metrics), ClusterState(claims=lookup))
-    app = create_app(admission, metrics, lambda: (True, {}))
-    fields = {
-        "uid": uid("review"),
-        "kind": POD,
-        "operation": "CREATE",
-        "namespace": "ml-training",
-        "userInfo": {"username": "ada"},
-        "object": claiming("card"),
-    }
-    envelope = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": fields}
-    body = msgspec.json.encode(envelope)
-    headers = {"content-type": "application/json", "content-length": str(len(body))}
-    requested = Request("POST", "/mutate", "", headers, True, False, 0, len(body), body, may_wait=False)
-
-    with pytest.raises(WouldWaitError):
-        app(requested)
-    requested.may_wait = True
-
-    assert msgspec.json.decode(app(requested).body)["response"]["patch"]
-    counted = metrics.registry.get_sample_value
-    assert (
-        counted("gpu_admission_requests_total", {"phase": "mutate", "verdict": "patched", "dry_run": "false"})
-        == 1
-    )
-    assert counted("gpu_admission_internal_errors_total") == 0

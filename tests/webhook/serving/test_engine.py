@@ -14,8 +14,6 @@ from policies.pods.patch import PodPatch
 from policies.pods.pod import Metadata, Pod, Toleration
 from policies.pods.workload import PodCount, Workload, WorkloadPods
 from policies.policy import Binding, EffectivePolicy, Exemption, PolicySet
-from policies.quota.charge import Charge
-from policies.quota.charge_request import ChargeRequest
 from policies.rule import Context, Mode, Rule, RuleOptions
 from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, gpu_container, pod, view
 from webhook.configuration.loader import Configuration
@@ -49,18 +47,9 @@ LABEL = Rule(
 DENY = Rule(id="refuse", summary="refuses", options=RuleOptions, check=refuse, check_before_mutation=True)
 
 
-def reserve(_request: ChargeRequest, _options: RuleOptions, context: Context) -> Iterator[Finding]:
-    yield Finding(rule="reserve", message=f"exceeded in {context.phase.value} of {context.namespace}")
-
-
-RESERVE = Rule(
-    id="reserve", summary="exceeds its quota", options=RuleOptions, reserve=reserve, on_update=True
-)
-
 CONFIGURATION = Configuration(
     policies=PolicySet(()), classes=CLASSES, resource_mapping=RESOURCE_MAPPING, version="1"
 )
-CHARGE = ChargeRequest("request", "uid", CONFIGURATION, lambda _catalogues, _unclassified_pods: Charge({}))
 ENGINE = Engine(CONFIGURATION)
 
 
@@ -208,55 +197,6 @@ def test_exemptions(exemption: Exemption, allowed: bool) -> None:
     assert (decision.exemption is not None) is allowed
 
 
-EXCEEDED = "exceeded in validate of ml-training"
-
-
-@pytest.mark.parametrize(
-    ("mode", "outcome"),
-    [
-        pytest.param(Mode.ENFORCE, Outcome.DENIED, id="enforce-denies"),
-        pytest.param(Mode.WARN, Outcome.WARNED, id="warn-warns"),
-        pytest.param(Mode.AUDIT, Outcome.AUDITED, id="audit-logs"),
-        pytest.param(Mode.DISABLED, None, id="disabled-does-not-reserve"),
-    ],
-)
-def test_modes_of_a_rule_that_reserves_hold_for_pods_and_claims(mode: Mode, outcome: Outcome | None) -> None:
-    held = policy((RESERVE, mode))
-    decisions = [
-        ENGINE.validate(subject(held, charge_request=CHARGE), NOW),
-        ENGINE.validate(subject(held, charge_request=CHARGE, is_update=True), NOW),
-        ENGINE.validate_claim(Subject(policy=held, charge_request=CHARGE), NOW),
-    ]
-
-    for decision in decisions:
-        assert [(each.finding.message, each.outcome) for each in decision.evaluated] == (
-            [(EXCEEDED, outcome)] if outcome else []
-        )
-
-
-@pytest.mark.parametrize(
-    ("rules", "want"),
-    [
-        pytest.param([(DENY, Mode.ENFORCE), (RESERVE, Mode.ENFORCE)], ["is refused"], id="denied-before"),
-        pytest.param(
-            [(RESERVE, Mode.ENFORCE), (DENY, Mode.ENFORCE)], ["is refused"], id="denied-by-a-later-rule"
-        ),
-        pytest.param([(DENY, Mode.WARN), (RESERVE, Mode.ENFORCE)], [EXCEEDED], id="only-warned-before"),
-    ],
-)
-def test_only_what_nothing_else_denies_is_reserved(rules: list[tuple[Rule, Mode]], want: list[str]) -> None:
-    decision = ENGINE.validate(subject(policy(*rules), charge_request=CHARGE), NOW)
-
-    assert reported(decision, Outcome.DENIED) == want
-
-
-def test_mutation_and_templates_reserve_nothing() -> None:
-    requested = subject(policy((RESERVE, Mode.ENFORCE)), charge_request=CHARGE)
-
-    assert ENGINE.mutate(requested, NOW).evaluated == ()
-    assert ENGINE.check_template(requested, NOW).evaluated == ()
-
-
 def test_an_engine_is_built_once_a_snapshot() -> None:
     snapshots = [CONFIGURATION]
     in_force = EngineInForce(lambda: snapshots[-1])
@@ -292,12 +232,6 @@ def test_the_deadline_is_looked_at_before_each_rule() -> None:
 def test_no_rule_runs_after_the_deadline(phase: Callable[[Subject, datetime], Decision]) -> None:
     with pytest.raises(OutOfTime):
         phase(subject(policy((TOLERATE, Mode.ENFORCE)), deadline=monotonic()), NOW)
-
-
-def test_no_quota_is_asked_after_the_deadline() -> None:
-    held = policy((RESERVE, Mode.ENFORCE))
-    with pytest.raises(OutOfTime):
-        ENGINE.validate(subject(held, charge_request=CHARGE, deadline=monotonic()), NOW)
 
 
 def advise_on_size(workload: Workload, _options: RuleOptions, _context: Context) -> Iterator[Finding]:

@@ -14,8 +14,6 @@ from policies.pods.fingerprint import fingerprint_of
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod
 from policies.policy import Binding, EffectivePolicy, Exemption, PolicySet
-from policies.quota.charge import Charge
-from policies.quota.charge_request import ChargeRequest
 from policies.rule import Context, Mode, Rule, RuleOptions
 from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, gpu_container, pod, view
 from tests.strategies import PODS
@@ -53,19 +51,15 @@ class Counted:
     """A rule that counts how often it runs, and says so where it `quotes` the pod."""
 
     def __init__(self, quote: str = "") -> None:
-        self.runs, self.reserved = 0, 0
+        self.runs = 0
         self.quote = quote
-        rule = Rule(id="counted", summary="", options=RuleOptions, check=self.check, reserve=self.reserve)
+        rule = Rule(id="counted", summary="", options=RuleOptions, check=self.check)
         self.bindings = (Binding(rule, RuleOptions(mode=Mode.WARN), "test"),)
 
     def check(self, _pod: Pod, _options: RuleOptions, _context: Context) -> Iterator[Finding]:
         self.runs += 1
         if self.quote:
             yield Finding(rule="counted", message=self.quote)
-
-    def reserve(self, _request: ChargeRequest, _options: RuleOptions, _context: Context) -> Iterator[Finding]:
-        self.reserved += 1
-        yield from ()
 
     def policy(self, **tweaks: Any) -> EffectivePolicy:
         fields = {"name": "t", "version": "1", "why": "", "namespace": "ml", "bindings": self.bindings}
@@ -75,15 +69,12 @@ class Counted:
 TRAIN = pod(gpu_container())
 
 
-def test_rules_run_once_and_the_quota_is_asked_every_time() -> None:
+def test_rules_run_once_for_all_siblings() -> None:
     engine, counted = Engine(CONFIGURATION), Counted()
     policy = counted.policy()
-    charge = ChargeRequest(
-        "request", "uid", CONFIGURATION, lambda _catalogues, _unclassified_pods: Charge({})
-    )
     for _ in range(3):
-        decide(engine, "validate", TRAIN, policy=policy, charge_request=charge)
-    assert (counted.runs, counted.reserved) == (1, 3)
+        decide(engine, "validate", TRAIN, policy=policy)
+    assert counted.runs == 1
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ from webhook.serving.engine import (
     Subject,
     advise,
 )
+from webhook.serving.reservation import reserve
 from webhook.tools.check.manifest_context import manifest_context
 from webhook.tools.check.manifests import Manifest, ManifestPod, Placeholder
 from webhook.tools.check.rendering import has_parameters, is_placeholder
@@ -145,7 +146,7 @@ class Run:
         workload = self._workload(manifest, pods, target)
         # What is scaled holds its own pods already.
         quota = self._quota(manifest, (target.group, target.kind, target.name) if target else None)
-        subject = Subject(policy=policy, quota=quota)
+        subject = Subject(policy=policy, grant=quota.grant() if quota else None)
         decisions = [engine.check_workload(workload, subject, now)]
         if is_quota(manifest):
             problems = quota_findings(manifest, engine.configuration)
@@ -161,20 +162,20 @@ class Run:
         if kind in ADVISED:
             decisions.append(advise(kind, msgspec.json.encode(manifest.data), subject, engine, now))
         if kind == CLAIM:
-            decisions.append(self._charged_claim(manifest, subject))
+            decisions.append(self._charged_claim(manifest, policy, quota))
         evaluated = chain.from_iterable(decision.evaluated for decision in decisions)
         return tuple(each for each in map(_uncertain, evaluated) if each.outcome is Outcome.WARNED)
 
-    def _charged_claim(self, manifest: Manifest, subject: Subject) -> Decision:
+    def _charged_claim(
+        self, manifest: Manifest, policy: EffectivePolicy, quota: ObjectQuota | None
+    ) -> Decision:
         """Charge a ResourceClaim to the quota of its namespace; one that cannot be read is the API server's to reject."""
         try:
             claim = decode_claim(msgspec.json.encode(manifest.data))
         except msgspec.ValidationError:
-            return Decision(policy=subject.policy)
+            return Decision(policy=policy)
         charged = charge_request_for_claim("check", claim, "", self._engine.configuration)
-        return self._engine.validate_claim(
-            msgspec.structs.replace(subject, charge_request=charged), self._now
-        )
+        return reserve(Decision.of_nothing(policy, self._now), charged, quota, self._now)
 
     def _quota(self, manifest: Manifest, key: Key | None = None) -> ObjectQuota | None:
         quota = self._quotas.get(manifest.namespace)
@@ -224,12 +225,11 @@ class Run:
             return _combined(source.place, [engine.check_template(subject, now)])
         decision = engine.mutate(subject, now)
         final = decode_pod(msgspec.json.encode(_patched(source.place, decision)))
-        subject = replace(subject, pod=final, quota=self._quota(manifest))
+        # A Pod that /mutate denies never reaches /validate; here its author sees the findings of both at once.
+        validated = engine.validate(replace(subject, pod=final), now)
         if not (final.metadata and final.metadata.is_owned):  # else its owner asks for it
             charged = charge_request_for_pod("check", final, None, engine.configuration)
-            subject = replace(subject, charge_request=charged)
-        # A Pod that /mutate denies never reaches /validate; here its author sees the findings of both at once.
-        validated = engine.validate(subject, now)
+            validated = reserve(validated, charged, self._quota(manifest), now)
         known = {_about(evaluated) for evaluated in decision.evaluated}
         rest = tuple(
             _uncertain(evaluated) for evaluated in validated.evaluated if _about(evaluated) not in known

@@ -1,0 +1,111 @@
+"""No rule waits or reads anything: it gets no function but one that looks options up, and calls nothing outside."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from fractions import Fraction
+from typing import Any
+
+import msgspec
+import pytest
+
+from policies.finding import Finding
+from policies.gpus.claims import decode_claim_template
+from policies.pods.patch import PodPatch
+from policies.quota.charge import UnclassifiedPods
+from policies.quota.charge_request import LedgerError, QuotaGrant, ReservationOutcome, charge_request_for_pod
+from policies.registry import RULES
+from policies.rule import Phase, Rule
+from policies.rules.gpu_quota import GPUQuotaOptions, check_reservation
+from tests.builders import NOW, context, gpu_container, pod, view, workload
+
+OUTSIDE = ("open", "socket.", "subprocess.", "os.", "time.sleep", "_thread.start_new_thread")
+POD = pod(gpu_container("3"), annotations={"gpu-admission.dev/model-uri": "s3://models/llama"})
+DEPLOYMENT = {
+    "apiVersion": "apps/v1",
+    "kind": "Deployment",
+    "metadata": {"name": "chat"},
+    "spec": {"replicas": 9, "template": {"spec": POD["spec"]}},
+}
+DEVICES = {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": 9}}]}
+TEMPLATE = decode_claim_template(msgspec.json.encode({"spec": {"spec": {"devices": DEVICES}}}))
+CONTEXT = context(
+    Phase.TEMPLATE,
+    grant=QuotaGrant({"gpus": Fraction(2)}, UnclassifiedPods.TOTAL_ONLY, {"gpus": Fraction(1)}),
+    options_of={rule.id: rule.options() for rule in RULES}.get,
+)
+
+_calls: list[str] | None = None
+
+
+def _listen(event: str, _arguments: object) -> None:
+    if _calls is not None and event.startswith(OUTSIDE):
+        _calls.append(event)
+
+
+sys.addaudithook(_listen)
+
+
+@contextmanager
+def calls_outside() -> Iterator[list[str]]:
+    """Yield the calls that reach beyond the process: files, sockets, processes, threads, waits."""
+    global _calls  # noqa: PLW0603 - an audit hook stays for good
+    found: list[str] = []
+    _calls = found
+    try:
+        yield found
+    finally:
+        _calls = None
+
+
+def functions(rule: Rule) -> dict[str, Callable[[], Iterator[Finding]]]:
+    """Return every function of a rule, with what it is called on."""
+    options: Any = rule.options()
+    found: dict[str, Callable[[], Iterator[Finding]]] = {}
+    if mutate := rule.mutate:
+        found["mutate"] = lambda: mutate(PodPatch(view(POD)), options, CONTEXT)
+    if check := rule.check:
+        found["check"] = lambda: check(view(POD), options, CONTEXT)
+    if check_template := rule.check_claim_template:
+        found["check_claim_template"] = lambda: check_template(TEMPLATE, CONTEXT)
+    if check_workload := rule.check_workload:
+        found["check_workload"] = lambda: check_workload(workload(DEPLOYMENT), options, CONTEXT)
+    return found
+
+
+def reservation(outcome: ReservationOutcome | LedgerError) -> Callable[[], Iterator[Finding]]:
+    request = charge_request_for_pod("review", view(POD), None, CONTEXT)
+    return lambda: check_reservation(outcome, request, GPUQuotaOptions(required=True), "team", NOW)
+
+
+CALLS = [
+    *(
+        pytest.param(call, id=f"{rule.id}-{name}".replace("_", "-"))
+        for rule in RULES
+        for name, call in functions(rule).items()
+    ),
+    pytest.param(reservation(ReservationOutcome()), id="gpu-quota-without-a-quota"),
+    pytest.param(reservation(LedgerError("unreachable", transient=True)), id="gpu-quota-that-failed"),
+]
+
+
+def test_every_function_of_a_rule_is_called_here() -> None:
+    fields = {each.name for each in msgspec.structs.fields(Rule) if "Callable" in str(each.type)}
+
+    assert fields == {name for rule in RULES for name in functions(rule)}
+
+
+def test_the_context_holds_values_and_one_table_of_options() -> None:
+    held = {name for name, value in msgspec.structs.asdict(CONTEXT).items() if callable(value)}
+
+    assert held == {"options_of"}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_rule_calls_nothing_outside_and_says_the_same_twice(call: Callable[[], Iterator[Finding]]) -> None:
+    list(call())
+    with calls_outside() as outside:
+        first, second = list(call()), list(call())
+
+    assert outside == []
+    assert first == second

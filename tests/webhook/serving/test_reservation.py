@@ -1,0 +1,127 @@
+"""The quota is asked last, and only for what no rule denies; the mode of gpu-quota says what its answer does."""
+
+from datetime import UTC, datetime
+from math import inf
+from time import monotonic
+
+import pytest
+
+from policies.finding import Finding
+from policies.policy import Binding, EffectivePolicy
+from policies.quota.charge import RULE_ID, Charge
+from policies.quota.charge_request import ChargeRequest, LedgerError, QuotaGrant, ReservationOutcome
+from policies.registry import RULES_BY_ID
+from policies.rule import Mode
+from policies.rules.gpu_quota import GPUQuotaOptions, OnLedgerError
+from tests.builders import context
+from webhook.serving.engine import MOST_FINDINGS, Decision, Outcome, OutOfTime
+from webhook.serving.reservation import reserve
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+DENIES = Finding(rule="gpu-class", message="is refused")
+REQUEST = ChargeRequest(
+    "request",
+    "uid",
+    context(),
+    lambda _catalogues, _unclassified_pods: Charge(
+        {}, denials=(Finding(rule=RULE_ID, message="needs a class"),)
+    ),
+)
+WANTS_QUOTA = "namespace team must have a GPUQuota for pods and claims that request GPUs"
+UNREACHABLE = "the quota could not be checked: connection refused"
+UNCHECKED = "admitted without a quota check, which failed: connection refused"
+
+
+class Quota:
+    """There is none, or it cannot be reached; counts how often it is asked."""
+
+    def __init__(self, *, reachable: bool = True) -> None:
+        self.requests, self.reachable = 0, reachable
+
+    def reserve(self, charge_request: ChargeRequest) -> ReservationOutcome:  # noqa: ARG002 - the signature of a quota
+        self.requests += 1
+        if not self.reachable:
+            raise LedgerError("connection refused", transient=True)
+        return ReservationOutcome()
+
+    def grant(self) -> QuotaGrant | None:
+        return None
+
+
+def policy(mode: Mode = Mode.ENFORCE, *, denies_on_error: bool = True) -> EffectivePolicy:
+    on_error = OnLedgerError.DENY if denies_on_error else OnLedgerError.ALLOW
+    options = GPUQuotaOptions(mode=mode, required=True, on_ledger_error=on_error)
+    bindings = (Binding(RULES_BY_ID[RULE_ID], options, "test"),)
+    return EffectivePolicy(name="test", version="1", why="", namespace="team", bindings=bindings)
+
+
+def evaluated(
+    quota: Quota, held: EffectivePolicy, *before: tuple[Finding, Mode], deadline: float = inf
+) -> list[tuple[str, Outcome]]:
+    decision = Decision.of_nothing(held, NOW)
+    for finding, mode in before:
+        decision = decision.adding([finding], mode)
+    decision = reserve(decision, REQUEST, quota, NOW, deadline)
+    return [(each.finding.message, each.outcome) for each in decision.evaluated]
+
+
+@pytest.mark.parametrize(
+    ("mode", "outcome"),
+    [
+        pytest.param(Mode.ENFORCE, Outcome.DENIED, id="enforce-denies"),
+        pytest.param(Mode.WARN, Outcome.WARNED, id="warn-warns"),
+        pytest.param(Mode.AUDIT, Outcome.AUDITED, id="audit-logs"),
+        pytest.param(Mode.DISABLED, None, id="disabled-asks-nothing"),
+    ],
+)
+def test_modes(mode: Mode, outcome: Outcome | None) -> None:
+    quota = Quota()
+
+    assert evaluated(quota, policy(mode)) == ([(WANTS_QUOTA, outcome)] if outcome else [])
+    assert quota.requests == (1 if outcome else 0)
+
+
+@pytest.mark.parametrize(
+    ("denies_on_error", "want"),
+    [
+        pytest.param(True, (UNREACHABLE, Outcome.DENIED), id="denied"),
+        pytest.param(False, (UNCHECKED, Outcome.WARNED), id="allowed-with-a-warning"),
+    ],
+)
+def test_a_quota_that_cannot_be_reached(denies_on_error: bool, want: tuple[str, Outcome]) -> None:
+    held = policy(denies_on_error=denies_on_error)
+
+    assert evaluated(Quota(reachable=False), held) == [want]
+
+
+@pytest.mark.parametrize(
+    ("before", "want"),
+    [
+        pytest.param((DENIES, Mode.ENFORCE), [("is refused", Outcome.DENIED)], id="denied-before"),
+        pytest.param(
+            (DENIES, Mode.WARN),
+            [(WANTS_QUOTA, Outcome.DENIED), ("is refused", Outcome.WARNED)],
+            id="warned-before-what-denies-comes-first",
+        ),
+    ],
+)
+def test_only_what_nothing_else_denies_is_asked_for(
+    before: tuple[Finding, Mode], want: list[tuple[str, Outcome]]
+) -> None:
+    quota = Quota()
+
+    assert evaluated(quota, policy(), before) == want
+    assert quota.requests == (0 if want[0][0] == "is refused" else 1)
+
+
+def test_findings_of_one_outcome_are_bounded() -> None:
+    many = [(Finding(rule="gpu-class", message=str(number)), Mode.WARN) for number in range(MOST_FINDINGS)]
+
+    assert (WANTS_QUOTA, Outcome.WARNED) not in evaluated(Quota(), policy(Mode.WARN), *many)
+
+
+def test_no_quota_is_asked_after_the_deadline() -> None:
+    quota = Quota()
+    with pytest.raises(OutOfTime):
+        evaluated(quota, policy(), deadline=monotonic())
+    assert quota.requests == 0
