@@ -31,7 +31,7 @@ BUILT_IN = POLICIES.for_namespace("ml")
 
 def decide(engine: Engine, phase: str, document: JSON, **tweaks: Any) -> Decision:
     seen = view(document)
-    subject = Subject(**{"policy": BUILT_IN, "pod": seen, "alike": fingerprint_of(seen), **tweaks})
+    subject = Subject(**{"policy": BUILT_IN, "pod": seen, "fingerprint": fingerprint_of(seen), **tweaks})
     decision: Decision = getattr(engine, phase)(subject, NOW)
     return decision
 
@@ -82,7 +82,7 @@ def test_rules_run_once_for_all_siblings() -> None:
     [
         pytest.param({"made_by_daemonset": True}, id="of-a-daemonset"),
         pytest.param({"nodes": NodeFacts(keys=frozenset())}, id="with-other-nodes"),
-        pytest.param({"alike": None}, id="not-compared"),
+        pytest.param({"fingerprint": None}, id="not-compared"),
     ],
 )
 def test_what_a_decision_rests_on_tells_siblings_apart(tweaks: Any) -> None:
