@@ -12,6 +12,8 @@ from tests.controlplane.gpuquota import Namespace, api_client
 from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
 from webhook.cluster.events import EventRecord, EventWriter, Regarding
+from webhook.quota.events import QuotaEvents
+from webhook.serving.denials import Denial, DenialReports
 
 AT = datetime(2026, 11, 22, 8, tzinfo=UTC)
 WRITER = "engineer"
@@ -95,6 +97,35 @@ def test_replicas_that_count_at_the_same_time_lose_nothing(team: Namespace, api:
     for thread in threads:
         thread.join()
     assert [event["count"] for event in stored(team)] == [10]
+
+
+def test_a_storm_at_two_replicas_is_one_event_and_lines_that_add_up(
+    team: Namespace, api: ApiClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "gpu_admission.denials")
+    denial = Denial(
+        namespace=team.name,
+        owner="ReplicaSet/train",
+        message="pod train-x: exceeded quota",
+        reason="Refused",
+        quota_uid=team.quota({"gpus": "1"}),
+    )
+    lost: list[str] = []
+    queues = [
+        QuotaEvents(EventWriter(api, "gpu-admission-webhook"), lambda: lost.append("one")) for _ in range(2)
+    ]
+    for events in queues:
+        events.start()
+        reports = DenialReports(events)
+        for _ in range(30):
+            reports.take(denial)
+        reports.stop()
+    for events in queues:
+        events.stop()
+    assert [(event["message"], event["count"]) for event in stored(team)] == [
+        ("ReplicaSet/train: pod train-x: exceeded quota", 60)
+    ]
+    assert (len(caplog.messages), lost) == (2, [])
 
 
 def test_other_owners_and_other_quotas_have_events_of_their_own(team: Namespace, api: ApiClient) -> None:

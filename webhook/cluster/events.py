@@ -85,8 +85,8 @@ class EventWriter:
         self._component = component
         self._logged = ("", 0.0)
 
-    def write(self, event_record: EventRecord) -> None:
-        """Create the Event, or add to the count of the one that is there."""
+    def write(self, event_record: EventRecord) -> bool:
+        """Create the Event, or add to the count of the one that is there; return whether that was possible."""
         try:
             self._write(event_record)
         except (errors.ApiError, msgspec.MsgspecError) as error:
@@ -95,6 +95,8 @@ class EventWriter:
                 self._logged = problem, monotonic()
                 title = f"{event_record.regarding.kind} {event_record.regarding.name}"
                 log.warning("event %s of %s was not written: %s", event_record.reason, title, problem)
+            return False
+        return True
 
     def _write(self, event_record: EventRecord) -> None:
         """Write it. Raises `errors.ApiError`."""

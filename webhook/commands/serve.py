@@ -18,6 +18,8 @@ from webhook.certificates.objects import SecretName
 from webhook.certificates.serving import SecretCertificate
 from webhook.cluster.access import AccessError, own_namespace
 from webhook.cluster.api import ApiClient
+from webhook.cluster.events import EventWriter
+from webhook.cluster.objects import WEBHOOK
 from webhook.commands.audit_options import audit_log_option, open_audit_log
 from webhook.commands.cluster_options import ClusterChoice, optional_cluster_options
 from webhook.commands.log_options import log_options
@@ -30,9 +32,9 @@ from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.catalogues import PublishedCatalogues
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.enforcer import QuotaEnforcer
+from webhook.quota.events import QuotaEvents
 from webhook.quota.memory_store import MemoryStore
 from webhook.quota.metrics import LedgerCollector, QuotaMetrics
-from webhook.quota.notes import leave_notes
 from webhook.server.dispatcher import Site
 from webhook.server.server import run
 from webhook.server.settings import ServerSettings, SettingsError, StartupError
@@ -52,9 +54,6 @@ from webhook.workloads.autoscalers import target_reader
 
 PROBES = frozenset({"/healthz", "/readyz"})
 """Answered under any load: a liveness probe that fails kills the process, and its load comes to the next one."""
-
-NOTES_SECONDS = 5.0
-"""For the two calls by which the notes of a namespace come into its ledger."""
 
 _path = click.Path(path_type=Path)
 
@@ -189,7 +188,7 @@ def build(
         ),
     )
     engine = EngineInForce(lambda: source.configuration, fetcher_image)
-    admission = Admission(engine, recorder(metrics, _denials(api)), cluster_state)
+    admission = Admission(engine, recorder(metrics, _denials(api, metrics)), cluster_state)
     served = secret or serving
     if serving.client_ca is not None:
         metrics.watch_client_ca(serving.client_ca)
@@ -231,14 +230,14 @@ def _quota(source: ConfigurationSource, api: ApiClient | None) -> QuotaEnforcer:
     return QuotaEnforcer(ReservationBatcher(store, metrics, catalogues_of=catalogues.named_by), metrics)
 
 
-def _denials(api: ApiClient | None) -> DenialReports:
-    if api is None:
-        denials = DenialReports()
-    else:
-        store = ClusterStore(api, own_namespace())
-        denials = DenialReports(partial(leave_notes, store, seconds=NOTES_SECONDS))
+def _denials(api: ApiClient | None, metrics: Metrics) -> DenialReports:
+    events = QuotaEvents(EventWriter(api, WEBHOOK), metrics.events_lost.inc) if api else None
+    denials = DenialReports(events)
+    if events:
+        events.start()
+        atexit.register(events.stop)
     denials.start()
-    atexit.register(denials.stop)
+    atexit.register(denials.stop)  # before that of `events`, to which it hands the last ones
     return denials
 
 

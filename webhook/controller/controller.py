@@ -23,7 +23,6 @@ from webhook.configuration.loader import Configuration
 from webhook.controller.ledger_writer import Granted, LedgerWriter
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_ledgers import ObservedLedgers
-from webhook.controller.quota_events import QuotaEvents
 from webhook.controller.quota_status import QuotaStatusWriter, staleness
 from webhook.controller.reconciler import QuotaReconciler
 from webhook.controller.records import QUOTAS, LedgerRecord, ledger_record, ledgers
@@ -34,6 +33,7 @@ from webhook.controller.verifier import Verifier
 from webhook.controller.work_queue import WorkQueue
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.documents import QuotaRecord, decode_quota
+from webhook.quota.events import QuotaEvents
 
 log = logging.getLogger("gpu_admission.controller")
 
@@ -87,7 +87,7 @@ class Controller:
         )
         leads = self._leads
         self._usage = UsageLog(write_usage, leads, replica=gethostname()) if write_usage else None
-        self._events = QuotaEvents(EventWriter(api, CONTROLLER))
+        self._events = QuotaEvents(EventWriter(api, CONTROLLER), metrics.events_lost.inc)
         self._statuses = QuotaStatusWriter(
             api,
             self.quotas,
@@ -115,12 +115,12 @@ class Controller:
         self.usage_cache.start()
         self.quotas.start(stopping)
         self.ledger_objects.start(stopping)
+        self._events.start()
         others = {
             "uncharged": self.unmapped_resources.run,
-            "events": self._events.run,
             "status": self._statuses.run,
+            "verify": self._verifier.run,
         }
-        others["verify"] = self._verifier.run
         for name, body in others.items():
             threading.Thread(target=body, args=(stopping,), name=name, daemon=True).start()
         if self._usage is not None:
@@ -134,6 +134,7 @@ class Controller:
         stopping.wait()
         self.usage_cache.stop()
         election.join(timeout=5.0)
+        self._events.stop()
 
     def configure(self, configuration: Configuration) -> None:
         """Count under another configuration from now on. Raises `errors.ApiError`; then the old one stays."""
@@ -200,8 +201,8 @@ class Controller:
         ledger, former = after.versioned.ledger, before.ledger if before else None
         if former is None or Granted.by(former) != Granted.by(ledger):
             self._queue.add(after.namespace)
-        elif ledger.denials or frozenset(ledger.reservations.ids).difference(former.reservations.ids):
-            # A count takes the denials along. A reservation may have the name of what is stored, or be unreadable.
+        elif frozenset(ledger.reservations.ids).difference(former.reservations.ids):
+            # A reservation may have the name of what is stored, or be unreadable.
             self._queue.add(after.namespace, COUNTED_SECONDS)
         elif (expiry := self._observed.next_expiry(after.namespace)) is not None:
             self._queue.add(after.namespace, expiry)

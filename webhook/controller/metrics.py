@@ -52,6 +52,10 @@ class ControllerMetrics:
             "gpu_admission_controller_audit_lines_lost",
             "Audit lines of the controller that could not be written.",
         )
+        self.events_lost = counter(
+            "gpu_admission_controller_events_lost",
+            "Events of the controller on GPUQuotas that could not be written.",
+        )
         self.leader = gauge("gpu_admission_controller_leader", "1 if this controller is the leader, else 0.")
 
     def forget(self, namespace: str) -> None:

@@ -16,9 +16,9 @@ from webhook.cluster.api import METADATA, ApiClient
 from webhook.cluster.informer import Informer
 from webhook.cluster.objects import Condition
 from webhook.controller.conditions import EXCEEDED, TRUE, conditions, unreadable
-from webhook.controller.quota_events import QuotaEvents
 from webhook.controller.records import LedgerRecord
 from webhook.quota.documents import QuotaRecord, QuotaStatus, encode_status, quota_path
+from webhook.quota.events import QuotaEvents
 
 EVERY_SECONDS = 1.0
 """From a change to the write that shows it, with all that came meanwhile: a status is written once a second at most."""

@@ -26,9 +26,9 @@ from webhook.controller.conditions import quoted
 from webhook.controller.ledger_writer import LedgerWriter
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_ledgers import ObservedLedgers
-from webhook.controller.quota_events import QuotaEvents
 from webhook.controller.usage_cache import UsageCache
 from webhook.controller.usage_counter import Counted, UsageCounter
+from webhook.quota.events import QuotaEvents
 from webhook.quota.store import LedgerConflict, QuotaGone, VersionedLedger
 
 log = logging.getLogger("gpu_admission.controller")
@@ -216,11 +216,10 @@ class QuotaReconciler:
         return initialise(plan.ledger, counted.listing, expired, waited=waited)
 
     def _write(self, namespace: str, versioned: VersionedLedger, plan: _Plan, reconciled: Reconciled) -> None:
-        ledger = msgspec.structs.replace(reconciled.ledger, denials=())
+        ledger = reconciled.ledger
         # Newer revisions alone are not written: the protocol only needs that they never go back.
         if msgspec.structs.replace(ledger, revisions=versioned.ledger.revisions) != versioned.ledger:
             self._keeper.swap(namespace, versioned, ledger)
-            self._events.denied(namespace, versioned.ledger)
         if ledger.class_catalogue not in {None, versioned.ledger.class_catalogue}:
             self._metrics.recount_time.labels(namespace).set(time())
             log.info("%s: counted by %s; quota %s is in force", namespace, plan.by, ledger.quota_uid)

@@ -11,7 +11,7 @@ import msgspec
 
 from policies.quota.amounts import parse_vector, texts
 from policies.quota.charge import UnclassifiedPods
-from policies.quota.ledger.quota_ledger import DenialNote, Holder, QuotaLedger, Revisions
+from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.ledger.reservations import Reservations
 from policies.quota.spec import QuotaSpec
 from webhook.cluster.api import api_path
@@ -70,7 +70,6 @@ class _Ledger(_Counted, frozen=True, kw_only=True):
     generation: int
     hard: dict[str, str]
     unclassified_pods: UnclassifiedPods
-    denials: tuple[DenialNote, ...] = ()
 
 
 class _Identity(msgspec.Struct, frozen=True):
@@ -121,7 +120,6 @@ def decode_ledger_object(document: bytes | msgspec.Raw) -> LedgerObject:
             generation=written.generation,
             hard=parse_vector(written.hard),
             unclassified_pods=written.unclassified_pods,
-            denials=written.denials,
             **written.fields(),
         )
     except ValueError as error:  # of msgspec, amounts and numbers alike
@@ -183,7 +181,6 @@ def encode_ledger_object(namespace: str, version: str, ledger: QuotaLedger) -> b
         class_catalogue=ledger.class_catalogue,
         next_catalogue=ledger.next_catalogue,
         holders=ledger.holders,
-        denials=ledger.denials,
     )
     # An empty entry removes the managed fields, and of an object without any the API server tracks none until it is applied
     # (`skipNonAppliedManager` in `k8s.io/apimachinery/pkg/util/managedfields/internal`): a write takes 1.7 ms, not 2.2.

@@ -1,4 +1,4 @@
-"""What reviews deny, gathered by owner and window: a line of the log each and, of a quota, a note for an Event on the GPUQuota.
+"""What reviews deny, gathered by owner and window: a line of the log each and, of a quota, an Event on the GPUQuota.
 
 Controllers repeat what was denied for as long as they exist. A review only hands its denial over; a thread writes what has
 gathered, soon after the first of an owner, then once a window.
@@ -6,8 +6,7 @@ gathered, soon after the first of an owner, then once a window.
 
 import logging
 import threading
-from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections import Counter
 from datetime import UTC, datetime
 from math import inf
 from time import monotonic
@@ -16,9 +15,8 @@ from typing import NamedTuple
 import msgspec
 
 from policies.printable import printable
-from policies.quota.charge_request import ChargeRequest, LedgerError
-from policies.quota.ledger.quota_ledger import DenialNote
-from webhook.cluster.objects import timestamp
+from policies.quota.charge_request import ChargeRequest
+from webhook.quota.events import QuotaEvents
 from webhook.serving.handling import Answered, Review
 
 log = logging.getLogger("gpu_admission.denials")
@@ -29,18 +27,12 @@ LOOK_SECONDS = 0.5
 MOST_OWNERS = 20
 """Owners of one namespace with lines of their own in a window: anybody can make up owners."""
 MOST_GATHERED = 500
-"""Of all namespaces; what exceeds it is in the audit log alone. The notes of a namespace that are due take two calls together."""
+"""Of all namespaces; what exceeds it is in the audit log alone."""
 OTHERS = "others"
-STOP_SECONDS = 5.0
-"""For the notes that are left at the end."""
 
 POD = "Pod"
 CAN_NEVER_FIT, REFUSED = "CanNeverFit", "Refused"
 """Reasons of Events on a GPUQuota: of what asks for more than the quota grants in all, and of what it denied otherwise."""
-
-
-Leave = Callable[[str, str, Sequence[DenialNote]], None]
-"""Leaves notes about the quota of that uid in the ledger of a namespace. Raises LedgerError."""
 
 
 class Denial(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,12 +98,10 @@ class _Gathered:
 
 
 class DenialReports:
-    """Gathers denials, and writes of each owner what came in a window. Unless `leave` is given, only to the log."""
+    """Gathers denials, and writes of each owner what came in a window. Without `events`, only to the log."""
 
-    def __init__(
-        self, leave: Leave = lambda _namespace, _quota_uid, _notes: None, *, window: float = WINDOW_SECONDS
-    ) -> None:
-        self._leave = leave
+    def __init__(self, events: QuotaEvents | None = None, *, window: float = WINDOW_SECONDS) -> None:
+        self._events = events
         self._window = window
         self._lock = threading.Lock()
         self._gathered: dict[_Key, _Gathered] = {}
@@ -127,8 +117,8 @@ class DenialReports:
         """End the thread, and write what has gathered."""
         self._stopping.set()
         if self._thread.is_alive():
-            self._thread.join(STOP_SECONDS)
-        self._write(inf, until=monotonic() + STOP_SECONDS)
+            self._thread.join()
+        self._write(inf)
 
     def take(self, denial: Denial) -> None:
         """Take one denial; it never waits for what is being written."""
@@ -147,19 +137,21 @@ class DenialReports:
         while not self._stopping.wait(LOOK_SECONDS):
             self._write(monotonic())
 
-    def _write(self, now: float, *, until: float = inf) -> None:
-        """Write what is due `now`, the lines first: an API server that does not answer delays notes alone."""
-        notes: defaultdict[tuple[str, str], list[DenialNote]] = defaultdict(list)
+    def _write(self, now: float) -> None:
+        """Write the lines of what is due `now`, and hand its Events on."""
         for key, gathered in self._take_due(now):
             log.info("%s", self._line(key, gathered))
-            if gathered.quota_uid:
-                notes[key.namespace, gathered.quota_uid].append(_note(key, gathered))
-        for (namespace, quota_uid), found in notes.items():
-            try:
-                if monotonic() < until:
-                    self._leave(namespace, quota_uid, found)
-            except LedgerError as error:
-                log.info("%s: no Events of these denials: %s", namespace, error)
+            if self._events is not None and gathered.quota_uid:
+                self._events.warn(
+                    key.namespace,
+                    gathered.quota_uid,
+                    key.reason,
+                    f"{key.owner}: {gathered.message}" if key.owner else gathered.message,
+                    cause=key.owner,
+                    count=gathered.count,
+                    first=gathered.first,
+                    last=gathered.last,
+                )
 
     def _take_due(self, now: float) -> list[tuple[_Key, _Gathered]]:
         with self._lock:
@@ -180,14 +172,3 @@ class DenialReports:
             return f"{key.namespace}: 1 request{of} denied: {gathered.message}"
         seconds = (gathered.last - gathered.first).total_seconds()
         return f"{key.namespace}: {gathered.count} requests{of} denied within {seconds:.0f} s; the last: {gathered.message}"
-
-
-def _note(key: _Key, gathered: _Gathered) -> DenialNote:
-    return DenialNote(
-        owner=key.owner,
-        reason=key.reason,
-        message=gathered.message,
-        first=timestamp(gathered.first),
-        last=timestamp(gathered.last),
-        count=gathered.count,
-    )

@@ -42,6 +42,9 @@ class Metrics:
             "gpu_admission_internal_errors", "Requests that failed through a defect of ours."
         )
         self.audit_lost = counter("gpu_admission_audit_lines_lost", "Audit lines that could not be written.")
+        self.events_lost = counter(
+            "gpu_admission_events_lost", "Events of denials on GPUQuotas that could not be written."
+        )
         self._certificate_not_after = not_after_gauge(registry)
         self._certificate_valid = Gauge(
             "gpu_admission_certificate_valid",

@@ -55,22 +55,6 @@ class Holder(msgspec.Struct, frozen=True):
     amount: str
 
 
-class DenialNote(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Requests of one owner that the quota denied since the controller last took the notes, for an Event on the GPUQuota.
-
-    owner: `ReplicaSet/train-5d9`; empty for a pod without a controller.
-    reason, message: of the Event.
-    first, last: when they were denied, in RFC 3339.
-    """
-
-    owner: str
-    reason: str
-    message: str
-    first: str
-    last: str
-    count: int = 1
-
-
 class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     """The spec in force and the state counted under it, of one quota object.
 
@@ -84,8 +68,6 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     `class_catalogue` is the `CatalogueVersion` by which it was counted; None while reservations are left that were
     charged by another one, and nothing is admitted. `next_catalogue` is the catalogue version to which the controller is moving
     it: every request is then charged under both.
-
-    `denials` are left by replicas for the controller, which takes them out.
     """
 
     ledger_uid: str = ""
@@ -101,7 +83,6 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     next_catalogue: str | None = None
     holders: Mapping[str, tuple[Holder, ...]] = {}
     """Largest holders by dimension of `hard`, at most HOLDERS_SHOWN each and HOLDERS_LIMIT in all; for people."""
-    denials: tuple[DenialNote, ...] = ()
 
     @property
     def uncounted(self) -> tuple[str, ...]:

@@ -60,7 +60,7 @@ def test_they_work(plane: ControlPlane, running: Installed, audit_log: Path) -> 
     assert lease.stdout
 
     assert eventually(
-        lambda: (CONTROLLER, "create", "events") in {request[:3] for request in requested(audit_log)}
+        lambda: (WEBHOOK, "create", "events") in {request[:3] for request in requested(audit_log)}
     )
     requests = requested(audit_log)
     assert {request.account for request in requests} == {WEBHOOK, CONTROLLER}
@@ -69,7 +69,8 @@ def test_they_work(plane: ControlPlane, running: Installed, audit_log: Path) -> 
         for account, verb, resource, *_ in requests
         if account == WEBHOOK and verb not in READS
     }
-    assert written == {("update", LEDGERS)}, "serve writes rows, and nothing else"
+    events = {("create", "events"), ("patch", "events")}
+    assert written == {("update", LEDGERS), *events}, "serve writes ledgers and Events, and nothing else"
     assert not [request for request in requests if request.forbidden]
 
 
@@ -284,8 +285,6 @@ FORBIDDEN = [
     ),
     (BOTH, attributes("get", "events", namespace="default"), "reading-events"),
     (BOTH, attributes("delete", "events", namespace="default"), "deleting-events"),
-    ((WEBHOOK,), attributes("create", "events", namespace=TEAM), "writing-events"),
-    ((WEBHOOK,), attributes("patch", "events", namespace=TEAM), "counting-events"),
     ((WEBHOOK,), attributes("list", "pods"), "everybodys-pods"),
     ((WEBHOOK,), attributes("create", "pods", namespace="gpu-admission-canary"), "the-canary"),
     ((WEBHOOK,), attributes("patch", "gpupolicies/status", "gpu-admission.dev"), "status-of-policies"),
@@ -315,6 +314,7 @@ def test_they_may_not(running: Installed, account: str, what: dict[str, str]) ->
         pytest.param(CONTROLLER, attributes("patch", "configmaps", **PUBLISHED), id="publishing-catalogues"),
         pytest.param(WEBHOOK, attributes("get", "configmaps", **PUBLISHED), id="reading-catalogues"),
         pytest.param(CONTROLLER, attributes("create", "pods", namespace="gpu-admission-canary"), id="canary"),
+        pytest.param(WEBHOOK, attributes("patch", "events", namespace=TEAM), id="events-of-denials"),
         pytest.param(CONTROLLER, attributes("patch", "events", namespace=TEAM), id="events-of-quotas"),
         pytest.param(
             CONTROLLER, attributes("create", "events", namespace="default"), id="events-of-policies"

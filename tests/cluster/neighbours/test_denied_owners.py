@@ -41,7 +41,7 @@ def test_an_owner_is_one_event(
     assert eventually(on_quota), installed.logs("webhook-16")
     [event] = on_quota()
     assert (event["type"], event["reason"]) == ("Warning", reason)
-    assert event["source"] == {"component": "gpu-admission-controller"}
+    assert event["source"] == {"component": "gpu-admission-webhook"}
     assert event["message"].startswith(f"ReplicaSet/train: pod {team.name}/train-")
     line = rf"gpu_admission.denials: {team.name}: \d+ requests? of ReplicaSet/train denied"
     assert eventually(lambda: re.search(line, installed.logs("webhook-16")))

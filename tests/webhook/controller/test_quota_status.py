@@ -1,8 +1,6 @@
 """What is written into the status of a GPUQuota, and how often; and what becomes an Event."""
 
 import threading
-from collections.abc import Callable
-from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any, cast
 
@@ -10,18 +8,18 @@ import msgspec
 import pytest
 
 from policies.quota.charge import UnclassifiedPods
-from policies.quota.ledger.quota_ledger import DenialNote, Holder, QuotaLedger
+from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
 from policies.quota.ledger.reservations import Reservation, Reservations
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.collection import Snapshot
 from webhook.cluster.events import EventRecord, EventWriter
 from webhook.cluster.informer import Informer
-from webhook.controller import quota_events, quota_status
-from webhook.controller.quota_events import QuotaEvents
+from webhook.controller import quota_status
 from webhook.controller.quota_status import QuotaStatusWriter
 from webhook.controller.records import LedgerRecord
 from webhook.quota.documents import QuotaRecord, decode_quota
+from webhook.quota.events import QuotaEvents
 from webhook.quota.store import VersionedLedger
 
 LEDGER = QuotaLedger(
@@ -74,7 +72,7 @@ class World:
         }
         monkeypatch.setattr(quota_status, "monotonic", lambda: self.now)
         monkeypatch.setattr(quota_status, "sleep", self.pauses.append)
-        self.events = QuotaEvents(cast(EventWriter, self))
+        self.events = QuotaEvents(cast(EventWriter, self), lambda: None)
         self.writer = QuotaStatusWriter(
             cast(ApiClient, self),
             cast("Informer[QuotaRecord]", self),
@@ -111,8 +109,9 @@ class World:
     def namespaces(self) -> list[str]:
         return ["team"]
 
-    def write(self, event_record: EventRecord) -> None:
+    def write(self, event_record: EventRecord) -> bool:
         self.happened.append(event_record)
+        return True
 
     @property
     def shown(self) -> dict[str, Any]:
@@ -131,18 +130,6 @@ class World:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     return World(monkeypatch)
-
-
-def run_events(world: World, until: Callable[[], bool]) -> None:
-    stopping = threading.Event()
-    thread = threading.Thread(target=world.events.run, args=(stopping,))
-    thread.start()
-    for _ in range(1200):
-        if until():
-            break
-        stopping.wait(0.05)
-    stopping.set()
-    thread.join(60)
 
 
 def test_the_status_shows_the_ledger_and_none_of_its_protocol(world: World) -> None:
@@ -268,41 +255,11 @@ def test_an_exceeded_quota_has_one_event_for_each_time(world: World) -> None:
     for used in (9, 10, 5, 11):
         world.counted(used={"gpus": Fraction(used)})
         world.wait(1.0)
-    run_events(world, lambda: len(world.happened) == 2)
+    world.events.start()
+    world.events.stop()
 
     assert [(each.reason, each.message) for each in world.happened] == [
         ("Exceeded", "gpus: 9 used of 8, 1 too many"),
         ("Exceeded", "gpus: 11 used of 8, 3 too many"),
     ]
     assert world.happened[0].regarding.uid == "u"
-
-
-def test_denials_of_a_ledger_are_events_of_their_owners(world: World) -> None:
-    at, later = "2026-11-22T08:00:00Z", "2026-11-22T08:01:00Z"
-    notes = (
-        DenialNote("ReplicaSet/train", "Refused", "pod train-x: exceeded quota", at, later, 30),
-        DenialNote("", "Refused", "a time that nobody can read", "yesterday", at),
-        DenialNote("", "CanNeverFit", "pod big: exceeded quota", at, at),
-    )
-    world.events.denied("team", msgspec.structs.replace(LEDGER, denials=notes))
-    run_events(world, lambda: len(world.happened) == 2)
-
-    first, second = world.happened
-    assert (first.reason, first.message, first.cause, first.count) == (
-        "Refused",
-        "ReplicaSet/train: pod train-x: exceeded quota",
-        "ReplicaSet/train",
-        30,
-    )
-    assert (first.first, first.last) == (
-        datetime(2026, 11, 22, 8, tzinfo=UTC),
-        datetime(2026, 11, 22, 8, 1, tzinfo=UTC),
-    )
-    assert (second.message, second.cause, second.count) == ("pod big: exceeded quota", "", 1)
-
-
-def test_events_that_nobody_takes_off_do_not_pile_up(world: World) -> None:
-    for number in range(quota_events.MOST_WAITING + 10):
-        world.events.warn("team", "u", "Exceeded", f"{number}")
-    run_events(world, lambda: len(world.happened) == quota_events.MOST_WAITING)
-    assert len(world.happened) == quota_events.MOST_WAITING

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from policies.quota.charge import UnclassifiedPods
-from policies.quota.ledger.quota_ledger import DenialNote, Holder, QuotaLedger, Revisions
+from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.ledger.reconcile import Listing, Reconciled, reconcile
 from policies.quota.ledger.reservations import Reservation, Reservations
 from tests.builders import JSON
@@ -31,9 +31,6 @@ LEDGER = QuotaLedger(
     class_catalogue="catalogue/Deny",
     next_catalogue="next/Deny",
     holders={"gpus": (Holder("Job/train", "8"),)},
-    denials=(
-        DenialNote("Job/train", "Refused", "8 GPUs", "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z", 2),
-    ),
 )
 
 

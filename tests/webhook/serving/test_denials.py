@@ -1,14 +1,15 @@
 """How denials are gathered: by owner, once a window, never without a bound."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import cast
 
 import pytest
 
-from policies.quota.charge_request import LedgerError
-from policies.quota.ledger.quota_ledger import DenialNote
 from tests.cluster.controllers import eventually
+from webhook.cluster.events import EventRecord, EventWriter
+from webhook.quota.events import QuotaEvents
 from webhook.serving.denials import MOST_GATHERED, MOST_OWNERS, Denial, DenialReports
 
 TOO_MANY = "pod team/train-x: exceeded quota"
@@ -124,48 +125,64 @@ def test_nothing_is_lost_between_threads(caplog: pytest.LogCaptureFixture) -> No
     assert sum(int(message.split()[1]) for message in caplog.messages) == 2000
 
 
-class Rows:
-    """Takes notes, by namespace and quota, as the ledgers of a cluster do."""
+class Written:
+    """Stands for the API server: takes Events as soon as `answers` is set."""
 
-    def __init__(self, *away: str) -> None:
-        self.away = away
-        self.left: list[tuple[str, str, list[tuple[str, str, str, int]]]] = []
+    def __init__(self) -> None:
+        self.answers = threading.Event()
+        self.answers.set()
+        self.events: list[EventRecord] = []
 
-    def __call__(self, namespace: str, quota_uid: str, notes: Sequence[DenialNote]) -> None:
-        if namespace in self.away:
-            raise LedgerError("the API server does not answer", transient=True)
-        said = [(note.owner, note.reason, note.message, note.count) for note in notes]
-        self.left.append((namespace, quota_uid, said))
+    def write(self, event_record: EventRecord) -> bool:
+        self.answers.wait()
+        self.events.append(event_record)
+        return True
 
 
-def test_what_a_quota_denied_is_noted_in_one_go() -> None:
-    ledger_objects = Rows()
-    reports = DenialReports(ledger_objects)
+@pytest.fixture
+def written() -> Iterator[Written]:
+    written = Written()
+    yield written
+    written.answers.set()
+
+
+def reports_with(written: Written, *, window: float = 60.0) -> tuple[DenialReports, QuotaEvents]:
+    events = QuotaEvents(cast(EventWriter, written), lambda: None)
+    events.start()
+    return DenialReports(events, window=window), events
+
+
+def test_what_a_quota_denied_is_one_event_of_each_owner(written: Written) -> None:
+    before = datetime.now(UTC)
+    reports, events = reports_with(written)
     for number in range(3):
         reports.take(denied_by_quota("ReplicaSet/train", f"pod train-{number}: exceeded quota"))
-    reports.take(denied_by_quota("Job/x"))
+    reports.take(denied_by_quota(""))
     reports.take(denial("Job/of-a-rule"))
     reports.stop()
-    train = ("ReplicaSet/train", "Refused", "pod train-2: exceeded quota", 3)
-    assert ledger_objects.left == [("team", "quota-of-team", [train, ("Job/x", "Refused", TOO_MANY, 1)])]
+    events.stop()
+    assert [(each.reason, each.cause, each.message, each.count) for each in written.events] == [
+        ("Refused", "ReplicaSet/train", "ReplicaSet/train: pod train-2: exceeded quota", 3),
+        ("Refused", "", TOO_MANY, 1),
+    ]
+    train = written.events[0]
+    assert (train.regarding.namespace, train.regarding.uid) == ("team", "quota-of-team")
+    assert before <= train.first <= train.last <= datetime.now(UTC)
 
 
-def test_a_note_says_when() -> None:
-    left: list[DenialNote] = []
-    reports = DenialReports(lambda _namespace, _uid, notes: left.extend(notes))
-    reports.take(denied_by_quota("Job/x"))
-    reports.stop()
-    assert datetime.fromisoformat(left[0].first) <= datetime.fromisoformat(left[0].last) <= datetime.now(UTC)
-
-
-def test_a_row_that_cannot_be_written_keeps_no_other_from_its_notes(
-    caplog: pytest.LogCaptureFixture,
+def test_an_api_server_that_does_not_answer_delays_no_line(
+    written: Written, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "gpu_admission.denials")
-    ledger_objects = Rows("away")
-    reports = DenialReports(ledger_objects)
-    reports.take(denied_by_quota("Job/x", namespace="away"))
-    reports.take(denied_by_quota("Job/x"))
+    written.answers.clear()
+    reports, events = reports_with(written, window=0.01)
+    reports.start()
+    for owner in ("Job/x", "Job/y", "Job/z"):
+        reports.take(denied_by_quota(owner))
+        assert eventually(lambda: caplog.messages), f"the line of {owner}"
+        caplog.clear()
     reports.stop()
-    assert [namespace for namespace, _, _ in ledger_objects.left] == ["team"]
-    assert caplog.messages[-1] == "away: no Events of these denials: the API server does not answer"
+    assert written.events == []
+    written.answers.set()
+    events.stop()
+    assert [each.cause for each in written.events] == ["Job/x", "Job/y", "Job/z"]

@@ -32,6 +32,7 @@ def needed(names: Names, *, karpenter: bool, cert_manager: bool, autoscalers: bo
         *(right for plural in ours for right in _rights(READING, plural, OURS)),
         *_rights(READING, "nodes"),
         *_rights(READING, "deviceclasses", "resource.k8s.io"),
+        *_rights("create patch", "events"),
     ]
     if not cert_manager:
         both += _rights(READING, "secrets", namespace=own, name=secret)
@@ -70,7 +71,6 @@ def needed(names: Names, *, karpenter: bool, cert_manager: bool, autoscalers: bo
             *_rights("create", "leases", "coordination.k8s.io", own),
             *(() if cert_manager else certificates),
             *_rights("create", "pods", namespace=names.canary_namespace),
-            *_rights("create patch", "events"),
         ],
     }
 

@@ -1,0 +1,83 @@
+"""Events on GPUQuotas: a bounded queue, and what is lost is counted."""
+
+import threading
+from typing import cast
+
+import pytest
+
+from tests.cluster.controllers import eventually
+from webhook.cluster.events import EventRecord, EventWriter
+from webhook.quota import events as quota_events
+from webhook.quota.events import MOST_WAITING, QuotaEvents
+
+
+class Writer:
+    """Takes Events once it `answers`, but none with the reason `Refused`."""
+
+    def __init__(self) -> None:
+        self.answers = threading.Event()
+        self.asked: list[EventRecord] = []
+
+    def write(self, event_record: EventRecord) -> bool:
+        self.answers.wait()
+        self.asked.append(event_record)
+        return event_record.reason != "Refused"
+
+
+class World:
+    def __init__(self) -> None:
+        self.writer, self.lost = Writer(), 0
+        self.events = QuotaEvents(cast(EventWriter, self.writer), self.lose)
+        self.events.start()
+
+    def lose(self) -> None:
+        self.lost += 1
+
+    def warn(self, number: int, reason: str = "Exceeded") -> None:
+        self.events.warn("team", "uid-of-quota", reason, f"{number}")
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_what_is_waiting_at_the_end_is_written(world: World) -> None:
+    world.writer.answers.set()
+    for number in range(9):
+        world.warn(number)
+    world.events.stop()
+    assert [each.message for each in world.writer.asked] == [f"{number}" for number in range(9)]
+    about = world.writer.asked[0].regarding
+    assert (about.kind, about.name, about.namespace, about.uid) == (
+        *("GPUQuota", "default"),
+        *("team", "uid-of-quota"),
+    )
+    assert world.lost == 0
+
+
+def test_what_does_not_fit_into_the_queue_is_counted(world: World) -> None:
+    world.warn(-1)
+    assert eventually(world.events._waiting.empty), "it is being written"
+    for number in range(MOST_WAITING + 10):
+        world.warn(number)
+    assert world.lost == 10
+    world.writer.answers.set()
+    world.events.stop()
+    assert len(world.writer.asked) == 1 + MOST_WAITING
+
+
+def test_what_the_api_server_does_not_take_is_counted(world: World) -> None:
+    world.writer.answers.set()
+    world.warn(0, "Refused")
+    world.warn(1)
+    world.events.stop()
+    assert (len(world.writer.asked), world.lost) == (2, 1)
+
+
+def test_the_end_waits_for_no_api_server(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quota_events, "STOP_SECONDS", 0.01)
+    world.warn(0)
+    world.events.stop()
+    assert world.writer.asked == []
+    world.writer.answers.set()

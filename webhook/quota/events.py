@@ -1,0 +1,72 @@
+"""Events on GPUQuotas, written by a thread of their own: neither a review nor a count waits for the API server."""
+
+import queue
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from policies.quota.spec import NAME
+from webhook.cluster.events import EventRecord, EventWriter, Regarding
+from webhook.quota.documents import GROUP, KIND, VERSION
+
+MOST_WAITING = 500
+"""Events: what exceeds it is in the logs alone. Each takes two calls."""
+POLL_SECONDS = 0.1
+STOP_SECONDS = 5.0
+"""For the Events that are left at the end."""
+
+
+class QuotaEvents:
+    """Takes what happened to quotas, from any thread, and writes it. `lost` is called for each Event that is not written."""
+
+    def __init__(self, writer: EventWriter, lost: Callable[[], object]) -> None:
+        self._writer = writer
+        self._lost = lost
+        self._waiting: queue.Queue[EventRecord] = queue.Queue(MOST_WAITING)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="events", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Write what is waiting, as far as there is time."""
+        self._stopping.set()
+        self._thread.join(STOP_SECONDS)
+
+    def warn(
+        self,
+        namespace: str,
+        quota_uid: str,
+        reason: str,
+        message: str,
+        *,
+        cause: str = "",
+        count: int = 1,
+        first: datetime | None = None,
+        last: datetime | None = None,
+    ) -> None:
+        """Take a warning about the quota of a namespace, of now unless it says when; it never waits."""
+        now = datetime.now(UTC)
+        record = EventRecord(
+            regarding=Regarding(f"{GROUP}/{VERSION}", KIND, NAME, quota_uid, namespace),
+            reason=reason,
+            message=message,
+            first=first or now,
+            last=last or now,
+            cause=cause,
+            count=count,
+        )
+        try:
+            self._waiting.put_nowait(record)
+        except queue.Full:
+            self._lost()
+
+    def _run(self) -> None:
+        while not (self._stopping.is_set() and self._waiting.empty()):
+            try:
+                record = self._waiting.get(timeout=POLL_SECONDS)
+            except queue.Empty:
+                continue
+            if not self._writer.write(record):
+                self._lost()
