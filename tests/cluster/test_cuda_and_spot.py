@@ -61,7 +61,7 @@ def webhook(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> It
         running.register()
         # The watch begins with the process; until it has listed once nothing is known of nodes.
         too_new = asking("waiting", {CUDA: "13.0"})
-        assert eventually(lambda: TOO_NEW in apply(plane, too_new, "--dry-run=server")[1])
+        assert eventually(lambda: TOO_NEW in apply(plane, too_new, dry_run=True)[1])
         yield running
 
 

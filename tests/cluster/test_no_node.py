@@ -57,7 +57,7 @@ def asking(gpu_class: str, **spec: Any) -> JSON:
 
 def warned(plane: ControlPlane, document: JSON) -> list[str]:
     """Return the warnings that kubectl shows; the object is let in, and not stored."""
-    accepted, said = apply(plane, document, "--dry-run=server")
+    accepted, said = apply(plane, document, dry_run=True)
     assert accepted, said
     return [line for line in said.splitlines() if line.startswith("Warning:")]
 

@@ -80,7 +80,7 @@ def plane(nodes_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -
     with Webhook(nodes_plane, config=config, arguments=("--kubeconfig", nodes_plane.kubeconfig())) as webhook:
         webhook.register()
         probe = asking("nvidia.com/gpu", nodeSelector={ZONE: "b"})
-        assert eventually(lambda: NOT_ADDED in apply(nodes_plane, probe, "--dry-run=server")[1])
+        assert eventually(lambda: NOT_ADDED in apply(nodes_plane, probe, dry_run=True)[1])
         yield nodes_plane
 
 

@@ -48,7 +48,7 @@ def template(*arguments: str | Path) -> str:
 
 def rendered(*arguments: str | Path) -> list[dict[str, Any]]:
     """Return the documents of `template`."""
-    return [document for document in yaml.safe_load_all(template(*arguments)) if document]
+    return [document for document in yaml.load_all(template(*arguments), Loader=yaml.CSafeLoader) if document]
 
 
 def of_kind(kind: str, documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
