@@ -8,6 +8,7 @@ import os
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ HELM_ONLY = (
 )
 
 
+@cache
 def template(*arguments: str | Path) -> str:
     """Return what the chart makes of its values, an image and `arguments`. Raises HelmFailed."""
     image = ("--set", f"image.repository={IMAGE}")
