@@ -23,6 +23,11 @@ settings.load_profile("quick")
 TOGETHER = {
     "a plane to install on": ("tests/cluster/deploy/",),
     "one installation for doctor": ("tests/cluster/doctor/",),
+    "a plane without other nodes": (
+        "tests/cluster/test_vendors.py",
+        "tests/cluster/test_cuda_and_spot.py",
+        "tests/cluster/test_no_node.py",
+    ),
     "exported policies": ("tests/cluster/test_export", "tests/cluster/outage/test_admission_policies.py"),
 }
 """Files that share a fixture which takes long to set up."""

@@ -13,6 +13,7 @@ import pytest
 from tests.cluster.exported import configuration, installed, mutations
 from tests.controlplane import ControlPlane, ControlPlaneUnavailable, locate
 from tests.controlplane.gpuquota import install_quota_kind
+from tests.controlplane.webhook import uninstall
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` selects
@@ -48,6 +49,20 @@ def quotas(plane: ControlPlane) -> ControlPlane:
 def full_plane() -> Iterator[ControlPlane]:
     """Serve the API with controllers and scheduler. `engineer`, of ml-engineers, may do nothing."""
     yield from _running(lambda: ControlPlane(controllers=True, scheduler=True))
+
+
+@pytest.fixture(scope="session")
+def _scheduled_plane() -> Iterator[ControlPlane]:
+    yield from _running(lambda: ControlPlane(scheduler=True))
+
+
+@pytest.fixture(scope="module")
+def nodes_plane(_scheduled_plane: ControlPlane) -> Iterator[ControlPlane]:
+    """Serve the API with a scheduler, and no nodes but those of the module: they are deleted after it, with every pod."""
+    yield _scheduled_plane
+    uninstall(_scheduled_plane)
+    _scheduled_plane.kubectl("delete", "pods", "--all", "--all-namespaces", "--force", "--grace-period=0")
+    _scheduled_plane.kubectl("delete", "nodes", "--all")
 
 
 @pytest.fixture(scope="session")

@@ -21,6 +21,8 @@ from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Informer, WatchTimings
 from webhook.controller.records import LedgerRecord, ledger_record, ledgers
 
+pytestmark = pytest.mark.slow  # planes that restart, silences, 15 s until a Lease has run out
+
 QUICK = WatchTimings(watch=60.0, silence=2.0, pause_least=0.05, pause_most=0.5)
 A_WRITE = 2000
 """Bytes: with reservations in it a ledger is larger than this on the wire, and every other request is smaller."""
@@ -186,7 +188,6 @@ def test_the_leader_stopped_between_read_and_swap_changes_nothing(
     plane.processes.kill(first.name)
 
 
-@pytest.mark.slow  # 15 s until a Lease has run out
 def test_a_killed_leader_is_followed_by_another(plane: ControlPlane) -> None:
     team = Namespace(plane)
     killed = Command(plane, f"killed-{team.name}", "--lease", "killed")

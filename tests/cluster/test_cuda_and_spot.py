@@ -43,16 +43,14 @@ SERVER = (
 
 
 @pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    # Of its own: every node of a shared one would count.
-    with ControlPlane(scheduler=True) as running:
-        client = running.client()
-        create_gpu_node(client, "older", labels={FULL: "12.2", MAJOR: "12"})
-        create_gpu_node(client, "newer", labels={FULL: "12.6", MAJOR: "12"})
-        taint = {"key": "example.com/spot", "value": "true", "effect": "NoSchedule"}
-        create_gpu_node(client, "spot", labels={"example.com/spot": "true"}, taints=[taint])
-        running.kubectl("create", "namespace", NAMESPACE)
-        yield running
+def plane(nodes_plane: ControlPlane) -> ControlPlane:
+    client = nodes_plane.client()
+    create_gpu_node(client, "older", labels={FULL: "12.2", MAJOR: "12"})
+    create_gpu_node(client, "newer", labels={FULL: "12.6", MAJOR: "12"})
+    taint = {"key": "example.com/spot", "value": "true", "effect": "NoSchedule"}
+    create_gpu_node(client, "spot", labels={"example.com/spot": "true"}, taints=[taint])
+    nodes_plane.kubectl("create", "namespace", NAMESPACE)
+    return nodes_plane
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -63,7 +61,7 @@ def webhook(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> It
         running.register()
         # The watch begins with the process; until it has listed once nothing is known of nodes.
         too_new = asking("waiting", {CUDA: "13.0"})
-        assert eventually(lambda: TOO_NEW in apply(plane, too_new, "--dry-run=server")[1])
+        assert eventually(lambda: TOO_NEW in apply(plane, too_new, dry_run=True)[1])
         yield running
 
 

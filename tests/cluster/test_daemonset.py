@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.builders import JSON, gpu_container, pod
-from tests.cluster.test_admission import apply, named, stored
+from tests.cluster.test_admission import apply, named, shown, stored
 from tests.controlplane import ControlPlane, create_gpu_node
 from tests.controlplane.webhook import Webhook
 
@@ -135,10 +135,7 @@ def test_who_only_claims_a_daemonset_as_owner_is_pinned_like_anybody(
     owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "none", "uid": "0", "controller": True}
     document["metadata"]["ownerReferences"] = [owner]
 
-    accepted, said = apply(full_plane, document, "--dry-run=server", "-o", "yaml")
-
-    assert accepted, said
-    assert yaml.safe_load(said)["spec"]["nodeSelector"] == PIN
+    assert shown(full_plane, document)["spec"]["nodeSelector"] == PIN
 
 
 def test_who_only_claims_to_be_a_mirror_pod_gets_no_exemption(
@@ -167,12 +164,12 @@ def test_a_kubelet_s_mirror_pod_comes_through_untouched_on_its_own_node(
     full_plane: ControlPlane, webhook: Webhook, node: str, exempt: bool
 ) -> None:
     name = f"static-{node}"
-    accepted, said = apply(full_plane, mirror_pod(name, node), *as_kubelet(NODES[0]))
+    document = json.dumps(mirror_pod(name, node))
+    full_plane.kubectl("apply", *as_kubelet(NODES[0]), "-f", "-", stdin=document)
 
-    assert accepted, said
-    document = stored(full_plane, name, NAMESPACE)
-    assert is_injected(document) is not exempt
-    assert (TOLERATION in document["spec"]["tolerations"]) is not exempt
+    made = stored(full_plane, name, NAMESPACE)
+    assert is_injected(made) is not exempt
+    assert (TOLERATION in made["spec"]["tolerations"]) is not exempt
     lines: list[Any] = [line for line in webhook.audit() if line["name"] == name]
     assert {line["user"] for line in lines} == {f"system:node:{NODES[0]}"}
     assert lines[0]["verdict"] == ("allowed" if exempt else "patched")

@@ -6,6 +6,7 @@ the limits copied into the requests. Where the two differ on purpose, DIFFERENCE
 exactly those.
 """
 
+import os
 import random
 import re
 from collections import Counter
@@ -20,12 +21,14 @@ import pytest
 
 from policies.pods.pod import decode_pod
 from tests.builders import JSON, container
+from tests.conftest import DERANDOMIZE
 from tests.controlplane import Client, ControlPlane
 from webhook.configuration.loader import load_directory
 from webhook.serving.engine import Engine, Outcome, Subject
 from webhook.tools.check.manifests import as_stored, with_requests
 
-SEED = 20260724
+# Other cases in every run, as tests/conftest.py has it; GPU_ADMISSION_SEED draws those of a run that failed.
+SEED = int(os.environ.get("GPU_ADMISSION_SEED", 20260724 if DERANDOMIZE else random.randrange(10**8)))  # noqa: S311
 THREADS = 8
 NAMESPACE = "differential"
 PLACES = ["container", "container", "init", "sidecar"]
@@ -152,7 +155,7 @@ def pairs(choose: random.Random) -> tuple[str, str]:
 
 
 def cases(number: int) -> Iterator[Case]:
-    choose = random.Random(SEED)  # noqa: S311  the same cases in every run
+    choose = random.Random(SEED)  # noqa: S311  cases, no secret
     for _ in range(number // 2):
         side = choose.choice(["limits", "limits", "requests"])
         yield Case(choose.choice(PLACES), {side: quantities(choose)})
@@ -258,7 +261,7 @@ def client(plane: ControlPlane) -> Iterator[Client]:
     client.delete(f"/api/v1/namespaces/{NAMESPACE}")
 
 
-@pytest.mark.parametrize("number", [1200, pytest.param(3600, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [600, pytest.param(3600, marks=pytest.mark.slow)])
 def test_our_verdict_is_the_api_servers(
     client: Client, number: int, record_property: Callable[[str, Any], None]
 ) -> None:
@@ -281,12 +284,11 @@ def test_our_verdict_is_the_api_servers(
 
     for name, count in sorted(counts.items()):
         record_property(name, count)
-    print(f"{len(generated)} pods:", dict(sorted(counts.items())))  # noqa: T201  the figures, shown by -rA
-    assert not unexplained, f"{len(unexplained)}:\n" + "\n".join(unexplained[:40])
+    print(f"GPU_ADMISSION_SEED={SEED}, {len(generated)} pods:", dict(sorted(counts.items())))  # noqa: T201  the figures, shown by -rA
+    assert not unexplained, f"GPU_ADMISSION_SEED={SEED}, {len(unexplained)}:\n" + "\n".join(unexplained[:40])
     assert len(generated) == number
-    assert set(counts) == {
-        "both accept",
-        "both refuse",
-        *(f"differ: {name}" for name in (*REFUSED, LOST_DIGITS)),
-    }
+    kinds = {"both accept", "both refuse", *(f"differ: {name}" for name in (*REFUSED, LOST_DIGITS))}
+    assert set(counts) <= kinds
+    # Numbers that lose digits are one in 700; of other kinds 3,600 pods never lack one.
+    assert number < 3600 or set(counts) >= kinds - {f"differ: {LOST_DIGITS}"}, f"GPU_ADMISSION_SEED={SEED}"
     assert min(counts["both accept"], counts["both refuse"]) >= number / 7

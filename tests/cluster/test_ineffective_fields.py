@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import yaml
 
 from policies.finding import Severity
 from policies.rules.ineffective_fields import RULE, check
@@ -177,7 +176,7 @@ def named(document: JSON) -> JSON:
     ],
 )
 def test_kubectl_shows_it(plane: ControlPlane, document: JSON, accepted: bool, said: str) -> None:
-    applied, shown = apply(plane, yaml.safe_load(json.dumps(document)), "--dry-run=server")
+    applied, shown = apply(plane, document, dry_run=True)
 
     assert applied is accepted
     assert said in " ".join(shown.split())

@@ -32,13 +32,12 @@ L4 = (
 
 
 @pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    # Of its own: every node of a shared one would count.
-    with ControlPlane() as running:
-        create_gpu_node(running.client(), "t4", labels={"accelerator": "nvidia-t4"})
-        create_gpu_node(running.client(), "l4", labels={"nvidia.com/gpu.product": "NVIDIA-L4"})
-        running.kubectl("create", "namespace", NAMESPACE)
-        yield running
+def plane(nodes_plane: ControlPlane) -> Iterator[ControlPlane]:
+    create_gpu_node(nodes_plane.client(), "t4", labels={"accelerator": "nvidia-t4"})
+    create_gpu_node(nodes_plane.client(), "l4", labels={"nvidia.com/gpu.product": "NVIDIA-L4"})
+    nodes_plane.kubectl("create", "namespace", NAMESPACE)
+    yield nodes_plane
+    nodes_plane.kubectl("delete", "customresourcedefinition", "nodepools.karpenter.sh", "--ignore-not-found")
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +57,7 @@ def asking(gpu_class: str, **spec: Any) -> JSON:
 
 def warned(plane: ControlPlane, document: JSON) -> list[str]:
     """Return the warnings that kubectl shows; the object is let in, and not stored."""
-    accepted, said = apply(plane, document, "--dry-run=server")
+    accepted, said = apply(plane, document, dry_run=True)
     assert accepted, said
     return [line for line in said.splitlines() if line.startswith("Warning:")]
 

@@ -70,20 +70,18 @@ NOT_ADDED = (
 
 
 @pytest.fixture(scope="module")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+def plane(nodes_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     config = tmp_path_factory.mktemp("config")
     (config / "policy.yaml").write_text(POLICY)
-    # Of its own: every node of a shared one would count.
-    with ControlPlane(scheduler=True) as running:
-        for name, (labels, resources, taint) in NODES.items():
-            taints = [{"key": taint, "value": "present", "effect": "NoSchedule"}]
-            create_gpu_node(running.client(), name, labels=labels, resources=resources, taints=taints)
-        running.kubectl("create", "namespace", NAMESPACE)
-        with Webhook(running, config=config, arguments=("--kubeconfig", running.kubeconfig())) as webhook:
-            webhook.register()
-            probe = asking("nvidia.com/gpu", nodeSelector={ZONE: "b"})
-            assert eventually(lambda: NOT_ADDED in apply(running, probe, "--dry-run=server")[1])
-            yield running
+    for name, (labels, resources, taint) in NODES.items():
+        taints = [{"key": taint, "value": "present", "effect": "NoSchedule"}]
+        create_gpu_node(nodes_plane.client(), name, labels=labels, resources=resources, taints=taints)
+    nodes_plane.kubectl("create", "namespace", NAMESPACE)
+    with Webhook(nodes_plane, config=config, arguments=("--kubeconfig", nodes_plane.kubeconfig())) as webhook:
+        webhook.register()
+        probe = asking("nvidia.com/gpu", nodeSelector={ZONE: "b"})
+        assert eventually(lambda: NOT_ADDED in apply(nodes_plane, probe, dry_run=True)[1])
+        yield nodes_plane
 
 
 def asking(resource: str, **spec: Any) -> JSON:

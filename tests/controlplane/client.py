@@ -1,8 +1,9 @@
 """A thin JSON client of the API server, for tests and load: no models, no retries, no raising on 4xx."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 import msgspec
@@ -12,6 +13,13 @@ MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"  # server-side apply; JSON is YAML
+WARNING = re.compile(r'299 - "(.*)"')
+
+
+class Answer(NamedTuple):
+    status: int
+    body: Any
+    warnings: list[str]
 
 
 class Client:
@@ -59,15 +67,43 @@ class Client:
         *,
         content_type: str = "application/json",
     ) -> tuple[int, Any]:
+        return self.send(method, path, body, query, content_type=content_type)[:2]
+
+    def apply(self, document: Any, query: Mapping[str, str] | None = None) -> Answer:
+        """Create the object, or merge it into the one of its name, with strict validation as `kubectl apply` has it."""
+        group, metadata = document["apiVersion"], document["metadata"]
+        path = f"/api/{group}" if "/" not in group else f"/apis/{group}"
+        path += f"/namespaces/{metadata['namespace']}" if "namespace" in metadata else ""
+        path += f"/{document['kind'].lower()}s"
+        query = {"fieldValidation": "Strict", **(query or {})}
+        answer = self.send("POST", path, document, query)
+        if answer.status != 409:
+            return answer
+        return self.send("PATCH", f"{path}/{metadata['name']}", document, query, content_type=MERGE_PATCH)
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        query: Mapping[str, str] | None = None,
+        *,
+        content_type: str = "application/json",
+    ) -> Answer:
         response = self._pool.request(
             method,
             f"{path}?{urlencode(query)}" if query else path,
             body=None if body is None else msgspec.json.encode(body),
             headers={**self._pool.headers, "Content-Type": content_type},
         )
+        warnings = [
+            re.sub(r"\\(.)", r"\1", found[1]).encode("latin-1").decode()  # as kubectl reads it
+            for header in response.headers.getlist("Warning")
+            if (found := WARNING.fullmatch(header))
+        ]
         if response.headers.get("Content-Type", "").startswith("application/json"):
-            return response.status, msgspec.json.decode(response.data)
-        return response.status, response.data.decode(errors="replace")
+            return Answer(response.status, msgspec.json.decode(response.data), warnings)
+        return Answer(response.status, response.data.decode(errors="replace"), warnings)
 
     def close(self) -> None:
         self._pool.close()

@@ -218,7 +218,7 @@ def _strict(source: Path) -> str:
 
 def strict_manifests(source: Path = ROOT) -> list[dict[str, Any]]:
     """Return what `kubectl apply -k deploy/static/strict` applies: GPU pods depend on the webhook."""
-    return list(yaml.safe_load_all(_strict(source)))
+    return list(yaml.load_all(_strict(source), Loader=yaml.CSafeLoader))
 
 
 def manifests(address: str, authority: Path, source: Path = ROOT) -> list[dict[str, Any]]:
@@ -238,7 +238,9 @@ def manifests(address: str, authority: Path, source: Path = ROOT) -> list[dict[s
 
 def install(plane: ControlPlane, documents: list[dict[str, Any]], calls: Callable[[], Calls]) -> None:
     """Apply the documents and return once the API server calls both webhooks: it learns of them a moment late."""
-    plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(documents))
+    for document in documents:
+        status, answer, _ = plane.client().apply(document)
+        assert status < 300, answer
     before = calls()
     deadline = time.monotonic() + READY_WITHIN
     while len(calls() - before) < len(CONFIGURATIONS):
@@ -249,6 +251,6 @@ def install(plane: ControlPlane, documents: list[dict[str, Any]], calls: Callabl
 
 def uninstall(plane: ControlPlane) -> None:
     for kind in CONFIGURATIONS:
-        plane.kubectl("delete", kind, "zz-gpu-admission", "--ignore-not-found")
+        plane.client().delete(f"/apis/admissionregistration.k8s.io/v1/{kind}s/zz-gpu-admission")
     # Its clusterIP cannot change, and another webhook of this plane may listen elsewhere.
-    plane.kubectl("delete", "service", "gpu-admission", "-n", NAMESPACE, "--ignore-not-found")
+    plane.client().delete(f"/api/v1/namespaces/{NAMESPACE}/services/gpu-admission")

@@ -8,6 +8,7 @@ import os
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ HELM_ONLY = (
 )
 
 
+@cache
 def template(*arguments: str | Path) -> str:
     """Return what the chart makes of its values, an image and `arguments`. Raises HelmFailed."""
     image = ("--set", f"image.repository={IMAGE}")
@@ -48,7 +50,7 @@ def template(*arguments: str | Path) -> str:
 
 def rendered(*arguments: str | Path) -> list[dict[str, Any]]:
     """Return the documents of `template`."""
-    return [document for document in yaml.safe_load_all(template(*arguments)) if document]
+    return [document for document in yaml.load_all(template(*arguments), Loader=yaml.CSafeLoader) if document]
 
 
 def of_kind(kind: str, documents: list[dict[str, Any]]) -> list[dict[str, Any]]:

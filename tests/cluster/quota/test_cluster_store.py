@@ -1,11 +1,10 @@
-"""The store on a real API server: the contract, the protocol under arbitrary histories, and its errors."""
+"""The store on a real API server: the contract, and its errors."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis.stateful import run_state_machine_as_test
 
 from policies.quota.amounts import Vector
 from policies.quota.charge_request import LedgerError
@@ -15,7 +14,6 @@ from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import INSTALLATION
 from tests.webhook.quota.contract import StoreContract, read, reserve
 from tests.webhook.quota.ledgers import hard_texts
-from tests.webhook.quota.machine import machine, run_settings
 from tests.webhook.quota.world import CATALOGUE, NAMESPACE, SECONDS, World, vector
 from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
@@ -93,10 +91,6 @@ def ledger(make_ledger: Callable[[Vector], ClusterLedger]) -> ClusterLedger:
 
 class TestClusterStore(StoreContract):
     pass
-
-
-def test_no_history_breaks_it(make_ledger: Callable[[Vector], ClusterLedger]) -> None:
-    run_state_machine_as_test(machine(make_ledger), settings=run_settings(examples=8, steps=30))
 
 
 def test_a_new_quota_is_not_counted_yet(make_ledger: Callable[[Vector], ClusterLedger]) -> None:

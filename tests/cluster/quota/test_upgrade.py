@@ -73,7 +73,7 @@ spec:
   migProfiles: {1g.10gb: {sevenths: 1, memoryGiB: 10, perGPU: 7, weight: "1/4"}}
 """
 
-pytestmark = [pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
@@ -130,8 +130,8 @@ def requested(namespace: str) -> list[Request]:
     ("before", "after", "in_flight"),
     [
         pytest.param("old", "new", False, id="upgrade"),
-        pytest.param("old", "new", True, id="upgrade-with-a-creation-that-fails", marks=pytest.mark.slow),
-        pytest.param("new", "old", False, id="rollback", marks=pytest.mark.slow),
+        pytest.param("old", "new", True, id="upgrade-with-a-creation-that-fails"),
+        pytest.param("new", "old", False, id="rollback"),
     ],
 )
 def test_an_upgrade_denies_nothing_and_admits_nothing_over(

@@ -88,8 +88,8 @@ def scaled_object(team: Namespace, **spec: Any) -> JSON:
 def warned(team: Namespace, plane: ControlPlane, document: JSON) -> list[str]:
     """Return what kubectl prints of the quota, by a dry run and then in earnest."""
     said = []
-    for arguments in (("--dry-run=server",), ()):
-        accepted, output = apply(plane, document, *arguments)
+    for dry_run in (True, False):
+        accepted, output = apply(plane, document, dry_run=dry_run)
         assert accepted, output
         said.append([line for line in output.splitlines() if "[gpu-quota]" in line])
     assert said[0] == said[1]
