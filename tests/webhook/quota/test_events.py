@@ -16,11 +16,11 @@ class Writer:
 
     def __init__(self) -> None:
         self.answers = threading.Event()
-        self.asked: list[EventRecord] = []
+        self.requested: list[EventRecord] = []
 
     def write(self, event_record: EventRecord) -> bool:
         self.answers.wait()
-        self.asked.append(event_record)
+        self.requested.append(event_record)
         return event_record.reason != "Refused"
 
 
@@ -47,8 +47,8 @@ def test_what_is_waiting_at_the_end_is_written(world: World) -> None:
     for number in range(9):
         world.warn(number)
     world.events.stop()
-    assert [each.message for each in world.writer.asked] == [f"{number}" for number in range(9)]
-    about = world.writer.asked[0].regarding
+    assert [each.message for each in world.writer.requested] == [f"{number}" for number in range(9)]
+    about = world.writer.requested[0].regarding
     assert (about.kind, about.name, about.namespace, about.uid) == (
         *("GPUQuota", "default"),
         *("team", "uid-of-quota"),
@@ -64,7 +64,7 @@ def test_what_does_not_fit_into_the_queue_is_counted(world: World) -> None:
     assert world.lost == 10
     world.writer.answers.set()
     world.events.stop()
-    assert len(world.writer.asked) == 1 + MOST_WAITING
+    assert len(world.writer.requested) == 1 + MOST_WAITING
 
 
 def test_what_the_api_server_does_not_take_is_counted(world: World) -> None:
@@ -72,12 +72,12 @@ def test_what_the_api_server_does_not_take_is_counted(world: World) -> None:
     world.warn(0, "Refused")
     world.warn(1)
     world.events.stop()
-    assert (len(world.writer.asked), world.lost) == (2, 1)
+    assert (len(world.writer.requested), world.lost) == (2, 1)
 
 
 def test_the_end_waits_for_no_api_server(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quota_events, "STOP_SECONDS", 0.01)
     world.warn(0)
     world.events.stop()
-    assert world.writer.asked == []
+    assert world.writer.requested == []
     world.writer.answers.set()
