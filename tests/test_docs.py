@@ -284,7 +284,7 @@ def test_every_field_of_the_audit_log_is_documented(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples" / "quotas", tmp_path / "config")
     granted = load_directory(tmp_path / "config")
     store = MemoryStore(lambda: granted)
-    recorder = Recorder(Metrics(CollectorRegistry()), audit, replica="webhook-1", with_pods=True)
+    recorder = Recorder(Metrics(CollectorRegistry()), audit, replica="webhook-1")
     cluster = ClusterState(
         claims=lambda _deadline, _may_wait: lambda _claim: frozenset({"gpu.nvidia.com"}),
         quota=QuotaEnforcer(ReservationBatcher(store, quotas), quotas),

@@ -21,7 +21,6 @@ COMMANDS = (
     "fetch-model",
     "pause",
     "quota",
-    "replay",
     "resume",
     "rules",
     "scan",
