@@ -328,6 +328,17 @@ def nowhere(folder: Path) -> ApiClient:
     return ApiClient(load_access(str(folder / "kubeconfig")))
 
 
+NOT_EXPORTED = re.compile(r"(?<=<!-- rules -->\n)(.*?)(?=<!-- end -->)", re.DOTALL)
+
+
+def test_what_is_not_exported_is_what_the_registry_says() -> None:
+    rows = [f"| {rule.id} | {rule.not_exported} |" for rule in RULES if rule.not_exported]
+    table = "\n".join(["| rule | why not |", "|---|---|", *rows, ""])
+    page = (ROOT / "docs" / "export.md").read_text()
+
+    assert NOT_EXPORTED.sub(lambda _: table, page) == page, f"it must be:\n{table}"
+
+
 METRICS = re.compile(r"(?<=<!-- metrics -->\n)(.*?)(?=<!-- end -->)", re.DOTALL)
 
 
