@@ -110,5 +110,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """Advise on an object as a whole; paths start at the object. What is wrong with its pods is for `check`."""
     check_before_mutation: bool = False
     """Also check what came in, because the API server would refuse it right after /mutate with a worse sentence."""
+    not_exported: str = ""
+    """Why `gpu-admission export` leaves the rule to the webhook, "" if it exports it."""
     on_update: bool = False
     """Also check a pod whose placement changed after it was created (a scheduling gate was lifted)."""

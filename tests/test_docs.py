@@ -284,7 +284,7 @@ def test_every_field_of_the_audit_log_is_documented(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples" / "quotas", tmp_path / "config")
     granted = load_directory(tmp_path / "config")
     store = MemoryStore(lambda: granted)
-    recorder = Recorder(Metrics(CollectorRegistry()), audit, replica="webhook-1", with_pods=True)
+    recorder = Recorder(Metrics(CollectorRegistry()), audit, replica="webhook-1")
     cluster = ClusterState(
         claims=lambda _deadline: lambda _claim: frozenset({"gpu.nvidia.com"}),
         quota=QuotaEnforcer(ReservationBatcher(store, quotas), quotas),
@@ -326,6 +326,17 @@ def nowhere(folder: Path) -> ApiClient:
     document = {"clusters": [cluster], "contexts": [context], "users": [{"name": "nobody", "user": {}}]}
     (folder / "kubeconfig").write_text(json.dumps({**document, "current-context": "none"}))
     return ApiClient(load_access(str(folder / "kubeconfig")))
+
+
+NOT_EXPORTED = re.compile(r"(?<=<!-- rules -->\n)(.*?)(?=<!-- end -->)", re.DOTALL)
+
+
+def test_what_is_not_exported_is_what_the_registry_says() -> None:
+    rows = [f"| {rule.id} | {rule.not_exported} |" for rule in RULES if rule.not_exported]
+    table = "\n".join(["| rule | why not |", "|---|---|", *rows, ""])
+    page = (ROOT / "docs" / "export.md").read_text()
+
+    assert NOT_EXPORTED.sub(lambda _: table, page) == page, f"it must be:\n{table}"
 
 
 METRICS = re.compile(r"(?<=<!-- metrics -->\n)(.*?)(?=<!-- end -->)", re.DOTALL)

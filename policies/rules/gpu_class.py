@@ -450,4 +450,5 @@ RULE = Rule(
     mutate=mutate,
     check=check,
     on_update=True,
+    not_exported="it chooses by estimates over the catalogue and the nodes; `allowed` is for pods as it pins them",
 )

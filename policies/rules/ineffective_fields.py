@@ -216,4 +216,5 @@ RULE = Rule(
     check=check,
     check_workload=check_workload,
     check_before_mutation=True,
+    not_exported="what it denies the API server refuses itself, with a worse sentence; the rest is advice",
 )

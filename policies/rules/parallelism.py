@@ -254,4 +254,5 @@ RULE = Rule(
     options=RuleOptions,
     check=check,
     check_workload=check_workload,
+    not_exported="it only warns, of what arguments of many launchers say",
 )

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from policies.policy import Labels
-from tests.builders import JSON, container, gpu_container, pod
+from tests.builders import JSON, gpu_container, pod
 from tests.controlplane import Client, ControlPlane
 from webhook.configuration.loader import Configuration, load_directory
 from webhook.tools.export.admission_policies import SELECTOR, ExportOptions, as_yaml, export_policies
@@ -57,7 +57,6 @@ metadata: {{name: team}}
 spec:
   priority: 3
   match: {{namespaces: [exported-team, "exported-l?gacy"]}}
-  templates: enforce
   exemptions: [{{namespaces: [exported-legacy], reason: test}}]
   rules: {RULES}
 ---
@@ -68,7 +67,6 @@ spec:
   priority: 2
   match: {{namespaces: ["exported-[r-t]*"]}}
   rules: {RULES}
-    gpu-class: {{allowed: [nvidia-t4, "nvidia-a100*"]}}
 ---
 apiVersion: gpu-admission.dev/v1alpha1
 kind: GPUPolicy
@@ -101,27 +99,6 @@ spec:
 """
 """`restricted` fits the name of `team`, too, and is not asked there; `warned` fits all of them."""
 
-# Of a kind that no other test of this plane makes and deletes: it stays for as long as the plane.
-TRAINING_JOBS: JSON = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "tfjobs.kubeflow.org"},
-    "spec": {
-        "group": "kubeflow.org",
-        "names": {"kind": "TFJob", "plural": "tfjobs"},
-        "scope": "Namespaced",
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "schema": {
-                    "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-                },
-            }
-        ],
-    },
-}
 KINDS = (
     "validatingadmissionpolicies",
     "validatingadmissionpolicybindings",
@@ -151,7 +128,7 @@ def installed(plane: ControlPlane, made: Configuration) -> Iterator[None]:
     client = plane.client()
     kinds = [kind for kind in KINDS if mutations(client) or not kind.startswith("mutating")]
     objects = export_policies(made, ExportOptions(now=datetime.now(UTC), mutations=mutations(client))).objects
-    plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all([TRAINING_JOBS, *map(namespace, NAMESPACES)]))
+    plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(map(namespace, NAMESPACES)))
     for name in NAMESPACES:
         plane.kubectl("wait", "serviceaccount/default", "-n", name, "--for=create", "--timeout=90s")
     plane.kubectl("apply", "--validate=strict", "-f", "-", stdin=as_yaml(objects))
@@ -174,13 +151,15 @@ def labels(name: str) -> Labels:
 def wait_until_in_force(plane: ControlPlane) -> None:
     """Return once the last policy of either kind works: the API server learns of them in the order of their creation."""
     deadline = time.monotonic() + IN_FORCE_WITHIN
-    while not (_warns_of_templates(plane) and _adds_tolerations(plane)):
+    while not (_warns(plane) and _adds_tolerations(plane)):
         assert time.monotonic() < deadline, "the exported policies do not work"
         time.sleep(0.2)
 
 
-def _warns_of_templates(plane: ControlPlane) -> bool:
-    manifest = yaml.safe_dump(deployment("probe", "5"))
+def _warns(plane: ControlPlane) -> bool:
+    probe = pod(gpu_container("5"))
+    probe["metadata"] = {"name": "probe"}
+    manifest = yaml.safe_dump(probe)
     return plane.kubectl("create", "--dry-run=server", "-n", WARNED, "-f", "-", stdin=manifest).stderr != ""
 
 
@@ -192,26 +171,7 @@ def _adds_tolerations(plane: ControlPlane) -> bool:
     return added or mutations(plane.client()) is None
 
 
-def deployment(name: str, quantity: str) -> JSON:
-    labels = {"app": "served"}
-    template = {"metadata": {"labels": labels}, "spec": {"containers": [gpu_container(quantity)]}}
-    spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}
-    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec}
-
-
 def create(client: Client, document: JSON, namespace: str = TEAM, *, dry_run: bool = True) -> tuple[int, Any]:
     metadata = {**document.get("metadata", {}), "namespace": namespace}
     query = {"dryRun": "All"} if dry_run else None
     return client.post(f"/api/v1/namespaces/{namespace}/pods", {**document, "metadata": metadata}, query)
-
-
-def create_job(client: Client, resources: JSON) -> tuple[int, Any]:
-    """Try to create a job whose workers ask for this: nobody but a policy looks into a custom resource."""
-    worker = {"template": {"spec": {"containers": [container("tensorflow", resources=resources)]}}}
-    job = {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "TFJob",
-        "metadata": {"name": "train"},
-        "spec": {"tfReplicaSpecs": {"Worker": worker, "Master": None}},
-    }
-    return client.post(f"/apis/kubeflow.org/v1/namespaces/{TEAM}/tfjobs", job, {"dryRun": "All"})

@@ -16,8 +16,7 @@ LINE = dict[str, Any]
 @pytest.fixture(scope="module")
 def webhook(full_plane: ControlPlane) -> Iterator[Webhook]:
     install_quota_kind(full_plane.client())
-    arguments = ("--kubeconfig", full_plane.kubeconfig(), "--audit-pods")
-    with Webhook(full_plane, host=47, arguments=arguments) as running:
+    with Webhook(full_plane, host=47, arguments=("--kubeconfig", full_plane.kubeconfig())) as running:
         running.register()
         yield running
         running.unregister()

@@ -333,62 +333,12 @@ SIDECARS = [
             id="percentage",
         ),
         pytest.param(
-            RESTRICTED,
-            pod(gpu_container(), nodeSelector={"accelerator": "nvidia-h100-80gb"}),
-            [
-                "must not pin the pod to nvidia-h100-80gb (nodeSelector accelerator=nvidia-h100-80gb): not allowed in "
-                f"namespace {RESTRICTED} [gpu-class]"
-            ],
-            id="class-that-may-not-be-used",
-        ),
-        pytest.param(
             LABELLED,
             pod(gpu_container("2")),
             [
                 "request nvidia.com/gpu: 1 or less; the pod needs 2 nvidia.com/gpu at one time: must be at most 1"
             ],
             id="policy-by-labels",
-        ),
-        pytest.param(
-            RESTRICTED,
-            pod(gpu_container()),
-            ["must pin the pod to a GPU class", "set nodeSelector accelerator"],
-            id="no-class",
-        ),
-        pytest.param(
-            RESTRICTED,
-            pod(gpu_container(), annotations={"gpu-admission.dev/gpu-class": "nvidia-h100"}),
-            [
-                'metadata.annotations[gpu-admission.dev/gpu-class] = "nvidia-h100": set gpu-admission.dev/gpu-class: '
-            ],
-            id="class-named-by-annotation",
-        ),
-        pytest.param(
-            RESTRICTED,
-            pod(
-                gpu_container(),
-                affinity={
-                    "nodeAffinity": {
-                        "requiredDuringSchedulingIgnoredDuringExecution": {
-                            "nodeSelectorTerms": [
-                                {
-                                    "matchExpressions": [
-                                        {
-                                            "key": "accelerator",
-                                            "operator": "In",
-                                            "values": ["nvidia-t4", "nvidia-l4"],
-                                        }
-                                    ]
-                                }
-                            ]
-                        }
-                    }
-                },
-            ),
-            [
-                "must not pin the pod to nvidia-l4 (node affinity accelerator in (nvidia-t4, nvidia-l4)): not allowed"
-            ],
-            id="class-by-affinity",
         ),
     ],
 )
@@ -429,21 +379,6 @@ def test_not_refused(plane: ControlPlane, document: JSON) -> None:
     status, answer = create(plane.client(), document)
 
     assert status == 201, answer
-
-
-def test_a_pod_that_is_placed_after_its_creation_is_looked_at_again(plane: ControlPlane) -> None:
-    client, gated = plane.client(), pod(gpu_container(), schedulingGates=[{"name": "example.com/queue"}])
-    gated["metadata"]["name"] = "gated"
-    path = f"/api/v1/namespaces/{RESTRICTED}/pods/gated"
-    assert create(client, gated, RESTRICTED, dry_run=False)[0] == 201
-
-    refused, answer = client.patch(path, {"spec": {"nodeSelector": {"accelerator": "nvidia-h100-80gb"}}})
-    placed, _ = client.patch(
-        path, {"spec": {"nodeSelector": {"accelerator": "nvidia-t4"}, "schedulingGates": None}}
-    )
-
-    assert (refused, placed) == (403, 200)
-    assert "must not pin the pod to nvidia-h100-80gb" in answer["message"]
 
 
 def test_the_documents_of_the_cluster(plane: ControlPlane) -> None:

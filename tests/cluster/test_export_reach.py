@@ -1,6 +1,5 @@
-"""How far the exported policies reach: ephemeral containers, pod templates, modes, large pods; and that the webhook fits in."""
+"""How far the exported policies reach: ephemeral containers, modes, large pods; and that the webhook fits in."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,8 +15,6 @@ from tests.cluster.exported import (
     VOID,
     WARNED,
     create,
-    create_job,
-    deployment,
 )
 from tests.controlplane import ControlPlane
 from tests.controlplane.client import STRATEGIC_PATCH
@@ -108,109 +105,6 @@ def test_an_annotation_from_before_is_left_alone(plane: ControlPlane) -> None:
     path = f"/api/v1/namespaces/{WARNED}/pods/annotated-before"
 
     assert plane.client().patch(path, {"metadata": {"labels": {"team": "web"}}})[0] == 200
-
-
-# ---- templates
-
-
-def gpus(quantity: object) -> JSON:
-    return {"nvidia.com/gpu": quantity}
-
-
-HERE = "spec.tfReplicaSpecs.Worker.template.spec.containers[0].resources."
-
-
-@pytest.mark.parametrize(
-    ("resources", "told"),
-    [
-        pytest.param(
-            {"limits": gpus("0.5")},
-            HERE
-            + 'limits[nvidia.com/gpu] (container "tensorflow") = "0.5": set nvidia.com/gpu: 1, or request a slice',
-            id="half",
-        ),
-        pytest.param(
-            {"limits": gpus(0.5)},
-            'limits[nvidia.com/gpu] (container "tensorflow") = "0.5"',
-            id="half-as-a-number",
-        ),
-        pytest.param({"limits": gpus("500m")}, '"500m": set nvidia.com/gpu: 1, or request', id="500m"),
-        pytest.param(
-            {"limits": gpus("-1")},
-            '"-1": set nvidia.com/gpu: 1, or omit it; must not be negative',
-            id="negative",
-        ),
-        pytest.param(
-            {"limits": gpus("many")},
-            '"many": set nvidia.com/gpu: 1; must be a quantity that Kubernetes can count',
-            id="no-number",
-        ),
-        pytest.param(
-            {"limits": gpus("9223372036854775807")},
-            "must be at most 9223372036854775: Kubernetes counts",
-            id="too-large",
-        ),
-        pytest.param(
-            {"limits": gpus("2"), "requests": gpus("1")},
-            HERE + 'requests[nvidia.com/gpu] (container "tensorflow") = "1": set both to the same value',
-            id="request-below-limit",
-        ),
-        pytest.param({"requests": gpus("1")}, "must have an equal limit", id="request-without-limit"),
-        pytest.param({"limits": None, "requests": gpus("1")}, "must have an equal limit", id="limits-null"),
-        pytest.param(
-            {"limits": gpus(5)},
-            '"5": set nvidia.com/gpu: 4 or less; must be at most 4 per',
-            id="too-many",
-        ),
-    ],
-)
-def test_templates_inside_custom_resources_are_checked_as_written(
-    plane: ControlPlane, resources: JSON, told: str
-) -> None:
-    status, answer = create_job(plane.client(), resources)
-
-    assert status == 403, answer
-    assert told in answer["message"]
-
-
-@pytest.mark.parametrize(
-    "resources",
-    [
-        pytest.param({"limits": gpus("1")}, id="limit"),
-        pytest.param({"limits": gpus("1000m"), "requests": gpus(1)}, id="equal-in-other-words"),
-        pytest.param({"limits": gpus(None)}, id="null-is-zero"),
-        pytest.param({"limits": None, "requests": None}, id="nulls"),
-        pytest.param({}, id="nothing"),
-    ],
-)
-def test_templates_that_are_in_order(plane: ControlPlane, resources: JSON) -> None:
-    status, answer = create_job(plane.client(), resources)
-
-    assert status == 201, answer
-
-
-def test_a_template_is_refused_or_warned_of_as_the_policy_says(plane: ControlPlane) -> None:
-    refused = plane.kubectl(
-        "apply", "-n", TEAM, "-f", "-", stdin=yaml.safe_dump(deployment("served", "5")), check=False
-    )
-    warned = plane.kubectl("apply", "-n", WARNED, "-f", "-", stdin=yaml.safe_dump(deployment("served", "5")))
-    # It was told when it was written; scaling it writes nothing new.
-    scaled = plane.kubectl("scale", "deployment", "served", "-n", WARNED, "--replicas=1")
-    patched = plane.kubectl(
-        "patch",
-        "deployment",
-        "served",
-        "-n",
-        WARNED,
-        "--type=merge",
-        "-p",
-        json.dumps({"spec": {"replicas": 0}}),
-    )
-
-    told = 'spec.template.spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "5": set nvidia.com/gpu: 4'
-    assert (refused.returncode, told in refused.stderr) == (1, True), refused.stderr
-    assert "the pod needs 5 nvidia.com/gpu at one time" in warned.stderr
-    assert (scaled.stderr, patched.stderr) == ("", "")
 
 
 # ---- modes

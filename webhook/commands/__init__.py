@@ -26,7 +26,6 @@ COMMANDS = (
     "fetch-model",
     "pause",
     "quota",
-    "replay",
     "resume",
     "rules",
     "scan",

@@ -28,7 +28,6 @@ from webhook.controller.canary import CanaryLoop
 from webhook.controller.controller import Controller
 from webhook.controller.document_status import write_statuses
 from webhook.controller.metrics import ControllerMetrics, WatchCollector
-from webhook.controller.reports import ReportLoop
 from webhook.quota.metrics import LedgerCollector
 from webhook.server.monitoring import listen, start_monitoring
 from webhook.server.settings import StartupError
@@ -71,12 +70,6 @@ log = logging.getLogger("gpu_admission.controller")
     type=click.FloatRange(min=1.0),
     help="Seconds between canaries.",
 )
-@click.option(
-    "--report-seconds",
-    default=0.0,
-    type=click.FloatRange(min=0.0),
-    help="Seconds between Reports (openreports.io) on pods that run and would be refused; 0, the default: no reports.",
-)
 @audit_log_option
 @certificate_options
 @log_options
@@ -90,7 +83,6 @@ def controller(
     recount_seconds: float,
     canary_namespace: str,
     canary_seconds: float,
-    report_seconds: float,
     audit_log: str,
     certificates: CertificateOptions,
 ) -> None:
@@ -148,7 +140,6 @@ def controller(
     if canary_namespace:
         canary = CanaryLoop(api, canary_namespace, canary_seconds, lambda: elector.is_leader, REGISTRY)
         _start("canary", canary.run, stopping)
-    _start_reports(api, source, elector, report_seconds, stopping)
     log.info("started as %s; metrics on port %d", elector.identity, listener.getsockname()[1])
     running.run(stopping)
     source.stop()
@@ -157,19 +148,6 @@ def controller(
 
 def _start(name: str, run: Callable[..., object], *arguments: object) -> None:
     threading.Thread(target=run, args=arguments, name=name, daemon=True).start()
-
-
-def _start_reports(
-    api: ApiClient,
-    source: ConfigurationSource,
-    elector: LeaderElector,
-    seconds: float,
-    stopping: threading.Event,
-) -> None:
-    """Write reports every so many seconds; none with 0."""
-    if seconds:
-        reports = ReportLoop(api, lambda: source.configuration, lambda: elector.is_leader, seconds)
-        _start("reports", reports.run, stopping)
 
 
 def _reached(make: Callable[[], Controller], stopping: threading.Event) -> Controller | None:

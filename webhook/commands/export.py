@@ -153,7 +153,9 @@ def write(directory: Path, output: str, exported: AdmissionPolicies) -> None:
 def summarize(exported: AdmissionPolicies) -> None:
     """Print to stderr how much it is, what ends by itself, and what is not in it."""
     policies = counted(sum("Binding" not in each["kind"] for each in exported.objects), "policy", "policies")
-    echo(f"{policies} of the API server, each with its binding", err=True)
+    rules = ", ".join(exported.rules)
+    of_rules = f": {rules}" if rules else ""
+    echo(f"{policies} of the API server, each with its binding{of_rules}", err=True)
     for title, items in (
         ("ends by itself, but not in CEL, which has no clock; export again then:", exported.ending),
         ("not exported:", exported.unsupported),

@@ -104,11 +104,6 @@ _path = click.Path(path_type=Path)
 @click.option("--drain-seconds", default=15.0, help="How long to serve on after SIGTERM.")
 @audit_log_option
 @click.option(
-    "--audit-pods",
-    is_flag=True,
-    help="Add what rules read of each new pod to its line, without arguments and values of variables: for `replay`.",
-)
-@click.option(
     "--fetcher-image",
     default=FETCHER_IMAGE,
     help="What model-warming runs where the policy names no image; built by deploy/Dockerfile.",
@@ -123,7 +118,6 @@ def serve(
     certificate_secret: str | None,
     names: tuple[str, ...],
     audit_log: str,
-    audit_pods: bool,
     fetcher_image: str,
     **server: Any,
 ) -> None:
@@ -137,8 +131,7 @@ def serve(
         settings = ServerSettings(certificate=pair[0], key=pair[1], **server)
     except SettingsError as error:
         raise click.UsageError("\n".join(error.problems)) from None
-    recorder = partial(_recorder, audit_log, with_pods=audit_pods)
-    run(partial(build, config, recorder, cluster, secret, fetcher_image), settings)
+    run(partial(build, config, partial(_recorder, audit_log), cluster, secret, fetcher_image), settings)
 
 
 def build(
@@ -245,9 +238,9 @@ def _denials(api: ApiClient | None, metrics: Metrics) -> DenialReports:
     return denials
 
 
-def _recorder(target: str, metrics: Metrics, denials: DenialReports, *, with_pods: bool) -> Recorder:
+def _recorder(target: str, metrics: Metrics, denials: DenialReports) -> Recorder:
     audit = open_audit_log(target, metrics.audit_lost.inc)
-    return Recorder(metrics, audit, denials, replica=socket.gethostname(), with_pods=with_pods)
+    return Recorder(metrics, audit, denials, replica=socket.gethostname())
 
 
 def _readiness(

@@ -108,7 +108,7 @@ class AuditLog:
 class Recorder:
     """Counts every answered review, logs it where there is an audit log, and reports what is denied, but for dry runs.
 
-    `replica` says in every line which process wrote it; `with_pods` adds what `gpu-admission replay` needs.
+    `replica` says in every line which process wrote it.
     """
 
     def __init__(
@@ -118,23 +118,18 @@ class Recorder:
         denials: DenialReports | None = None,
         *,
         replica: str = "",
-        with_pods: bool = False,
     ) -> None:
         self._metrics = metrics
         self._audit = audit
         self._denials = denials
         self._replica = replica
-        self._with_pods = with_pods
 
     def record(self, requested: Review, answered: Answered, seconds: float) -> None:
         """Record the answer, which took so many seconds."""
         verdict, dry_run = verdict_of(answered.response), bool(requested.request.dry_run)
         self._metrics.record(requested.phase.value, verdict, seconds, answered.decisions, dry_run=dry_run)
         if self._audit is not None:
-            replica, with_pods = self._replica, self._with_pods
-            line = audit_line(
-                requested, answered, verdict=verdict, seconds=seconds, replica=replica, with_pods=with_pods
-            )
+            line = audit_line(asked, answered, verdict=verdict, seconds=seconds, replica=self._replica)
             self._audit.write(line)
         if self._denials is not None and not answered.response.allowed and not dry_run:
             self._denials.take(denial_of(requested, answered))

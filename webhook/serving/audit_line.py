@@ -15,13 +15,11 @@ from policies.quota.amounts import CLASSES, NOTHING, Vector, add, texts
 from policies.quota.catalogue import catalogue_digest
 from policies.quota.charge import Charge
 from policies.quota.charge_request import ChargeRequest, charge_input
-from policies.rule import Phase
 from webhook.cluster.objects import timestamp
 from webhook.configuration.loader import Configuration
 from webhook.serving import review
 from webhook.serving.engine import Decision, EvaluatedFinding
 from webhook.serving.handling import Answered, Review
-from webhook.serving.replayable import without_secrets
 
 LONGEST_FIELD = 256
 """Characters of what a request says of itself; no name of Kubernetes is longer."""
@@ -35,10 +33,10 @@ _CHARGES: dict[tuple[str, bytes], Charge] = {}
 
 
 def audit_line(
-    requested: Review, answered: Answered, *, verdict: str, seconds: float, replica: str, with_pods: bool
+    asked: Review, answered: Answered, *, verdict: str, seconds: float, replica: str
 ) -> dict[str, Any]:
-    """Return the line; `with_pods`: with what `gpu-admission replay` needs of a new pod."""
-    request, metadata = requested.request, answered.metadata
+    """Return the line."""
+    request, metadata = asked.request, answered.metadata
     name = review.object_name(request) if answered.name is None else answered.name
     said = {
         "uid": request.uid,
@@ -70,12 +68,6 @@ def audit_line(
         line["findings"] = findings
     if answered.decisions:
         line |= _decision(answered.decisions[0], is_patched=verdict == "patched")
-    if with_pods and answered.pod and requested.phase is Phase.MUTATE and not request.dry_run:
-        mapping = requested.engine.configuration.resource_mapping
-        if (replayable := without_secrets(answered.pod, mapping)) is not None:
-            line["pod"] = replayable
-        if answered.claims:
-            line["claims"] = {key: sorted(names) for key, names in answered.claims.items()}
     return line
 
 

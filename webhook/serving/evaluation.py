@@ -181,14 +181,7 @@ def _pod(namespace: str, document: msgspec.Raw, by: Evaluator) -> EvaluatedPod:
     if _is_mirror_pod(stored):
         return _evaluated(PodPlace((), {}, {(): ()}), by.policy(namespace), stored, [])
     by_author = bool(stored.body.node_name) and _names_its_node(document)
-    of_daemonset = _has_controller(stored, "DaemonSet", "apps/")
-    return evaluate_submitted(
-        namespace, as_submitted(stored, by_author=by_author), by, of_daemonset=of_daemonset
-    )
-
-
-def evaluate_submitted(namespace: str, pod: Pod, by: Evaluator, *, of_daemonset: bool) -> EvaluatedPod:
-    """Judge a pod as its author submitted it; `of_daemonset`: the DaemonSet controller did."""
+    pod = as_submitted(stored, by_author=by_author)
     engine, now, policy = by.engine, by.now, by.policy(namespace)
     place = PodPlace((), {}, {(): ()})
     too_long = excesses(pod) or too_many_resources(pod, engine.configuration.resource_mapping)
@@ -198,7 +191,7 @@ def evaluate_submitted(namespace: str, pod: Pod, by: Evaluator, *, of_daemonset:
         policy=policy,
         pod=pod,
         claims=by.claims_of(namespace, pod),
-        made_by_daemonset=of_daemonset,
+        made_by_daemonset=_has_controller(stored, "DaemonSet", "apps/"),
         nodes=by.nodes,
     )
     mutated = engine.mutate(subject, now)

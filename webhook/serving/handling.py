@@ -104,7 +104,7 @@ class Answered(msgspec.Struct, frozen=True):
     """The response, the decisions behind it, and of the object what its handler knew, for the record.
 
     `name` and `metadata` are None where the handler did not need them. `pod` is there of a pod as it was reviewed, unless it was
-    too long, with what its `claims` ask for as far as that is known.
+    too long.
     """
 
     response: AdmissionResponse
@@ -112,7 +112,6 @@ class Answered(msgspec.Struct, frozen=True):
     name: str | None = None
     metadata: Metadata | None = None
     pod: Pod | None = None
-    claims: Mapping[str, DeviceClassNames] = {}
     charge_request: ChargeRequest | None = None
 
 

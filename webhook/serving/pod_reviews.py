@@ -1,12 +1,8 @@
 """The review of a pod: mutate or validate it, and find out who created it."""
 
-from collections.abc import Mapping
-
 import msgspec
 
 from policies.gpus.cards import too_many_resources
-from policies.gpus.claims import DeviceClassNames
-from policies.pods.fingerprint import fingerprint_of
 from policies.pods.limits import excesses
 from policies.pods.pod import Pod, decode_pod
 from policies.pods.submission import as_submitted, injected_changes
@@ -39,21 +35,19 @@ def review_pod(requested: Review) -> Answered:
     name = shown_name(request, pod.metadata)
     if is_mirror_pod(pod, request):
         return Answered(review.allowed(request.uid), name=name)
-    policy, by_daemonset = requested.policy(), made_by_daemonset(pod, request)
-    mutates, charge_request = requested.phase is Phase.MUTATE, None
-    claims: Mapping[str, DeviceClassNames] = {}
-    fingerprint = fingerprint_of(pod) if memoryview(request.object).nbytes <= LONGEST_COMPARED else None
+    policy, by_daemonset = asked.policy(), made_by_daemonset(pod, request)
+    mutates, charge_request = asked.phase is Phase.MUTATE, None
+    of_siblings = alike(pod) if memoryview(request.object).nbytes <= LONGEST_COMPARED else None
     too_long = excesses(pod) or (before and excesses(before))
     if before is None and not too_long:
         too_long = too_many_resources(pod, engine.configuration.resource_mapping)
     if too_long:
         decision = Decision.on(policy, too_long[:MOST_FINDINGS], Mode.ENFORCE)
     elif mutates:
-        claims = requested.claims(pod)
         subject = Subject(
             policy=policy,
             pod=pod,
-            claims=claims,
+            claims=asked.claims(pod),
             made_by_daemonset=by_daemonset,
             nodes=requested.cluster.nodes(),
             fingerprint=fingerprint,
@@ -80,9 +74,7 @@ def review_pod(requested: Review) -> Answered:
     title = f"pod {request.namespace}/{name}"
     response = review.decided(request.uid, [decision], subject=title, patch=mutates, trace=trace)
     seen = None if too_long else pod
-    return Answered(
-        response, [decision], name, pod.metadata, pod=seen, claims=claims, charge_request=charge_request
-    )
+    return Answered(response, [decision], name, pod.metadata, pod=seen, charge_request=charge_request)
 
 
 def restore_pod(requested: Review) -> Answered:

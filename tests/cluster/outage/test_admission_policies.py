@@ -8,14 +8,13 @@ import pytest
 import yaml
 
 from tests.builders import container, gpu_container, pod
-from tests.cluster.exported import ALL, TEAM, VOID, create, create_job, mutations
+from tests.cluster.exported import ALL, TEAM, VOID, create, mutations
 from tests.cluster.outage import absence
 from tests.controlplane import ControlPlane
 from tests.controlplane.client import STRATEGIC_PATCH
 from tests.controlplane.webhook import manifests, uninstall
 
 HOST = 70
-HALF = {"limits": {"nvidia.com/gpu": "500m"}}
 
 
 @pytest.fixture(scope="module")
@@ -68,11 +67,3 @@ def test_nor_may_an_ephemeral_container(down: ControlPlane) -> None:
 
     assert status == 403
     assert 'container "peek"' in answer["message"]
-
-
-def test_jobs_of_operators_have_the_right_shape(down: ControlPlane) -> None:
-    status, answer = create_job(down.client(), HALF)
-
-    assert status == 403
-    assert "ValidatingAdmissionPolicy" in answer["message"]
-    assert "500m" in answer["message"]

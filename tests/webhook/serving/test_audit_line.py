@@ -9,7 +9,6 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from policies.pods.pod import decode_pod
 from tests.builders import JSON, gpu_container, pod, uid
 from webhook.configuration.loader import load_directory
 from webhook.quota.batcher import ReservationBatcher
@@ -21,7 +20,6 @@ from webhook.serving.audit import AuditLog, Recorder
 from webhook.serving.engine import Engine
 from webhook.serving.handling import ClusterState
 from webhook.serving.metrics import Metrics
-from webhook.serving.replayable import LONGEST_POD
 from webhook.serving.review import decode_request
 
 QUOTA = """
@@ -46,9 +44,9 @@ def reviewed(tmp_path: Path) -> Reviewed:
     cluster = ClusterState(quota=QuotaEnforcer(store, quotas))
     metrics = Metrics(CollectorRegistry())
 
-    def review(document: JSON, phase: str = "validate", *, pods: bool = True, **tweaks: Any) -> Line:
+    def review(document: JSON, phase: str = "validate", **tweaks: Any) -> Line:
         log = AuditLog.to(str(tmp_path / "audit.jsonl"), lambda lines: lines)
-        recorder = Recorder(metrics, log, replica="webhook-1", with_pods=pods)
+        recorder = Recorder(metrics, log, replica="webhook-1")
         fields = {
             "uid": uid("review"),
             "kind": {"version": "v1", "kind": document["kind"]},
@@ -157,64 +155,3 @@ def test_an_id_joins_the_lines_of_one_creation(
 
 def test_siblings_that_nothing_tells_apart_have_no_id(reviewed: Reviewed) -> None:
     assert "creation" not in reviewed({**created(), **NAMELESS}, "mutate")
-
-
-SECRET = "hunter2"
-
-SECRETIVE = pod(
-    gpu_container(
-        command=["sh", "-c", f"login {SECRET}"],
-        args=[f"--api-key={SECRET}"],
-        env=[
-            {"name": "PASSWORD", "value": SECRET},
-            {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": SECRET, "key": "k"}}},
-            {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"},
-        ],
-        readinessProbe={"exec": {"command": ["curl", SECRET]}, "periodSeconds": 7},
-        livenessProbe={"httpGet": {"port": 1, "httpHeaders": [{"name": "Authorization", "value": SECRET}]}},
-    ),
-    annotations={
-        "kubectl.kubernetes.io/last-applied-configuration": SECRET,
-        "gpu-admission.dev/gpu-class": "nvidia-l4",
-    },
-    initContainers=[{"name": "fetch", "env": [{"name": "PASSWORD", "value": SECRET}], "args": [SECRET]}],
-    **TOKEN,
-)
-
-
-def test_the_pod_of_a_line_has_what_rules_read_and_nothing_secret(reviewed: Reviewed) -> None:
-    document = {**SECRETIVE, "metadata": {**SECRETIVE["metadata"], "labels": {"password": SECRET}}}
-
-    line = reviewed(document, "mutate")
-    kept = decode_pod(msgspec.json.encode(line["pod"]))
-    container = (kept.body.containers or ())[0]
-
-    assert SECRET not in msgspec.json.encode(line).decode()
-    assert kept.annotations == {"gpu-admission.dev/gpu-class": "nvidia-l4"}
-    assert {each.name: each.value for each in container.env or ()} == {
-        "PASSWORD": None,
-        "TOKEN": None,
-        "NVIDIA_VISIBLE_DEVICES": "all",
-    }
-    assert container.readiness_probe is not None
-    assert container.readiness_probe.period_seconds == 7
-    assert container.limits == {"nvidia.com/gpu": "1"}
-    assert [volume.name for volume in kept.body.volumes or ()] == ["data"]
-
-
-@pytest.mark.parametrize(
-    ("phase", "tweaks"),
-    [
-        pytest.param("validate", {}, id="validate-has-the-changes-of-others"),
-        pytest.param("mutate", {"dryRun": True}, id="dry-runs"),
-        pytest.param("mutate", {"pods": False}, id="without-the-option"),
-    ],
-)
-def test_no_other_line_has_a_pod(reviewed: Reviewed, phase: str, tweaks: Any) -> None:
-    assert "pod" not in reviewed(created(), phase, **tweaks)
-
-
-def test_a_long_pod_is_left_out(reviewed: Reviewed) -> None:
-    selector = {f"key-{number}": "x" * 60 for number in range(LONGEST_POD // 60)}
-
-    assert "pod" not in reviewed(created(nodeSelector=selector), "mutate")

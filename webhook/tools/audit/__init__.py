@@ -1,1 +1,1 @@
-"""What `gpu-admission usage` and `replay` make of audit logs."""
+"""What `gpu-admission usage` makes of audit logs."""

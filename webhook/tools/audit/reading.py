@@ -15,11 +15,6 @@ LONGEST_LINE = 1024 * 1024
 """Bytes; the webhook writes at most 64 KiB. A longer one is counted as unreadable, and skipped in parts."""
 
 
-class Policy(msgspec.Struct, frozen=True):
-    name: str = ""
-    version: str = ""
-
-
 class Finding(msgspec.Struct, frozen=True):
     rule: str = ""
     outcome: str = ""
@@ -37,15 +32,12 @@ class AuditLine(msgspec.Struct, frozen=True, rename="camel"):
     user: str = ""
     operation: str = ""
     dry_run: bool = False
-    creation: str = ""
     object_uid: str = ""
     owner: str = ""
     class_: str = msgspec.field(name="class", default="")
     charge: dict[str, str] | None = None
     since: str = ""
     findings: tuple[Finding, ...] = ()
-    pod: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    claims: dict[str, frozenset[str]] = {}
 
 
 class Counts(msgspec.Struct):

@@ -8,30 +8,21 @@ from typing import Any
 import msgspec
 import yaml
 
-from policies.placement.class_choice import ANY
 from policies.pods.pod import Toleration
 from policies.policy import Binding
 from policies.printable import printable_json, printable_lines, printable_yaml
+from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Mode
-from policies.rules import (
-    gpu_class,
-    gpu_isolation,
-    gpu_quota,
-    gpu_requests,
-    gpu_toleration,
-    model_warming,
-    readiness_delay,
-    shared_memory,
-)
+from policies.rules import gpu_isolation, gpu_requests, gpu_toleration
 from webhook.cluster.objects import timestamp
 from webhook.configuration.loader import Configuration
-from webhook.tools.export import gpu_class as gpu_class_cel
 from webhook.tools.export import gpu_isolation as gpu_isolation_cel
 from webhook.tools.export import gpu_requests as gpu_requests_cel
 from webhook.tools.export import gpu_toleration as gpu_toleration_cel
 from webhook.tools.export import scope
 from webhook.tools.export.objects import (
     LABELS,
+    RULE_LABEL,
     ExportedRule,
     MutationFragment,
     Object,
@@ -40,9 +31,9 @@ from webhook.tools.export.objects import (
     validating_objects,
 )
 from webhook.tools.export.scope import Governed
-from webhook.tools.export.templates import INEXPRESSIBLE
 
-EXPRESSIBLE = (gpu_requests.RULE.id, gpu_class.RULE.id, gpu_toleration.RULE.id, gpu_isolation.RULE.id)
+ALL_RULES = tuple(RULES_BY_ID)
+EXPRESSIBLE = tuple(rule.id for rule in RULES if not rule.not_exported)
 WIDTH = 110
 SELECTOR = ",".join(f"{name}={value}" for name, value in LABELS.items() if not name.endswith("/name"))
 
@@ -70,36 +61,45 @@ class Unsupported(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AdmissionPolicies(msgspec.Struct, frozen=True, kw_only=True):
-    """`objects` to apply, by name; what is not in them; what in them holds only for a time. `version`: of the configuration."""
+    """`objects` to apply, by name, of which rules; what is not in them; what ends by itself. `version`: of the configuration."""
 
     version: str
     as_of: datetime
     objects: tuple[Object, ...]
+    rules: tuple[str, ...]
     unsupported: tuple[Unsupported, ...]
     ending: tuple[str, ...]
 
 
 def export_policies(configuration: Configuration, options: ExportOptions) -> AdmissionPolicies:
     objects: list[Object] = []
-    unsupported: dict[Unsupported, None] = {}
+    unsupported = dict.fromkeys(_left_out(options))
     ending: list[str] = []
     for governed in scope.governed(configuration.policies):
         ending += scope.time_dependent(governed.policy, options.now)
         for binding in governed.bindings:
-            unsupported.update(dict.fromkeys(_never_exported(binding)))
             if binding.rule.id not in EXPRESSIBLE or binding.rule.id not in options.rules:
                 continue
-            for each in _exported(configuration, options, governed, binding):
+            found = list(_exported(configuration, options, governed, binding))
+            if found:
+                unsupported.update(dict.fromkeys(_never_exported(binding)))
+            for each in found:
                 if isinstance(each, Unsupported):
                     unsupported[each] = None
                 else:
                     objects += each
     objects.sort(key=lambda each: (each["metadata"]["name"], each["kind"]))
+    exported = {each["metadata"]["labels"][RULE_LABEL] for each in objects}
+    nowhere = set(EXPRESSIBLE) - exported - {each.rule for each in unsupported}
+    for rule_id in sorted(nowhere):
+        why = "every policy disables it, or exempts every namespace from it"
+        unsupported[Unsupported(rule_id, _ALL, why)] = None
     return AdmissionPolicies(
         version=configuration.version,
         as_of=options.now,
         objects=tuple(objects),
-        unsupported=tuple(unsupported),
+        rules=tuple(rule.id for rule in RULES if rule.id in exported),
+        unsupported=tuple(sorted(unsupported, key=lambda each: ALL_RULES.index(each.rule))),
         ending=tuple(ending),
     )
 
@@ -117,8 +117,7 @@ def _exported(
     rule = ExportedRule(policy.name, rule_id, configuration.version, where, options.excluded)
     for fragment in _fragments(configuration, governed, binding):
         if isinstance(fragment, ValidationFragment):
-            templates = policy.spec.templates if fragment.of_templates else None
-            yield validating_objects(fragment, rule, scope.action(mode, fragment.severity, templates))
+            yield validating_objects(fragment, rule, scope.action(mode, fragment.severity))
         elif options.mutations is None:
             why = "needs MutatingAdmissionPolicy: Kubernetes 1.36, or 1.34 where its beta is switched on"
             yield Unsupported(rule_id, "what it adds", why)
@@ -136,8 +135,6 @@ def _fragments(
     mapping, classes, options = configuration.resource_mapping, configuration.classes, binding.options
     if isinstance(options, gpu_requests.GPURequestsOptions):
         yield from gpu_requests_cel.fragments(mapping, options, classes)
-    elif isinstance(options, gpu_class.GPUClassOptions):
-        yield from gpu_class_cel.fragments(mapping, options, classes)
     elif isinstance(options, gpu_toleration.GPUTolerationOptions):
         yield from gpu_toleration_cel.fragments(mapping, options, classes)
     elif isinstance(options, gpu_isolation.GPUIsolationOptions):
@@ -158,10 +155,6 @@ def _gpu_taints(configuration: Configuration, governed: Governed) -> Iterator[To
 
 
 _ALL = "all of it"
-_TEMPLATES = (
-    "pod templates of workloads",
-    "their pods are checked when they are created; a policy per kind would add nothing",
-)
 
 _STATIC: dict[str, tuple[tuple[str, str], ...]] = {
     gpu_requests.RULE.id: (
@@ -178,49 +171,35 @@ _STATIC: dict[str, tuple[tuple[str, str], ...]] = {
             "amounts finer than thousandths",
             "CEL compares quantities exactly, the API server rounds them up to thousandths",
         ),
-    ),
-    gpu_class.RULE.id: (
-        (
-            "the choice of a class by annotation, model size or default, and the nodeSelector for it",
-            "it is computed from estimates over the catalogue; where classes are restricted, pods must pin themselves",
-        ),
-        (
-            "annotations that contradict the pod's own placement, or name a class that lacks what the pod asks for",
-            "follows from the choice",
-        ),
-        _TEMPLATES,
+        ("pod templates of workloads", "their pods are checked when they are created"),
     ),
     gpu_toleration.RULE.id: (
         ("tolerations for devices by DRA", "CEL cannot look up for which DeviceClasses a claim asks"),
     ),
-    gpu_isolation.RULE.id: (_TEMPLATES,),
-    readiness_delay.RULE.id: (
-        (_ALL, "the load time is estimated over the pod as a whole; without it probes stay as written"),
-    ),
-    shared_memory.RULE.id: (
-        (_ALL, "its size is computed from the pod's memory; without it /dev/shm has 64 MiB"),
-    ),
-    model_warming.RULE.id: (
-        (_ALL, "it adds a container that fetches the model; without it the server loads the model itself"),
-    ),
-    gpu_quota.RULE.id: ((_ALL, "it counts over all pods of a namespace, and CEL sees one object at a time"),),
+    gpu_isolation.RULE.id: (("pod templates of workloads", "their pods are checked when they are created"),),
 }
+"""What is never exported of the rules that are."""
+
+
+def _left_out(options: ExportOptions) -> Iterator[Unsupported]:
+    """Yield the rules of which nothing is exported, whatever the policies say."""
+    for rule in RULES:
+        if rule.not_exported:
+            yield Unsupported(rule.id, _ALL, rule.not_exported)
+        elif rule.id not in options.rules:
+            yield Unsupported(rule.id, _ALL, "left out by --rules")
 
 
 def _never_exported(binding: Binding) -> Iterator[Unsupported]:
     """Yield what is never exported of this rule, with these options."""
     found, options = list(_STATIC.get(binding.rule.id, ())), binding.options
     if isinstance(options, gpu_requests.GPURequestsOptions):
-        why = "they are assembled from several parts, or are in lists of lists, of which CEL can make no list"
-        found.append((f"some or all pods of {', '.join(INEXPRESSIBLE)}", why))
         if any(isinstance(each, dict) for each in (options.max_per_container, options.max_per_pod)):
             found.append(
                 ("limits by class", "the largest of a resource holds for every pod, whatever its class")
             )
         if options.complete_limits:
             found.append(("completeLimits", "without the webhook the API server itself rejects such pods"))
-    if isinstance(options, gpu_class.GPUClassOptions) and ANY in options.allowed:
-        found.append(("entitlement", "every class is allowed, so there is nothing to deny"))
     yield from (Unsupported(binding.rule.id, what, why) for what, why in found)
 
 
@@ -259,6 +238,8 @@ def header(exported: AdmissionPolicies) -> str:
         "#   validatingadmissionpolicies,validatingadmissionpolicybindings,"
         "mutatingadmissionpolicies,mutatingadmissionpolicybindings",
         *_listed("CEL has no clock. Export again when this ends:", exported.ending),
+        "#",
+        f"# Rules in here: {', '.join(exported.rules) or 'none'}.",
         *_listed("Not in here:", map(str, exported.unsupported)),
     ]
     return "\n".join(lines) + "\n"
@@ -280,12 +261,13 @@ def as_yaml(objects: tuple[Object, ...]) -> str:
 
 
 def as_json(exported: AdmissionPolicies) -> str:
-    """Return a List that kubectl applies, with `notExported`, `ending`, `configuration` and `asOf` beside its items."""
+    """Return a List that kubectl applies, with `rules`, `notExported`, `ending`, `configuration` and `asOf` beside its items."""
     document = {
         "apiVersion": "v1",
         "kind": "List",
         "configuration": exported.version,
         "asOf": timestamp(exported.as_of),
+        "rules": exported.rules,
         "notExported": exported.unsupported,
         "ending": exported.ending,
         "items": exported.objects,

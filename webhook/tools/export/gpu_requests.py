@@ -1,7 +1,6 @@
 """gpu-requests in CEL: the numbers by themselves, limit and request together, and how many.
 
-In pods and built-in kinds of workloads, the API server's validation has checked all but "how many" before any policy runs; in
-the templates of custom resources (PyTorchJob, RayCluster) nothing has been checked.
+The API server's validation has checked all but "how many" before any policy runs.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,9 +9,9 @@ from policies.gpus.classes import ClassCatalogue
 from policies.gpus.resource_limits import ResourceLimits, limit_of, limits_by_pattern
 from policies.gpus.resource_mapping import GPUResource, Measure, ResourceMapping
 from policies.rules import gpu_requests as rule
-from webhook.tools.export import templates
 from webhook.tools.export.cel import (
     NOT_A_MIRROR_POD,
+    POD,
     Named,
     fits,
     indented,
@@ -40,37 +39,24 @@ def fragments(
 ) -> Iterator[ValidationFragment]:
     variables = tuple(_variables(resource_mapping, options, catalogue))
     found = "variables.amounts" if options.max_per_pod is None else "(variables.amounts + variables.totals)"
-    findings = f"{found}.filter(finding, finding != '')"
     yield ValidationFragment(
         part="gpu-requests",
         description="GPU requests are whole numbers, equal to their limits, and at most what the policy allows.",
         resources=(PODS,),
         conditions=(NOT_A_MIRROR_POD, may_ask(resource_mapping)),
-        variables=(("written", "[{'path': dyn(''), 'pod': dyn(object)}]"), *variables),
-        findings=findings,
-    )
-    yield ValidationFragment(
-        part="gpu-requests.templates",
-        description="The same in the pod templates of workloads, when they are written.",
-        resources=templates.resources(),
-        conditions=(templates.WRITTEN_BY_SOMEBODY,),
-        variables=(*templates.variables(), *variables),
-        findings=findings,
-        of_templates=True,
+        variables=variables,
+        findings=f"{found}.filter(finding, finding != '')",
     )
 
 
 def _variables(
     resource_mapping: ResourceMapping, options: rule.GPURequestsOptions, catalogue: ClassCatalogue
 ) -> Iterator[Named]:
-    """Yield the variables between `written`, the pods as they stand there, and the findings."""
+    """Yield the variables, of which `amounts` and `totals` are the sentences."""
     lists = ",\n  ".join(
-        f"'{name}': dyn({present(f't.pod.?spec.?{name}', '[]')})" for name in ("containers", "initContainers")
+        f"'{name}': dyn({present(f'{POD}.spec.?{name}', '[]')})" for name in ("containers", "initContainers")
     )
-    yield (
-        "pods",
-        f"variables.written.map(t, {{'path': dyn(t.path), 'overhead': dyn(t.pod.?spec.?overhead),\n  {lists}}})",
-    )
+    yield "pods", f"[{{'overhead': dyn({POD}.spec.?overhead),\n  {lists}}}]"
     yield (
         "named",
         f"""\
@@ -115,7 +101,7 @@ def _most(limits: ResourceLimits, catalogue: ClassCatalogue) -> str:
 def _amounts(options: rule.GPURequestsOptions, catalogue: ClassCatalogue) -> str:
     """Return the sentences about amounts by themselves, one text a pod."""
     finding = sentence(
-        "p.path + 'spec.' + list + '[' + string(i) + '].resources.' + kind + '[' + name + ']'",
+        "'spec.' + list + '[' + string(i) + '].resources.' + kind + '[' + name + ']'",
         "problem",
         rule.ID,
         container="string(c.?name.orValue(''))",
@@ -192,7 +178,7 @@ def _totals(most: str) -> str:
     """
     sidecar = "{}.?restartPolicy.orValue('') == 'Always'"
     finding = sentence(
-        "p.path + 'spec'",
+        "'spec'",
         "'the pod needs ' + string(total) + ' ' + name + ' at one time: must be at most ' + string(most) + "
         "' per pod by policy'",
         rule.ID,

@@ -23,8 +23,8 @@ from webhook.tools.export.cel import (
     text,
     tolerates_value,
 )
-from webhook.tools.export.gpu_class import pinning_variables
 from webhook.tools.export.objects import PODS, MutationFragment
+from webhook.tools.export.pinning import pinning_variables
 
 
 def fragments(

@@ -15,6 +15,7 @@ GROUP = "admissionregistration.k8s.io"
 LABELS = {**objects.LABELS, "app.kubernetes.io/component": "admission-policies"}
 """On every object, so that all of them can be listed, pruned and deleted at once."""
 
+RULE_LABEL = "gpu-admission.dev/rule"
 LONGEST_NAME = 253
 Object = dict[str, Any]
 PODS: Object = {
@@ -24,7 +25,6 @@ PODS: Object = {
     "operations": ["CREATE"],
     "scope": "Namespaced",
 }
-POD_CHANGES: Object = {**PODS, "operations": ["CREATE", "UPDATE"]}
 EPHEMERAL_CONTAINERS: Object = {**PODS, "resources": ["pods/ephemeralcontainers"], "operations": ["UPDATE"]}
 
 
@@ -44,7 +44,6 @@ class ValidationFragment(PolicyFragment, frozen=True, kw_only=True):
 
     findings: str
     severity: Severity = Severity.DENIAL
-    of_templates: bool = False
 
 
 class MutationFragment(PolicyFragment, frozen=True, kw_only=True):
@@ -64,9 +63,9 @@ class ExportedRule(msgspec.Struct, frozen=True):
 
 
 def validating_objects(fragment: ValidationFragment, rule: ExportedRule, action: str) -> list[Object]:
-    """Return the ValidatingAdmissionPolicy and its binding. Templates are only a convenience: an error there admits."""
+    """Return the ValidatingAdmissionPolicy and its binding."""
     spec = {
-        "failurePolicy": "Ignore" if fragment.of_templates else "Fail",
+        "failurePolicy": "Fail",
         **_common(fragment, rule),
         "validations": [
             {
@@ -133,7 +132,7 @@ def _pair(
     name = object_name(rule, fragment.part)
     metadata = {
         "name": name,
-        "labels": {**LABELS, "gpu-admission.dev/rule": rule.id},
+        "labels": {**LABELS, RULE_LABEL: rule.id},
         "annotations": {
             "gpu-admission.dev/description": fragment.description,
             "gpu-admission.dev/policy": rule.policy,

@@ -14,7 +14,7 @@ import msgspec
 
 from policies.finding import Severity
 from policies.pods.label_selector import LabelSelector, Operator, Requirement
-from policies.policy import BUILT_IN_POLICY, Binding, Match, Policy, PolicySet, TemplateMode, still_paused
+from policies.policy import BUILT_IN_POLICY, Binding, Match, Policy, PolicySet, still_paused
 from policies.registry import RULES
 from policies.rule import Mode
 from webhook.tools.export.cel import Named, fits, text, texts
@@ -73,12 +73,11 @@ def mode(policy: Policy, binding: Binding, now: datetime) -> Mode:
     return Mode.AUDIT if still_paused(policy.spec.paused_until, now) else binding.options.mode
 
 
-def action(held: Mode, severity: Severity, templates: TemplateMode | None) -> str:
-    """Return the validationAction for findings of that severity; `templates` says what a denial of one does."""
+def action(held: Mode, severity: Severity) -> str:
+    """Return the validationAction for findings of that severity."""
     if held is Mode.AUDIT:
         return "Audit"
-    is_denied = held is Mode.ENFORCE and severity is Severity.DENIAL and templates is not TemplateMode.WARN
-    return "Deny" if is_denied else "Warn"
+    return "Deny" if held is Mode.ENFORCE and severity is Severity.DENIAL else "Warn"
 
 
 def time_dependent(policy: Policy, now: datetime) -> Iterator[str]:

@@ -24,12 +24,12 @@ from webhook.cluster.objects import timestamp
 from webhook.configuration.dynamic_resources import read_device_classes, served_resource
 from webhook.configuration.loader import Configuration
 from webhook.configuration.workload_kinds import WorkloadKinds
-from webhook.controller.cluster_facts import ClusterFacts
 from webhook.controller.records import PODS, ChargedPod, ClaimReader, ExtendedClaims, PodReader
 from webhook.serving.evaluation import Evaluation, Evaluator, evaluate
 from webhook.tools.doctor.check import DoctorFinding, run_check
 from webhook.tools.doctor.checks import nodes as node_checks
 from webhook.tools.doctor.cluster import InstalledCluster, Names
+from webhook.tools.scan.cluster_facts import ClusterFacts
 from webhook.tools.scan.proposal import Draft
 from webhook.tools.scan.report import Effect, Remark, ScanReport
 from webhook.tools.scan.tally import Tally, counts

@@ -7,6 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from policies.registry import RULES, RULES_BY_ID
+from policies.rule import Rule
 from webhook.configuration.loader import load_directory
 from webhook.tools.export.admission_policies import AdmissionPolicies, ExportOptions, export_policies
 
@@ -64,7 +66,6 @@ def test_the_built_in_defaults(exported: Any) -> None:
         "built-in.gpu-isolation.exposed": ["Audit"],
         "built-in.gpu-isolation.exposed-ephemeral": ["Audit"],
         "built-in.gpu-requests": ["Deny"],
-        "built-in.gpu-requests.templates": ["Warn"],
     }
     assert (
         conditions(made, "built-in.gpu-toleration")["not-exempted"]
@@ -73,24 +74,19 @@ def test_the_built_in_defaults(exported: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "denied", "advised", "template", "enforced_template"),
+    ("mode", "denied", "advised"),
     [
-        pytest.param("enforce", "Deny", "Warn", "Warn", "Deny", id="enforce"),
-        pytest.param("warn", "Warn", "Warn", "Warn", "Warn", id="warn"),
-        pytest.param("audit", "Audit", "Audit", "Audit", "Audit", id="audit"),
+        pytest.param("enforce", "Deny", "Warn", id="enforce"),
+        pytest.param("warn", "Warn", "Warn", id="warn"),
+        pytest.param("audit", "Audit", "Audit", id="audit"),
     ],
 )
-def test_modes(
-    exported: Any, mode: str, denied: str, advised: str, template: str, enforced_template: str
-) -> None:
+def test_modes(exported: Any, mode: str, denied: str, advised: str) -> None:
     rules = f"gpu-requests: {{mode: {mode}}}, gpu-isolation: {{mode: {mode}}}"
-    found = actions(exported(policy("default", "templates: warn", rules)))
-    strict = actions(exported(policy("default", "templates: enforce", rules)))
+    found = actions(exported(policy("default", "priority: 0", rules)))
 
     assert found["default.gpu-requests"] == found["default.gpu-isolation.exposed"] == [denied]
     assert found["default.gpu-isolation.advice"] == [advised]
-    assert found["default.gpu-requests.templates"] == [template]
-    assert strict["default.gpu-requests.templates"] == [enforced_template]
 
 
 def test_a_rule_that_does_not_enforce_adds_nothing_and_that_is_told(exported: Any) -> None:
@@ -108,7 +104,26 @@ def test_disabled_rules_come_to_nothing(exported: Any) -> None:
     made = exported(policy("default", "priority: 0", ALL_OFF))
 
     assert made.objects == ()
-    assert {gap.rule for gap in made.unsupported} >= {"gpu-quota", "model-warming"}
+    assert made.rules == ()
+    assert all(gap.what == "all of it" for gap in made.unsupported)
+    assert {gap.rule for gap in made.unsupported} == set(RULES_BY_ID)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_every_rule_is_exported_or_says_why_not(exported: Any, rule: Rule) -> None:
+    options = "mode: enforce, nodeSelector: {pool: spot}" if rule.id == "spot" else "mode: enforce"
+    made = exported(policy("default", "priority: 0", f"{rule.id}: {{{options}}}"))
+    left_out = [gap.why for gap in made.unsupported if (gap.rule, gap.what) == (rule.id, "all of it")]
+
+    assert left_out == [rule.not_exported] * (rule.id not in made.rules)
+    assert rule.id in made.rules or rule.not_exported
+
+
+def test_rules_that_are_not_asked_for_are_named(exported: Any) -> None:
+    made = exported(rules=("gpu-requests",))
+
+    assert made.rules == ("gpu-requests",)
+    assert "gpu-toleration: all of it: left out by --rules" in map(str, made.unsupported)
 
 
 def test_each_policy_leaves_alone_what_an_earlier_one_governs(exported: Any) -> None:
@@ -211,8 +226,7 @@ def test_what_every_object_has(exported: Any) -> None:
         else:
             (excluding,) = each["spec"]["matchConstraints"]["namespaceSelector"]["matchExpressions"]
             assert excluding["values"] == ["kube-system", "gpu-admission"]
-            is_of_templates = each["metadata"]["name"].endswith(".templates")
-            assert each["spec"]["failurePolicy"] == ("Ignore" if is_of_templates else "Fail")
+            assert each["spec"]["failurePolicy"] == "Fail"
 
 
 def test_it_is_the_same_every_time(exported: Any) -> None:
@@ -225,18 +239,8 @@ def test_long_names_are_cut_and_stay_apart(exported: Any) -> None:
     made = exported(policy("p" * 253, "priority: 0"))
     found = names(made, "ValidatingAdmissionPolicy")
 
-    assert len(found) == len(set(found)) == 6
+    assert len(found) == len(set(found)) == 5
     assert all(len(f"gpu-admission.{name}") <= 253 for name in found)
-
-
-def test_entitlement_only_where_classes_are_restricted(exported: Any) -> None:
-    free = exported(policy("default", "priority: 0"))
-    restricted = exported(policy("default", "priority: 0", "gpu-class: {allowed: [nvidia-t4]}"))
-
-    assert not any("gpu-class" in name for name in names(free, "ValidatingAdmissionPolicy"))
-    assert actions(restricted)["default.gpu-class.entitlement"] == ["Deny"]
-    assert any("entitlement" in gap.what for gap in free.unsupported)
-    assert not any("entitlement" in gap.what for gap in restricted.unsupported)
 
 
 def test_labels_of_namespaces_are_asked_where_they_are_known(exported: Any) -> None:

@@ -39,18 +39,10 @@ class Attempt(Protocol):
     def __call__(self, right: str, read: Callable[[], T], /) -> T | None: ...
 
 
-def if_allowed(_right: str, read: Callable[[], T]) -> T | None:
-    """Return what is read, None where that is forbidden: an `Attempt`."""
-    try:
-        return read()
-    except errors.Forbidden:
-        return None
-
-
 class ClusterFacts:
     """Facts of a cluster, or of one namespace. Raises `errors.ApiError` for everything but a lack of rights."""
 
-    def __init__(self, api: ApiClient, namespace: str = "", attempt: Attempt = if_allowed) -> None:
+    def __init__(self, api: ApiClient, namespace: str, attempt: Attempt) -> None:
         self._api, self._namespace, self._attempt = api, namespace, attempt
 
     @cached_property
