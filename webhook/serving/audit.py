@@ -129,7 +129,7 @@ class Recorder:
         verdict, dry_run = verdict_of(answered.response), bool(requested.request.dry_run)
         self._metrics.record(requested.phase.value, verdict, seconds, answered.decisions, dry_run=dry_run)
         if self._audit is not None:
-            line = audit_line(asked, answered, verdict=verdict, seconds=seconds, replica=self._replica)
+            line = audit_line(requested, answered, verdict=verdict, seconds=seconds, replica=self._replica)
             self._audit.write(line)
         if self._denials is not None and not answered.response.allowed and not dry_run:
             self._denials.take(denial_of(requested, answered))

@@ -33,10 +33,10 @@ _CHARGES: dict[tuple[str, bytes], Charge] = {}
 
 
 def audit_line(
-    asked: Review, answered: Answered, *, verdict: str, seconds: float, replica: str
+    requested: Review, answered: Answered, *, verdict: str, seconds: float, replica: str
 ) -> dict[str, Any]:
     """Return the line."""
-    request, metadata = asked.request, answered.metadata
+    request, metadata = requested.request, answered.metadata
     name = review.object_name(request) if answered.name is None else answered.name
     said = {
         "uid": request.uid,

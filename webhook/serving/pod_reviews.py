@@ -3,6 +3,7 @@
 import msgspec
 
 from policies.gpus.cards import too_many_resources
+from policies.pods.fingerprint import fingerprint_of
 from policies.pods.limits import excesses
 from policies.pods.pod import Pod, decode_pod
 from policies.pods.submission import as_submitted, injected_changes
@@ -35,9 +36,9 @@ def review_pod(requested: Review) -> Answered:
     name = shown_name(request, pod.metadata)
     if is_mirror_pod(pod, request):
         return Answered(review.allowed(request.uid), name=name)
-    policy, by_daemonset = asked.policy(), made_by_daemonset(pod, request)
-    mutates, charge_request = asked.phase is Phase.MUTATE, None
-    of_siblings = alike(pod) if memoryview(request.object).nbytes <= LONGEST_COMPARED else None
+    policy, by_daemonset = requested.policy(), made_by_daemonset(pod, request)
+    mutates, charge_request = requested.phase is Phase.MUTATE, None
+    fingerprint = fingerprint_of(pod) if memoryview(request.object).nbytes <= LONGEST_COMPARED else None
     too_long = excesses(pod) or (before and excesses(before))
     if before is None and not too_long:
         too_long = too_many_resources(pod, engine.configuration.resource_mapping)
@@ -47,7 +48,7 @@ def review_pod(requested: Review) -> Answered:
         subject = Subject(
             policy=policy,
             pod=pod,
-            claims=asked.claims(pod),
+            claims=requested.claims(pod),
             made_by_daemonset=by_daemonset,
             nodes=requested.cluster.nodes(),
             fingerprint=fingerprint,

@@ -16,7 +16,7 @@ from webhook.cluster.api import ApiClient
 from webhook.cluster.nesting import shallow
 from webhook.configuration.loader import Configuration
 from webhook.configuration.yaml_documents import dump_document
-from webhook.serving.judging import Judgement, Verdict, judge
+from webhook.serving.evaluation import Evaluation, Verdict, evaluate
 from webhook.tools.console.corrections import corrected
 from webhook.tools.scan.cluster_facts import ClusterFacts
 from webhook.tools.status.permitted import Permitted
