@@ -29,8 +29,8 @@ from policies.quota.charge_request import (
     QuotaGrant,
     ReservationOutcome,
     charge_request_for_pod,
+    decide_alone,
 )
-from policies.quota.ledger.decide import decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.rule import Mode
 from webhook.configuration.loader import Configuration
@@ -295,9 +295,7 @@ class UnusedQuota(msgspec.Struct, frozen=True):
             used=dict.fromkeys(hard, NOTHING),
             class_catalogue=str(CatalogueVersion(catalogue_digest(self.configuration), unclassified_pods)),
         )
-        charged = charge_request.charged(ledger, {})
-        verdict = None if charged.request is None else decide(ledger, [charged.request]).verdicts[0]
-        return ReservationOutcome(ledger, charged.charge, verdict)
+        return decide_alone(ledger, charge_request.on(ledger, {}))
 
     def grant(self) -> QuotaGrant | None:
         return self.granted and replace(self.granted, held=None)

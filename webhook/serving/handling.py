@@ -114,6 +114,8 @@ class Answered(msgspec.Struct, frozen=True):
     pod: Pod | None = None
     claims: Mapping[str, DeviceClassNames] = {}
     charge_request: ChargeRequest | None = None
+    fingerprint: bytes | None = None
+    """Of a new pod on which alone its demand depends: pods with the same one are siblings."""
 
 
 Handler = Callable[[Review], Answered]

@@ -6,6 +6,7 @@ import msgspec
 
 from policies.gpus.cards import too_many_resources
 from policies.gpus.claims import DeviceClassNames
+from policies.placement.pinning import named_nodes
 from policies.pods.limits import excesses
 from policies.pods.pod import Pod, decode_pod
 from policies.pods.siblings import alike
@@ -80,8 +81,16 @@ def review_pod(requested: Review) -> Answered:
     title = f"pod {request.namespace}/{name}"
     response = review.decided(request.uid, [decision], subject=title, patch=mutates, trace=trace)
     seen = None if too_long else pod
+    is_alone = before is None and not named_nodes(pod)
     return Answered(
-        response, [decision], name, pod.metadata, pod=seen, claims=claims, charge_request=charge_request
+        response,
+        [decision],
+        name,
+        pod.metadata,
+        pod=seen,
+        claims=claims,
+        charge_request=charge_request,
+        fingerprint=of_siblings if is_alone else None,
     )
 
 

@@ -13,8 +13,7 @@ from policies.finding import Finding, Severity
 from policies.quota.amounts import NOTHING, Vector, exceeds, total
 from policies.quota.catalogue import CatalogueVersion, catalogue_digest
 from policies.quota.charge import RULE_ID
-from policies.quota.charge_request import ChargeRequest, QuotaGrant, ReservationOutcome
-from policies.quota.ledger.decide import decide
+from policies.quota.charge_request import ChargeRequest, QuotaGrant, ReservationOutcome, decide_alone
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.spec import QuotaSpec
 from webhook.configuration.documents import (
@@ -72,13 +71,10 @@ class ObjectQuota(msgspec.Struct, frozen=True):
         """Decide as serve does; what is requested counts from now on, unless it could never fit."""
         counted = {**dict.fromkeys(self.quota.hard, NOTHING), **self.used}
         ledger = msgspec.structs.replace(self.quota.ledger, used=counted)
-        charged = charge_request.charged(ledger, {})
-        if charged.request is None:
-            return ReservationOutcome(ledger, charged.charge)
-        if not exceeds(charged.charge.vector, self.quota.hard):
-            self.count(charged.charge.vector)
-        (verdict,) = decide(ledger, [charged.request]).verdicts
-        return ReservationOutcome(ledger, charged.charge, verdict)
+        request = charge_request.on(ledger, {})
+        if not request.denials and not exceeds(request.demand, self.quota.hard):
+            self.count(request.demand)
+        return decide_alone(ledger, request)
 
     def grant(self) -> QuotaGrant:
         return QuotaGrant(self.quota.hard, self.quota.ledger.unclassified_pods, self.used)
