@@ -15,7 +15,7 @@ from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.named_nodes import HOSTNAME, NO_NODES, NodeIndex
 from policies.pods.names import is_dns_subdomain
 from policies.pods.pod import Metadata, Pod
-from policies.quota.amounts import Vector, maximum, positive_difference
+from policies.quota.amounts import NOTHING, Vector, maximum, positive_difference
 from policies.quota.catalogue import CatalogueVersion, catalogue_digest
 from policies.quota.charge import RULE_ID, Catalogues, Charge, UnclassifiedPods, charge_pod
 from policies.quota.claims import SCHEDULER, charge_claim, marked_for, uncovered
@@ -133,6 +133,18 @@ class QuotaGrant(msgspec.Struct, frozen=True):
     hard: Vector
     unclassified_pods: UnclassifiedPods
     held: Vector | None = None
+
+    def as_ledger(self, catalogues: Catalogues) -> QuotaLedger:
+        """Return the ledger of the quota, if this were all that is known of it; what is not known is not used."""
+        version = CatalogueVersion(catalogue_digest(catalogues), self.unclassified_pods)
+        return QuotaLedger(
+            quota_uid="unknown",
+            generation=1,
+            hard=self.hard,
+            unclassified_pods=self.unclassified_pods,
+            used={**dict.fromkeys(self.hard, NOTHING), **(self.held or {})},
+            class_catalogue=str(version),
+        )
 
 
 class LedgerError(Exception):

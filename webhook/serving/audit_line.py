@@ -53,8 +53,8 @@ def audit_line(
         line |= _object(metadata)
     if request.operation == "CREATE" and (creation := creation_id(request.namespace, name, answered.pod)):
         line["creation"] = creation
-    if answered.charge_request is not None:
-        line |= _charged(requested, answered, answered.charge_request)
+    if answered.decisions and (asks := answered.decisions[0].request) is not None:
+        line |= _charged(requested, answered, answered.decisions[0], asks)
     if findings := [
         _finding(evaluated) for decision in answered.decisions for evaluated in decision.evaluated
     ]:
@@ -98,9 +98,11 @@ def _object(metadata: Metadata) -> dict[str, str]:
     return {key: text for key, text in said.items() if text}
 
 
-def _charged(requested: Review, answered: Answered, request: ChargeRequest) -> dict[str, Any]:
+def _charged(
+    requested: Review, answered: Answered, decision: Decision, request: ChargeRequest
+) -> dict[str, Any]:
     """Return what is charged if it is allowed, and the quota as it is afterwards."""
-    outcome = answered.decisions[0].reservation if answered.decisions else None
+    outcome = decision.reservation
     ledger = outcome.ledger if outcome else None
     if not answered.response.allowed and ledger is None:
         return {}

@@ -65,6 +65,12 @@ class EvaluatedFinding(msgspec.Struct, frozen=True):
     finding: Finding
     outcome: Outcome
 
+    @property
+    def about(self) -> tuple[str, str, str | None, str | None]:
+        """What it is about: the sentence may differ once the pod is pinned."""
+        finding = self.finding
+        return finding.rule, finding.path or finding.message, finding.container, finding.value
+
 
 class RuleChange(msgspec.Struct, frozen=True):
     """A change and the rule that wanted it."""
@@ -114,6 +120,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     exemption: Exemption | None = None
     paused_until: datetime | None = None
     """There only if the policy was paused when this was decided."""
+    request: ChargeRequest | None = None
+    """What is asked of the quota."""
     reservation: ReservationOutcome | None = None
     """What the quota answered, None where it was not asked, or did not answer."""
 

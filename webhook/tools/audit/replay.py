@@ -14,7 +14,8 @@ from policies.pods.pod import Pod, decode_pod
 from policies.policy import Labels
 from policies.quota.charge import RULE_ID as QUOTA
 from webhook.serving.engine import Engine, Outcome
-from webhook.serving.evaluation import Evaluator, evaluate_submitted
+from webhook.serving.evaluation import evaluate_submitted
+from webhook.serving.evaluator import Evaluator
 from webhook.serving.pod_reviews import CONTROLLER_MANAGER, DAEMONSET_CONTROLLER
 from webhook.tools.audit.reading import AuditLine
 from webhook.tools.audit.recent import Recent
