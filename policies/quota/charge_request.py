@@ -4,7 +4,7 @@ The reservation of a creation has the object's uid as its id, which is final at 
 `uid/request uid`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 
 import msgspec
@@ -16,21 +16,15 @@ from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.named_nodes import HOSTNAME, NO_NODES, NodeIndex
 from policies.pods.names import is_dns_subdomain
 from policies.pods.pod import Metadata, Pod
-from policies.quota.amounts import Vector, maximum, positive_difference
+from policies.quota.amounts import NOTHING, Vector, maximum, positive_difference
 from policies.quota.catalogue import CatalogueVersion, catalogue_digest
 from policies.quota.charge import RULE_ID, Catalogues, Charge, UnclassifiedPods, charge_pod
 from policies.quota.claims import SCHEDULER, charge_claim, marked_for, uncovered
-from policies.quota.ledger.decide import ReservationRequest, ReservationVerdict
+from policies.quota.ledger.decide import ReservationRequest, ReservationVerdict, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.ledger.reservations import LIMIT, Reservation
 
 ChargeOf = Callable[[Catalogues, UnclassifiedPods], Charge]
-
-
-class ChargedRequest(msgspec.Struct, frozen=True):
-    """The demand by the catalogue versions of one ledger, and the reservation request: None if that is denied anyway."""
-
-    charge: Charge
-    request: ReservationRequest | None
 
 
 class ChargeRequest:
@@ -76,24 +70,31 @@ class ChargeRequest:
             CatalogueVersion(catalogue_digest(self._own), UnclassifiedPods.TOTAL_ONLY), self._own
         )
 
-    def charged(self, ledger: QuotaLedger, published: Mapping[str, Catalogues]) -> ChargedRequest:
-        """Return the larger amount of each key over all catalogue versions of the ledger. The next one decides about denials.
+    def on(self, ledger: QuotaLedger, published: Mapping[str, Catalogues]) -> ReservationRequest:
+        """Return what it asks of the ledger: by both its catalogue versions, key by key the larger amount.
 
-        `published`: catalogues by digest. Skip a version whose catalogue is neither published nor our own. If no version is left,
-        use our own catalogue; then the ledger sees that the request does not have its version.
+        The next version decides what is denied. `published` are catalogues by digest. Of what is neither there nor our own
+        nothing can be said; where that is every version, it is charged by our own catalogue, and the ledger knows that.
         """
         own = catalogue_digest(self._own)
         known = {**published, own: self._own}
         named = (
             CatalogueVersion.parse(each) for each in (ledger.class_catalogue, ledger.next_catalogue) if each
         )
-        catalogue_versions = [each for each in named if each and each.digest in known] or [
+        versions = [each for each in named if each and each.digest in known] or [
             CatalogueVersion(own, ledger.unclassified_pods)
         ]
-        charges = [self._charge(each, known[each.digest]) for each in catalogue_versions]
-        charge = msgspec.structs.replace(charges[-1], vector=maximum(*(each.vector for each in charges)))
-        return ChargedRequest(
-            charge, None if charge.denials else self._request(charge.vector, catalogue_versions)
+        charges = [self._charge(each, known[each.digest]) for each in versions]
+        demand = maximum(*(each.vector for each in charges))
+        if self._before is None:
+            reservation = Reservation(self._uid, demand, name=self._name)
+        else:
+            reservation = Reservation(f"{self._uid}/{self._request_uid}", demand, self._version)
+        return ReservationRequest(
+            reservation=reservation,
+            catalogues=frozenset(map(str, versions)),
+            denials=charges[-1].denials,
+            because=charges[-1].because,
         )
 
     def _charge(self, catalogue_version: CatalogueVersion, catalogues: Catalogues) -> Charge:
@@ -108,24 +109,23 @@ class ChargeRequest:
             self._charges[catalogue_version] = charge
         return self._charges[catalogue_version]
 
-    def _request(self, demand: Vector, catalogue_versions: Iterable[CatalogueVersion]) -> ReservationRequest:
-        if self._before is None:
-            return ReservationRequest.creation(
-                self._uid, demand, *map(str, catalogue_versions), name=self._name
-            )
-        uids, version = (self._uid, self._request_uid), self._version
-        return ReservationRequest.change(*uids, {}, demand, *map(str, catalogue_versions), version=version)
-
 
 class ReservationOutcome(msgspec.Struct, frozen=True):
     """The ledger that decided a request; None if there is no quota, or the request has no demand.
 
-    `charge` is the demand by that ledger. `verdict` is None if the request was denied without the ledger.
+    `request` is what was asked of that ledger.
     """
 
     ledger: QuotaLedger | None = None
-    charge: Charge = Charge({})
+    request: ReservationRequest | None = None
     verdict: ReservationVerdict | None = None
+
+
+def decide_alone(
+    ledger: QuotaLedger, request: ReservationRequest, *, limit: int = LIMIT
+) -> ReservationOutcome:
+    """Decide on one request, and reserve nothing."""
+    return ReservationOutcome(ledger, request, decide(ledger, [request], limit=limit).verdicts[0])
 
 
 class QuotaGrant(msgspec.Struct, frozen=True):
@@ -134,6 +134,18 @@ class QuotaGrant(msgspec.Struct, frozen=True):
     hard: Vector
     unclassified_pods: UnclassifiedPods
     held: Vector | None = None
+
+    def as_ledger(self, catalogues: Catalogues) -> QuotaLedger:
+        """Return the ledger of the quota, if this were all that is known of it; what is not known is not used."""
+        version = CatalogueVersion(catalogue_digest(catalogues), self.unclassified_pods)
+        return QuotaLedger(
+            quota_uid="unknown",
+            generation=1,
+            hard=self.hard,
+            unclassified_pods=self.unclassified_pods,
+            used={**dict.fromkeys(self.hard, NOTHING), **(self.held or {})},
+            class_catalogue=str(version),
+        )
 
 
 class LedgerError(Exception):

@@ -68,11 +68,14 @@ def check_reservation(
             needs = "must have a GPUQuota for pods and claims that request GPUs"
             message = f"namespace {namespace} {needs}"
             yield Finding(rule=RULE_ID, message=message, ask=f"for a GPUQuota named {NAME}")
-    elif verdict is None:
-        yield from outcome.charge.denials
+    elif outcome.request is None or verdict is None or verdict.allowed:
+        return
+    elif verdict.reason is Reason.REFUSED:
+        yield from outcome.request.denials
     elif verdict.reason is Reason.EXCEEDED:
-        yield _exceeded(namespace, outcome, ledger, verdict, request.controlled_by, now)
-    elif not verdict.allowed:
+        because = outcome.request.because
+        yield _exceeded(namespace, ledger, verdict, because, request.controlled_by, now)
+    else:
         message, remedy, else_see = _UNDECIDED[verdict.reason]
         message = f"quota {namespace}/{NAME} {message}; if it persists, {else_see}"
         yield Finding(rule=RULE_ID, message=message, remedy=remedy)
@@ -149,9 +152,9 @@ _UNDECIDED: Mapping[Reason, tuple[str, str, str]] = {
 
 def _exceeded(
     namespace: str,
-    outcome: ReservationOutcome,
     ledger: QuotaLedger,
     verdict: ReservationVerdict,
+    because: str,
     controlled_by: str,
     now: datetime,
 ) -> Finding:
@@ -184,7 +187,6 @@ def _exceeded(
         facts += _full(namespace, ledger, full, now)
     keys = [each.key for each in verdict.shortfalls]
     classes = [key.removeprefix(CLASSES) for key in keys if key.startswith(CLASSES)]
-    because = outcome.charge.because
     if classes and because:
         facts.append(f"charged to {', '.join(classes)}: {because}")
     return Finding(

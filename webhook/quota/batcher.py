@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from time import monotonic, sleep
 
-from policies.quota.charge_request import LedgerError, ReservationOutcome
+from policies.quota.charge_request import LedgerError, ReservationOutcome, decide_alone
 from policies.quota.ledger.decide import Reason, decide
 from policies.quota.ledger.quota_ledger import NO_QUOTA_SECONDS, QuotaLedger
 from webhook.quota.metrics import QuotaMetrics
@@ -101,11 +101,8 @@ class ReservationBatcher:
         ledger = self.ledger(namespace, deadline)
         if ledger is None:
             return NO_QUOTA
-        charged = request_of(ledger, self._catalogues_of(ledger, self._seconds_until(deadline)))
-        if charged.request is None:
-            return ReservationOutcome(ledger, charged.charge)
-        (verdict,) = decide(ledger, [charged.request], limit=self._store.reservations_limit).verdicts
-        return ReservationOutcome(ledger, charged.charge, verdict)
+        published = self._catalogues_of(ledger, self._seconds_until(deadline))
+        return decide_alone(ledger, request_of(ledger, published), limit=self._store.reservations_limit)
 
     def ledger(self, namespace: str, deadline: float) -> QuotaLedger | None:
         """Return the ledger, read by `deadline`; None where there is no quota. Raises LedgerError."""
@@ -236,10 +233,9 @@ class ReservationBatcher:
         None: it is only remembered, and decides on nobody unless all is reserved.
         """
         published = self._catalogues_of(before.ledger, self._seconds_until(deadline))
-        found = [(waiting, waiting.charged(before.ledger, published)) for waiting in batch]
-        charged = [(waiting, each) for waiting, each in found if each is not None]
-        asking = [(waiting, each.charge, each.request) for waiting, each in charged if each.request]
-        requests, limit = [request for _, _, request in asking], self._store.reservations_limit
+        found = [(waiting, waiting.request(before.ledger, published)) for waiting in batch]
+        asking = [(waiting, request) for waiting, request in found if request is not None]
+        requests, limit = [request for _, request in asking], self._store.reservations_limit
         decided = decide(before.ledger, requests, limit=limit)
         reserved = sum(verdict.reason is Reason.RESERVED for verdict in decided.verdicts)
         if requested is None and reserved < len(batch):
@@ -248,12 +244,9 @@ class ReservationBatcher:
             self._write(namespace, before, decided.ledger, deadline)
         if batch:
             self._metrics.batch_size.observe(len(batch))
-        for (waiting, charge, _), verdict in zip(asking, decided.verdicts, strict=True):
+        for (waiting, request), verdict in zip(asking, decided.verdicts, strict=True):
             if verdict.reason is Reason.RESERVED or waiting in (requested or ()):
-                waiting.finish(ReservationOutcome(before.ledger, charge, verdict))
-        for waiting, each in charged:
-            if each.request is None and waiting in (requested or ()):
-                waiting.finish(ReservationOutcome(before.ledger, each.charge))
+                waiting.finish(ReservationOutcome(before.ledger, request, verdict))
         return True
 
     def _write(self, namespace: str, before: VersionedLedger, ledger: QuotaLedger, deadline: float) -> None:

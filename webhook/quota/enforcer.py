@@ -59,12 +59,12 @@ class _ReviewQuota(msgspec.Struct, frozen=True, dict=True):
             return ReservationOutcome()
         ask = self.batcher.try_out if self.dry_run else self.batcher.reserve
         try:
-            outcome = ask(self.namespace, charge_request.charged, self.deadline)
+            outcome = ask(self.namespace, charge_request.on, self.deadline)
         except LedgerError:
             self.metrics.decided("ledger error", dry_run=self.dry_run)
             raise
-        decided = outcome.verdict.reason.value if outcome.verdict else "refused"
-        self.metrics.decided("no quota" if outcome.ledger is None else decided, dry_run=self.dry_run)
+        decided = outcome.verdict.reason.value if outcome.verdict else "no quota"
+        self.metrics.decided(decided, dry_run=self.dry_run)
         return outcome
 
     def grant(self) -> QuotaGrant | None:

@@ -4,10 +4,11 @@ import threading
 from collections.abc import Callable, Mapping
 
 from policies.quota.charge import Catalogues
-from policies.quota.charge_request import ChargedRequest, ReservationOutcome
+from policies.quota.charge_request import ReservationOutcome
+from policies.quota.ledger.decide import ReservationRequest
 from policies.quota.ledger.quota_ledger import QuotaLedger
 
-RequestOf = Callable[[QuotaLedger, Mapping[str, Catalogues]], ChargedRequest]
+RequestOf = Callable[[QuotaLedger, Mapping[str, Catalogues]], ReservationRequest]
 """What a review asks of a ledger, which says by which catalogues, some of them published by others, it is charged."""
 
 CataloguesOf = Callable[[QuotaLedger, float], Mapping[str, Catalogues]]
@@ -25,7 +26,7 @@ class Waiting:
         self.outcome: ReservationOutcome | Exception | None = None
         self._request_of = request_of
 
-    def charged(self, ledger: QuotaLedger, published: Mapping[str, Catalogues]) -> ChargedRequest | None:
+    def request(self, ledger: QuotaLedger, published: Mapping[str, Catalogues]) -> ReservationRequest | None:
         """Return what the review asks; a defect met on the way is its own outcome, and nobody else's."""
         try:
             return self._request_of(ledger, published)

@@ -23,8 +23,6 @@ from webhook.serving.engine import (
     Engine,
     Outcome,
     OutOfTime,
-    Subject,
-    advise,
 )
 from webhook.serving.handling import (
     Answered,
@@ -39,7 +37,6 @@ from webhook.serving.handling import (
 )
 from webhook.serving.namespaces import NamespaceUnknown
 from webhook.serving.pod_reviews import restore_pod, review_pod
-from webhook.serving.reservation import grant_of, reserve
 from webhook.serving.review import AdmissionRequest, AdmissionResponse, Cause
 from webhook.workloads.autoscalers import AUTOSCALERS, scale_target
 
@@ -88,16 +85,10 @@ def review_claim(requested: Review) -> Answered:
     if (forged := forged_mark(None, claim.metadata, request.user_info.username)) is not None:
         return _refused_claim(requested, name, [forged])
     charged = charge_request_for_claim(request.uid, claim, request.user_info.username, configuration)
-    decision = reserve(
-        Decision.of_nothing(requested.policy(), requested.now),
-        charged,
-        requested.quota(),
-        requested.now,
-        requested.deadline,
-    )
+    decision = requested.evaluator.charge(requested.policy(), charged)
     title = f"resourceclaim {request.namespace}/{name}"
     response = review.decided(request.uid, [decision], subject=title, patch=False)
-    return Answered(response, [decision], name, claim.metadata, charge_request=charged)
+    return Answered(response, [decision], name, claim.metadata)
 
 
 def review_changed_claim(requested: Review) -> Answered:
@@ -158,7 +149,7 @@ def review_autoscaler(requested: Review) -> Answered:
     """Advise on an autoscaler by what it scales, which is read only where the namespace has a quota, or it scales to zero."""
     request, kind = requested.request, requested.request.kind
     by = requested.of_workload(requested.policy())
-    has_quota = by.quota is not None and by.quota.grant() is not None
+    has_quota = requested.quota is not None and requested.quota.grant() is not None
     try:
         data = msgspec.json.decode(requested.document(request.object))
         target = scale_target(kind.group, kind.kind, data)
@@ -185,9 +176,7 @@ def review_advised(requested: Review) -> Answered:
         document = requested.document(request.object)
     except (msgspec.ValidationError, OutOfTime):
         return allow(requested)
-    policy = requested.policy()
-    subject = Subject(policy=policy, grant=grant_of(requested.quota(), policy, requested.now))
-    decision = advise((kind.group, kind.kind), document, subject, requested.engine, requested.now)
+    decision = requested.evaluator.advise(requested.policy(), (kind.group, kind.kind), document)
     return Answered(review.advised(request.uid, [decision]), [decision])
 
 

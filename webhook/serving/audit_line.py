@@ -8,15 +8,11 @@ from typing import Any
 
 from policies.finding import truncate
 from policies.gpus.classes import ClassCatalogue
-from policies.placement.pinning import named_nodes
-from policies.pods.fingerprint import TOKEN_VOLUME
 from policies.pods.pod import Metadata, Pod
 from policies.quota.amounts import CLASSES, NOTHING, Vector, add, texts
-from policies.quota.catalogue import catalogue_digest
-from policies.quota.charge import Charge
-from policies.quota.charge_request import ChargeRequest, charge_input
+from policies.quota.charge_request import ChargeRequest
+from policies.rule import Phase
 from webhook.cluster.objects import timestamp
-from webhook.configuration.loader import Configuration
 from webhook.serving import review
 from webhook.serving.engine import Decision, EvaluatedFinding
 from webhook.serving.handling import Answered, Review
@@ -25,11 +21,6 @@ LONGEST_FIELD = 256
 """Characters of what a request says of itself; no name of Kubernetes is longer."""
 LONGEST_TEXT = 2048
 """Characters of a text of a finding."""
-
-CHARGES_REMEMBERED = 1024
-
-_CHARGES: dict[tuple[str, bytes], Charge] = {}
-"""Of pods that are alike and name no node, by catalogue."""
 
 
 def audit_line(
@@ -60,8 +51,8 @@ def audit_line(
         line |= _object(metadata)
     if request.operation == "CREATE" and (creation := creation_id(request.namespace, name, answered.pod)):
         line["creation"] = creation
-    if answered.charge_request is not None:
-        line |= _charged(requested, answered, answered.charge_request)
+    if answered.decisions and (asks := answered.decisions[0].request) is not None:
+        line |= _charged(requested, answered, answered.decisions[0], asks)
     if findings := [
         _finding(evaluated) for decision in answered.decisions for evaluated in decision.evaluated
     ]:
@@ -99,34 +90,23 @@ def _object(metadata: Metadata) -> dict[str, str]:
     return {key: text for key, text in said.items() if text}
 
 
-def _charged(requested: Review, answered: Answered, request: ChargeRequest) -> dict[str, Any]:
+def _charged(
+    requested: Review, answered: Answered, decision: Decision, request: ChargeRequest
+) -> dict[str, Any]:
     """Return what is charged if it is allowed, and the quota as it is afterwards."""
-    outcome = answered.decisions[0].reservation if answered.decisions else None
+    outcome = decision.reservation
     ledger = outcome.ledger if outcome else None
     if not answered.response.allowed and ledger is None:
         return {}
-    configuration = requested.engine.configuration
-    charge = outcome.charge if outcome and ledger else _cost(answered, request, configuration)
-    fields = charged(charge.vector, configuration.classes)
+    engine = requested.engine
+    reserves = outcome.request if outcome else None
+    demand = reserves.demand if reserves else engine.demand(request, answered.fingerprint)
+    fields = charged(demand, engine.configuration.classes)
     if outcome is not None and ledger is not None and ledger.used is not None:
         held = add(ledger.used, outcome.verdict.reserved if outcome.verdict else ledger.reserved)
         shown: Vector = {key: held.get(key, NOTHING) for key in ledger.dimensions}
         fields["quota"] = {"held": texts(shown), "hard": texts(ledger.hard)}
     return fields
-
-
-def _cost(answered: Answered, request: ChargeRequest, configuration: Configuration) -> Charge:
-    """Return the charge where there is no quota. Nothing has worked it out: that takes up to 0.2 ms, so siblings share it."""
-    pod = answered.pod
-    if request.is_free or pod is None or named_nodes(pod):
-        return request.cost
-    key = catalogue_digest(configuration), blake2b(charge_input(pod), digest_size=16).digest()
-    found = _CHARGES.get(key)
-    if found is None:
-        if len(_CHARGES) >= CHARGES_REMEMBERED:
-            _CHARGES.clear()
-        found = _CHARGES[key] = request.cost
-    return found
 
 
 def _decision(decision: Decision, *, is_patched: bool) -> dict[str, Any]:

@@ -4,41 +4,28 @@ A stored pod is evaluated as submitted (`policies.pods.submission`), once by /mu
 workload is evaluated by its templates and as a whole, as a review of it is: what is DENIED there, its pods would be denied.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterator, Sequence
 from enum import Enum
-from functools import partial
 from itertools import chain
-from math import inf
 
 import msgspec
 from msgspec.structs import replace
 
-from policies.gpus.cards import too_many_resources
-from policies.gpus.claims import ClaimName, DeviceClassNames, requested_by
-from policies.placement.named_nodes import NO_NODES, NodeIndex
-from policies.placement.nodes import NodeFacts
-from policies.pods.limits import check_size, excesses
+from policies.pods.limits import check_size
 from policies.pods.pod import Metadata, Pod, decode_pod
 from policies.pods.submission import as_submitted
-from policies.policy import EffectivePolicy, Labels
-from policies.quota.amounts import NOTHING
-from policies.quota.catalogue import CatalogueVersion, catalogue_digest
+from policies.policy import EffectivePolicy
 from policies.quota.charge_request import (
     ChargeRequest,
     QuotaGrant,
     ReservationOutcome,
-    charge_request_for_pod,
+    decide_alone,
 )
-from policies.quota.ledger.decide import decide
-from policies.quota.ledger.quota_ledger import QuotaLedger
-from policies.rule import Mode
 from webhook.configuration.loader import Configuration
-from webhook.quota.enforcer import NamespaceQuota
 from webhook.serving.admission import POD
-from webhook.serving.engine import Decision, Engine, EvaluatedFinding, Outcome, RuleChange, Subject
+from webhook.serving.engine import Decision, EvaluatedFinding, Outcome, RuleChange
+from webhook.serving.evaluator import Evaluator
 from webhook.serving.pod_reviews import MIRROR_ANNOTATION
-from webhook.serving.reservation import reserve
 from webhook.serving.review import GroupVersionKind
 from webhook.serving.workload_reviews import WorkloadReview
 from webhook.workloads.places import PodPlace
@@ -104,30 +91,6 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
         return chain(*(pod.evaluated for pod in self.pods), self.advice)
 
 
-class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
-    """The configuration and the cluster by which objects are evaluated; of what is left out nothing is known."""
-
-    engine: Engine
-    now: datetime
-    labels_of: Callable[[str], Labels] = lambda _namespace: ()
-    nodes: NodeFacts | None = None
-    named_nodes: NodeIndex = NO_NODES
-    claims: Callable[[ClaimName], DeviceClassNames | None] = lambda _name: None
-    quota_of: Callable[[str], NamespaceQuota | None] = lambda _namespace: None
-    """The quota of a namespace, which must reserve nothing (`UnusedQuota`); None where it is not asked."""
-
-    def policy(self, namespace: str) -> EffectivePolicy:
-        """Return the policy that governs a namespace."""
-        policies = self.engine.configuration.policies
-        return policies.for_namespace(
-            namespace, self.labels_of(namespace) if policies.asks_labels(namespace) else ()
-        )
-
-    def claims_of(self, namespace: str, pod: Pod) -> Mapping[str, DeviceClassNames]:
-        """Return for what the claims of a pod ask, as far as that is known."""
-        return requested_by(pod, namespace, self.claims) if pod.body.resource_claims else {}
-
-
 def evaluate(
     group: str, kind: str, namespace: str, document: bytes | msgspec.Raw, by: Evaluator
 ) -> Evaluation:
@@ -160,17 +123,7 @@ def _workload(
     kind: GroupVersionKind, namespace: str, document: msgspec.Raw, by: Evaluator
 ) -> tuple[tuple[EvaluatedPod, ...], tuple[EvaluatedFinding, ...]]:
     policy = by.policy(namespace)
-    review = WorkloadReview(
-        engine=by.engine,
-        policy=policy,
-        kind=kind,
-        is_update=True,
-        nodes=by.nodes,
-        claims=partial(by.claims_of, namespace),
-        quota=by.quota_of(namespace),
-        now=by.now,
-        deadline=inf,
-    )
+    review = WorkloadReview(by=by, policy=policy, kind=kind, is_update=True)
     templates, advice = review.reviewed(document)
     pods = (_evaluated(each.place, policy, each.pod, [each.decision]) for each in templates)
     return tuple(pods), tuple(chain.from_iterable(each.evaluated for each in advice))
@@ -181,41 +134,28 @@ def _pod(namespace: str, document: msgspec.Raw, by: Evaluator) -> EvaluatedPod:
     if _is_mirror_pod(stored):
         return _evaluated(PodPlace((), {}, {(): ()}), by.policy(namespace), stored, [])
     by_author = bool(stored.body.node_name) and _names_its_node(document)
-    pod = as_submitted(stored, by_author=by_author)
-    engine, now, policy = by.engine, by.now, by.policy(namespace)
-    place = PodPlace((), {}, {(): ()})
-    too_long = excesses(pod) or too_many_resources(pod, engine.configuration.resource_mapping)
-    if too_long:
-        return _evaluated(place, policy, pod, [Decision.on(policy, too_long, Mode.ENFORCE)])
-    subject = Subject(
-        policy=policy,
-        pod=pod,
-        claims=by.claims_of(namespace, pod),
-        made_by_daemonset=_has_controller(stored, "DaemonSet", "apps/"),
-        nodes=by.nodes,
+    of_daemonset = _has_controller(stored, "DaemonSet", "apps/")
+    return evaluate_submitted(
+        namespace, as_submitted(stored, by_author=by_author), by, of_daemonset=of_daemonset
     )
-    mutated = engine.mutate(subject, now)
-    final = mutated.pod or pod
-    charged = charge_request_for_pod("evaluated", final, None, engine.configuration, by.named_nodes)
-    # A pod that /mutate denies never reaches /validate; its findings are shown at once all the same, as `check` does.
-    validated = engine.validate(replace(subject, pod=final), now)
-    return _evaluated(place, policy, pod, [mutated, reserve(validated, charged, by.quota_of(namespace), now)])
+
+
+def evaluate_submitted(namespace: str, pod: Pod, by: Evaluator, *, of_daemonset: bool) -> EvaluatedPod:
+    """Judge a pod as its author submitted it; `of_daemonset`: the DaemonSet controller did."""
+    policy = by.policy(namespace)
+    decisions = by.create(policy, pod, by_daemonset=of_daemonset)
+    return _evaluated(PodPlace((), {}, {(): ()}), policy, pod, decisions)
 
 
 def _evaluated(
     place: PodPlace, policy: EffectivePolicy, submitted: Pod, decisions: Sequence[Decision]
 ) -> EvaluatedPod:
-    """Return the evaluation by the decisions of the phases in their order; of two findings on one thing the first counts."""
-    found: dict[object, EvaluatedFinding] = {}
-    for evaluated in chain.from_iterable(each.evaluated for each in decisions):
-        about = evaluated.finding
-        # The sentence may differ once the pod is pinned.
-        found.setdefault((about.rule, about.path or about.message, about.container, about.value), evaluated)
+    """Return the evaluation by the decisions of the phases in their order."""
     first = decisions[0] if decisions else None
     return EvaluatedPod(
         place=place,
         policy=policy,
-        evaluated=tuple(found.values()),
+        evaluated=tuple(dict.fromkeys(chain.from_iterable(each.evaluated for each in decisions))),
         changes=first.changes if first and not place.is_partial else (),
         submitted=submitted,
         admitted=(first and first.pod) or submitted,
@@ -279,18 +219,8 @@ class UnusedQuota(msgspec.Struct, frozen=True):
     def reserve(self, charge_request: ChargeRequest) -> ReservationOutcome:
         if self.granted is None or charge_request.is_free:
             return ReservationOutcome()
-        hard, unclassified_pods = self.granted.hard, self.granted.unclassified_pods
-        ledger = QuotaLedger(
-            quota_uid="evaluated",
-            generation=1,
-            hard=hard,
-            unclassified_pods=unclassified_pods,
-            used=dict.fromkeys(hard, NOTHING),
-            class_catalogue=str(CatalogueVersion(catalogue_digest(self.configuration), unclassified_pods)),
-        )
-        charged = charge_request.charged(ledger, {})
-        verdict = None if charged.request is None else decide(ledger, [charged.request]).verdicts[0]
-        return ReservationOutcome(ledger, charged.charge, verdict)
+        ledger = self.granted.as_ledger(self.configuration)
+        return decide_alone(ledger, charge_request.on(ledger, {}))
 
     def grant(self) -> QuotaGrant | None:
         return self.granted and replace(self.granted, held=None)

@@ -9,19 +9,19 @@ from typing import Any
 import msgspec
 
 from policies.finding import truncate
-from policies.gpus.claims import ClaimName, DeviceClassNames, requested_by
+from policies.gpus.claims import ClaimName, DeviceClassNames
 from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.placement.nodes import NodeFacts
 from policies.pods.limits import check_size
 from policies.pods.names import is_dns_subdomain, is_uid
 from policies.pods.pod import Metadata, Pod
 from policies.policy import EffectivePolicy, Labels
-from policies.quota.charge_request import ChargeRequest
 from policies.rule import Phase
 from webhook.quota.enforcer import NamespaceQuota, QuotaEnforcer
 from webhook.serving import review
 from webhook.serving.document_reviews import DocumentReviews
 from webhook.serving.engine import Decision, Engine, OutOfTime
+from webhook.serving.evaluator import Evaluator
 from webhook.serving.review import AdmissionRequest, AdmissionResponse
 from webhook.serving.workload_reviews import WorkloadReview
 from webhook.workloads.autoscalers import ScaleTarget
@@ -61,43 +61,46 @@ class Review(msgspec.Struct, frozen=True, dict=True):
         OutOfTime.check(self.deadline)
         return check_size(raw)
 
-    def policy(self) -> EffectivePolicy:
-        """Return the policy of the namespace, by its labels only if anything depends on them. Raises NamespaceUnknown."""
-        namespace, policies = self.request.namespace, self.engine.configuration.policies
-        labels_of = self.cluster.labels_of
-        if labels_of is None or not policies.asks_labels(namespace):
-            return policies.for_namespace(namespace)
-        return policies.for_namespace(namespace, labels_of(namespace, self.deadline))
+    @cached_property
+    def evaluator(self) -> Evaluator:
+        """What evaluates the object, by what the cluster is known to be."""
+        cluster, deadline = self.cluster, self.deadline
+        labels_of, quota = cluster.labels_of, cluster.quota
+        return Evaluator(
+            engine=self.engine,
+            now=self.now,
+            deadline=deadline,
+            labels_of=(lambda namespace: labels_of(namespace, deadline))
+            if labels_of
+            else lambda _namespace: (),
+            nodes=cluster.nodes(),
+            named_nodes=cluster.named_nodes(),
+            claims=self._claims if cluster.claims else None,
+            quota_of=(lambda _namespace: self.quota) if quota else lambda _namespace: None,
+        )
 
-    def claims(self, pod: Pod) -> Mapping[str, DeviceClassNames]:
-        """Return for what the claims of a pod ask, as far as that is known."""
-        if not pod.body.resource_claims or self._claim_lookup is None:
-            return {}
-        return requested_by(pod, self.request.namespace, self._claim_lookup)
+    def _claims(self, name: ClaimName) -> DeviceClassNames | None:
+        return self._claim_lookup(name) if self._claim_lookup else None
 
     @cached_property
     def _claim_lookup(self) -> Lookup | None:
         claims = self.cluster.claims
         return claims(self.deadline) if claims else None
 
+    @cached_property
     def quota(self) -> NamespaceQuota | None:
         request, quota = self.request, self.cluster.quota
         dry_run = bool(request.dry_run)
         return None if quota is None else quota.of(request.namespace, self.deadline, dry_run=dry_run)
 
+    def policy(self) -> EffectivePolicy:
+        """Return the policy of the namespace. Raises NamespaceUnknown."""
+        return self.evaluator.policy(self.request.namespace)
+
     def of_workload(self, policy: EffectivePolicy) -> WorkloadReview:
         """Return the review as one of a workload."""
-        return WorkloadReview(
-            engine=self.engine,
-            policy=policy,
-            kind=self.request.kind,
-            is_update=self.request.operation == "UPDATE",
-            nodes=self.cluster.nodes(),
-            claims=self.claims,
-            quota=self.quota(),
-            now=self.now,
-            deadline=self.deadline,
-        )
+        is_update = self.request.operation == "UPDATE"
+        return WorkloadReview(by=self.evaluator, policy=policy, kind=self.request.kind, is_update=is_update)
 
 
 class Answered(msgspec.Struct, frozen=True):
@@ -112,7 +115,9 @@ class Answered(msgspec.Struct, frozen=True):
     name: str | None = None
     metadata: Metadata | None = None
     pod: Pod | None = None
-    charge_request: ChargeRequest | None = None
+    claims: Mapping[str, DeviceClassNames] = {}
+    fingerprint: bytes | None = None
+    """Of a new pod on which alone its demand depends: pods with the same one are siblings."""
 
 
 Handler = Callable[[Review], Answered]

@@ -3,18 +3,18 @@
 import msgspec
 
 from policies.gpus.cards import too_many_resources
-from policies.pods.fingerprint import fingerprint_of
+from policies.gpus.claims import DeviceClassNames
+from policies.placement.pinning import named_nodes
 from policies.pods.limits import excesses
 from policies.pods.pod import Pod, decode_pod
 from policies.pods.submission import as_submitted, injected_changes
 from policies.quota.charge_request import charge_request_for_pod
-from policies.rule import Mode, Phase
+from policies.rule import Phase
 from webhook.serving import review
 from webhook.serving.canary_trace import canary_trace
-from webhook.serving.engine import MOST_FINDINGS, Decision, OutOfTime, Subject
+from webhook.serving.engine import OutOfTime
 from webhook.serving.handling import Answered, Review, allow, check_identity, reading, shown_name
 from webhook.serving.namespaces import NamespaceUnknown
-from webhook.serving.reservation import reserve
 from webhook.serving.review import AdmissionRequest
 
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
@@ -29,53 +29,46 @@ CONTROLLER_MANAGER = "system:kube-controller-manager"
 
 def review_pod(requested: Review) -> Answered:
     """Mutate or validate a pod; an update is validated with the pod as it is stored."""
-    request, engine = requested.request, requested.engine
+    request = requested.request
     with reading():
         pod = decode_pod(requested.document(request.object))
         before = decode_pod(requested.document(request.old_object)) if request.operation == "UPDATE" else None
     name = shown_name(request, pod.metadata)
     if is_mirror_pod(pod, request):
         return Answered(review.allowed(request.uid), name=name)
-    policy, by_daemonset = requested.policy(), made_by_daemonset(pod, request)
-    mutates, charge_request = requested.phase is Phase.MUTATE, None
-    fingerprint = fingerprint_of(pod) if memoryview(request.object).nbytes <= LONGEST_COMPARED else None
-    too_long = excesses(pod) or (before and excesses(before))
-    if before is None and not too_long:
-        too_long = too_many_resources(pod, engine.configuration.resource_mapping)
-    if too_long:
-        decision = Decision.on(policy, too_long[:MOST_FINDINGS], Mode.ENFORCE)
-    elif mutates:
-        subject = Subject(
-            policy=policy,
-            pod=pod,
-            claims=requested.claims(pod),
-            made_by_daemonset=by_daemonset,
-            nodes=requested.cluster.nodes(),
-            fingerprint=fingerprint,
-            deadline=requested.deadline,
+    policy, evaluator = requested.policy(), requested.evaluator
+    mutates = requested.phase is Phase.MUTATE
+    fingerprint = alike(pod) if memoryview(request.object).nbytes <= LONGEST_COMPARED else None
+    claims: Mapping[str, DeviceClassNames] = {}
+    decision = too_long = evaluator.too_long(policy, pod, before)
+    if decision is None:
+        if not mutates:
+            check_identity(request, pod.metadata)
+        by_daemonset, is_update = made_by_daemonset(pod, request), before is not None
+        subject = evaluator.subject(
+            policy, pod, made_by_daemonset=by_daemonset, is_update=is_update, alike=fingerprint
         )
-        decision = engine.mutate(subject, requested.now)
-    else:
-        check_identity(request, pod.metadata)
-        nodes = requested.cluster.named_nodes()
-        charge_request = charge_request_for_pod(request.uid, pod, before, engine.configuration, nodes)
-        subject = Subject(
-            policy=policy,
-            pod=pod,
-            claims=requested.claims(pod),
-            made_by_daemonset=by_daemonset,
-            is_update=before is not None,
-            nodes=requested.cluster.nodes(),
-            fingerprint=fingerprint,
-            deadline=requested.deadline,
-        )
-        found = engine.validate(subject, requested.now)
-        decision = reserve(found, charge_request, requested.quota(), requested.now, requested.deadline)
+        claims = subject.claims
+        if mutates:
+            decision = evaluator.mutate(subject)
+        else:
+            nodes = evaluator.named_nodes
+            demand = charge_request_for_pod(request.uid, pod, before, evaluator.engine.configuration, nodes)
+            decision = evaluator.validate(subject, demand)
     trace = canary_trace(pod, decision, requested.now, phase=requested.phase, dry_run=request.dry_run is True)
     title = f"pod {request.namespace}/{name}"
     response = review.decided(request.uid, [decision], subject=title, patch=mutates, trace=trace)
     seen = None if too_long else pod
-    return Answered(response, [decision], name, pod.metadata, pod=seen, charge_request=charge_request)
+    is_alone = before is None and not named_nodes(pod)
+    return Answered(
+        response,
+        [decision],
+        name,
+        pod.metadata,
+        pod=seen,
+        claims=claims,
+        fingerprint=fingerprint if is_alone else None,
+    )
 
 
 def restore_pod(requested: Review) -> Answered:
@@ -91,13 +84,8 @@ def restore_pod(requested: Review) -> Answered:
         mapping = requested.engine.configuration.resource_mapping
         if not injected or excesses(pod) or excesses(stored) or too_many_resources(pod, mapping):
             return allow(requested)
-        subject = Subject(
-            policy=requested.policy(),
-            pod=as_submitted(pod, injected=injected),
-            claims=requested.claims(pod),
-            nodes=requested.cluster.nodes(),
-            deadline=requested.deadline,
-        )
+        submitted = as_submitted(pod, injected=injected)
+        subject = requested.evaluator.subject(requested.policy(), submitted)
         decision = requested.engine.restore(
             subject, stored, request.old_object, request.object, requested.now
         )

@@ -1,23 +1,16 @@
 """Decisions on a workload: on each of its templates, and on the object as a whole."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import datetime
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
 
-from policies.gpus.cards import too_many_resources
-from policies.gpus.claims import DeviceClassNames
-from policies.placement.nodes import NodeFacts
-from policies.pods.limits import excesses
 from policies.pods.pod import Pod
 from policies.pods.workload import Workload, WorkloadPods
 from policies.policy import EffectivePolicy
 from policies.rule import Mode
-from policies.rules.gpu_quota import needs_grant
-from webhook.quota.enforcer import NamespaceQuota
-from webhook.serving.engine import MOST_FINDINGS, Decision, Engine, Subject
-from webhook.serving.reservation import grant_of
+from webhook.serving.engine import MOST_FINDINGS, Decision
+from webhook.serving.evaluator import Evaluator
 from webhook.serving.review import GroupVersionKind
 from webhook.workloads.autoscalers import ScaleTarget
 from webhook.workloads.places import PodPlace, workload_pods
@@ -33,17 +26,12 @@ class ReviewedTemplate(NamedTuple):
 
 
 class WorkloadReview(msgspec.Struct, frozen=True, kw_only=True):
-    """What the review of a workload decides by. `claims` are those of a pod, `deadline` is a moment of `monotonic`."""
+    """By what a workload is evaluated."""
 
-    engine: Engine
+    by: Evaluator
     policy: EffectivePolicy
     kind: GroupVersionKind
     is_update: bool
-    nodes: NodeFacts | None
-    claims: Callable[[Pod], Mapping[str, DeviceClassNames]]
-    quota: NamespaceQuota | None
-    now: datetime
-    deadline: float
 
     def decisions(self, document: msgspec.Raw) -> list[Decision]:
         """Return the decisions on each template, and on the object. Raises OutOfTime, msgspec.ValidationError."""
@@ -52,7 +40,7 @@ class WorkloadReview(msgspec.Struct, frozen=True, kw_only=True):
 
     def reviewed(self, document: msgspec.Raw) -> tuple[list[ReviewedTemplate], list[Decision]]:
         """Return each template with the decision on it, and the decisions on the object. Raises as `decisions`."""
-        configuration, group, kind = self.engine.configuration, self.kind.group, self.kind.kind
+        configuration, group, kind = self.by.engine.configuration, self.kind.group, self.kind.kind
         data, pods = workload_pods(configuration.workload_kinds, group, kind, document)
         templates = self._templates(kind, pods)
         advice = [self._advice(data, templates)]
@@ -64,7 +52,7 @@ class WorkloadReview(msgspec.Struct, frozen=True, kw_only=True):
     def autoscaler(self, data: Any, scales: ScaleTarget, stored: Any) -> Decision:
         """Return the decision on an autoscaler by what it scales, as that is `stored`. Raises as `decisions`."""
         group, kind, namespace = scales.group, scales.kind, self.policy.namespace
-        kinds = self.engine.configuration.workload_kinds
+        kinds = self.by.engine.configuration.workload_kinds
         scaled, pods = workload_pods(kinds, group, kind, scales.scaled(stored))
         readable = _readable(self._templates(kind, pods))
         return self._advice(data, (), Workload.of(group, kind, namespace, scaled, readable))
@@ -73,20 +61,7 @@ class WorkloadReview(msgspec.Struct, frozen=True, kw_only=True):
         """Decide on each template, until there are more findings than anybody reads."""
         reviewed: list[ReviewedTemplate] = []
         for place, pod in pods:
-            if too_long := excesses(pod) or too_many_resources(
-                pod, self.engine.configuration.resource_mapping
-            ):
-                decision = Decision.on(self.policy, too_long, Mode.ENFORCE)
-            else:
-                subject = Subject(
-                    policy=self.policy,
-                    pod=pod,
-                    claims=self.claims(pod),
-                    made_by_daemonset=kind == "DaemonSet",
-                    nodes=self.nodes,
-                    deadline=self.deadline,
-                )
-                decision = self.engine.check_template(subject, self.now)
+            decision = self.by.check_template(self.policy, kind, pod)
             reviewed.append(ReviewedTemplate(place, pod, decision.located(place.located)))
             if sum(len(each.decision.evaluated) for each in reviewed) >= MOST_FINDINGS:
                 break
@@ -97,10 +72,7 @@ class WorkloadReview(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Decision:
         group, kind, pods = self.kind.group, self.kind.kind, _readable(templates)
         workload = Workload.of(group, kind, self.policy.namespace, data, pods, target)
-        needs = needs_grant(workload, self.engine.configuration.resource_mapping)
-        grant = grant_of(self.quota, self.policy, self.now) if needs else None
-        subject = Subject(policy=self.policy, is_update=self.is_update, nodes=self.nodes, grant=grant)
-        return self.engine.check_workload(workload, subject, self.now)
+        return self.by.check_workload(self.policy, workload, is_update=self.is_update)
 
 
 def _readable(templates: Iterable[ReviewedTemplate]) -> Iterator[WorkloadPods]:

@@ -10,23 +10,31 @@ from fractions import Fraction
 
 import msgspec
 
+from policies.finding import Finding
 from policies.quota.amounts import NOTHING, Vector, add, maximum, positive_difference
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT, NAME_PARTS, Reservation
 
 
 class ReservationRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The reservation that a request would add to the ledger.
+    """What a request asks of the ledger: the reservation it would leave, if it is not denied whatever is free.
 
-    `catalogues`: the `CatalogueVersion`s of its demand. Each key has the largest amount over these catalogue versions.
+    `catalogues` are the catalogue versions (`catalogue.CatalogueVersion`) under which it was charged, key by key by the one that
+    charges most. `denials` say why it is denied, and `because` why its demand counts to a class.
     """
 
     reservation: Reservation
     catalogues: frozenset[str]
+    denials: tuple[Finding, ...] = ()
+    because: str = ""
+
+    @property
+    def demand(self) -> Vector:
+        return self.reservation.demand
 
     def __post_init__(self) -> None:
-        """Raise ReservationsError if the reservation could not be read again. So it cannot spoil the ledger."""
-        if self.reservation.demand:
+        """Raise ReservationsError before others share the ledger with what nobody could read again."""
+        if self.demand and not self.denials:
             self.reservation.check()
 
     @classmethod
@@ -53,6 +61,7 @@ class Reason(Enum):
     RESERVED = "reserved"
     ALREADY_RESERVED = "already reserved"
     NOTHING_TO_RESERVE = "nothing to reserve"
+    REFUSED = "refused"
     EXCEEDED = "exceeded"
     FULL = "full"
     UNCOUNTED = "uncounted"
@@ -122,7 +131,9 @@ class _Batch:
         # If there is a next catalogue version, the demand includes it.
         catalogue = self._ledger.next_catalogue or ""
         reservation = msgspec.structs.replace(request.reservation, catalogue=catalogue)
-        verdict = self._verdict(reservation, is_charged=self._ledger.catalogue_versions <= request.catalogues)
+        is_charged = self._ledger.catalogue_versions <= request.catalogues
+        refused = ReservationVerdict(Reason.REFUSED) if request.denials else None
+        verdict = refused or self._verdict(reservation, is_charged=is_charged)
         if verdict.reason is Reason.RESERVED:
             self._add(reservation)
         return ReservationVerdict(verdict.reason, verdict.shortfalls, self._reserved)

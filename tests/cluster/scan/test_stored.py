@@ -13,7 +13,8 @@ from tests.controlplane import ControlPlane, create_gpu_node
 from tests.controlplane.webhook import Webhook
 from webhook.configuration.loader import load_directory
 from webhook.serving.engine import Engine
-from webhook.serving.evaluation import Evaluator, evaluate
+from webhook.serving.evaluation import evaluate
+from webhook.serving.evaluator import Evaluator
 
 POLICY = """\
 apiVersion: gpu-admission.dev/v1alpha1

@@ -80,11 +80,10 @@ def test_every_replica_charges_by_the_bases_of_the_row(
         catalogue_version(now), None if following is None else catalogue_version(following)
     )
 
-    charged = asking(own, amounts).charged(ledger_object, PUBLISHED)
+    charged = asking(own, amounts).on(ledger_object, PUBLISHED)
 
-    assert charged.request is not None
-    assert texts(charged.request.reservation.demand).get("gpus") == want
-    assert charged.request.catalogues == ledger_object.catalogue_versions
+    assert texts(charged.reservation.demand).get("gpus") == want
+    assert charged.catalogues == ledger_object.catalogue_versions
 
 
 def test_a_change_is_charged_by_what_grows_under_either_basis() -> None:
@@ -94,11 +93,10 @@ def test_a_change_is_charged_by_what_grows_under_either_basis() -> None:
     )
     grown = {"nvidia.com/gpu": "3", "example.com/spot": "5"}
 
-    charged = asking(OLD, grown, before).charged(ledger_object, PUBLISHED)
+    charged = asking(OLD, grown, before).on(ledger_object, PUBLISHED)
 
     # A card more is half a one by the new basis, which also counts two of the new name: 1 by the old, 2 1/2 by the new.
-    assert charged.request is not None
-    assert texts(charged.request.reservation.demand)["gpus"] == "5/2"
+    assert texts(charged.reservation.demand)["gpus"] == "5/2"
 
 
 @pytest.mark.parametrize(
@@ -117,10 +115,9 @@ def test_a_change_is_charged_by_what_grows_under_either_basis() -> None:
     ],
 )
 def test_what_cannot_be_charged_by_the_row_is_denied(ledger_object: QuotaLedger, want: Reason) -> None:
-    charged = asking(OLD, CARDS).charged(ledger_object, {})
+    charged = asking(OLD, CARDS).on(ledger_object, {})
 
-    assert charged.request is not None
-    assert [verdict.reason for verdict in decide(ledger_object, [charged.request]).verdicts] == [want]
+    assert [verdict.reason for verdict in decide(ledger_object, [charged]).verdicts] == [want]
 
 
 @pytest.mark.parametrize(
@@ -135,12 +132,9 @@ def test_the_basis_to_come_decides_what_is_denied(
 ) -> None:
     unclassified_pods = charge_request_for_pod("review", view(pod(gpu_container("1"))), None, OLD)
 
-    charged = unclassified_pods.charged(
-        ledger(catalogue_version(OLD, now), catalogue_version(OLD, following)), {}
-    )
+    charged = unclassified_pods.on(ledger(catalogue_version(OLD, now), catalogue_version(OLD, following)), {})
 
-    assert bool(charged.charge.denials) is denied
-    assert (charged.request is None) is denied
+    assert bool(charged.denials) is denied
 
 
 GPU, PART = {"nvidia.com/gpu": "8"}, {"nvidia.com/gpumem-percentage": "1"}
@@ -169,7 +163,7 @@ def test_a_new_pod_that_names_its_node_gets_no_parts(
 
     request = charge_request_for_pod("review", view(document), stored, OLD)
 
-    charge = request.charged(ledger(catalogue_version(OLD)), {}).charge
+    charge = request.on(ledger(catalogue_version(OLD)), {})
     assert [(each.path, each.value) for each in charge.denials] == [("spec.nodeName", "n")] * denied
 
 
@@ -222,5 +216,5 @@ def test_nothing_is_charged_before_a_ledger_asks(monkeypatch: pytest.MonkeyPatch
     assert not charges, "only a ledger says by what to charge"
 
     for request in requests * 2:
-        request.charged(ledger(catalogue_version(OLD)), {})
+        request.on(ledger(catalogue_version(OLD)), {})
     assert len(charges) == 2, "each is charged once by each basis"

@@ -11,7 +11,7 @@ from policies.finding import Finding
 from policies.pods.pod import Metadata, OwnerReference, Pod
 from policies.quota.charge import UnclassifiedPods
 from policies.quota.charge_request import ReservationOutcome, charge_request_for_pod
-from policies.quota.ledger.decide import Reason, ReservationVerdict, Shortfall
+from policies.quota.ledger.decide import Reason, ReservationRequest, ReservationVerdict, Shortfall
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.rules.gpu_quota import GPUQuotaOptions, check_reservation
 from tests.builders import context, uid
@@ -32,7 +32,13 @@ def findings(
     pod: Pod | None = None,
 ) -> list[Finding]:
     """Return what the rule says once the ledger has decided."""
-    outcome = ReservationOutcome(ledger, verdict=ReservationVerdict(reason, tuple(shortfalls)))
+    denied = Finding(
+        rule="gpu-quota", message="quota team/default counts no pod without a class", remedy="pin one"
+    )
+    demand = ReservationRequest.creation(uid("pod"), {}, "catalogue")
+    outcome = ReservationOutcome(
+        ledger, replace(demand, denials=(denied,)), ReservationVerdict(reason, tuple(shortfalls))
+    )
     request = charge_request_for_pod(uid("review"), pod or Pod(), None, context())
     now = datetime(2027, 1, 1, 12, tzinfo=UTC)
     return list(check_reservation(outcome, request, GPUQuotaOptions(), "team", now))

@@ -6,8 +6,7 @@ from time import monotonic, sleep
 
 from prometheus_client import CollectorRegistry
 
-from policies.quota.charge import Charge
-from policies.quota.charge_request import ChargedRequest, LedgerError, ReservationOutcome
+from policies.quota.charge_request import LedgerError, ReservationOutcome
 from policies.quota.ledger.decide import Reason, ReservationRequest
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from tests.webhook.quota.ledgers import MemoryLedger
@@ -81,7 +80,7 @@ class Bench:
     def ask(self, uid: str, gpus: int = 1) -> RequestOf:
         demand = vector(gpus=gpus)
         requested = ReservationRequest.creation(uid, demand, self.ledger.catalogue)
-        return lambda _ledger_object, _published: ChargedRequest(Charge(demand), requested)
+        return lambda _ledger_object, _published: requested
 
     def reserve(self, uid: str, gpus: int = 1, seconds: float = 20.0) -> ReservationOutcome:
         return self.batches.reserve(NAMESPACE, self.ask(uid, gpus), self.clock() + seconds)

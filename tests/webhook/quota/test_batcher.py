@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from policies.quota.charge_request import ChargedRequest, LedgerError, ReservationOutcome
-from policies.quota.ledger.decide import Reason
+from policies.quota.charge_request import LedgerError, ReservationOutcome
+from policies.quota.ledger.decide import Reason, ReservationRequest
 from policies.quota.ledger.quota_ledger import NO_QUOTA_SECONDS, QuotaLedger
 from tests.webhook.quota.ledgers import configuration, spec
 from tests.webhook.quota.slow_store import Bench, reason
@@ -301,7 +301,7 @@ def test_a_write_of_which_nothing_was_heard_is_charged_once() -> None:
 def test_a_defect_in_one_request_is_its_own() -> None:
     bench = Bench(gpus=8, seconds=0.05)
 
-    def defect(_ledger_object: QuotaLedger, _published: object) -> ChargedRequest:
+    def defect(_ledger_object: QuotaLedger, _published: object) -> ReservationRequest:
         raise ZeroDivisionError("a defect")
 
     with ThreadPoolExecutor(4) as pool:

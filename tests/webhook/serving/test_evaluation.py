@@ -15,7 +15,8 @@ from policies.quota.charge_request import QuotaGrant
 from tests.builders import JSON, gpu_container, pod
 from webhook.configuration.loader import Configuration, load_directory
 from webhook.serving.engine import Engine
-from webhook.serving.evaluation import Evaluation, Evaluator, UnusedQuota, Verdict, evaluate
+from webhook.serving.evaluation import Evaluation, UnusedQuota, Verdict, evaluate
+from webhook.serving.evaluator import Evaluator
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

@@ -15,14 +15,12 @@ import jsonpatch
 import msgspec
 from msgspec.structs import replace
 
-from policies.gpus.cards import too_many_resources
-from policies.gpus.claims import decode_claim, requested_by
-from policies.pods.limits import excesses
-from policies.pods.pod import Pod, decode_pod
+from policies.gpus.claims import decode_claim
+from policies.pods.pod import Pod
 from policies.pods.workload import Workload, WorkloadPods
 from policies.policy import EffectivePolicy, Exemption
 from policies.quota.charge import RULE_ID
-from policies.quota.charge_request import charge_request_for_claim, charge_request_for_pod
+from policies.quota.charge_request import charge_request_for_claim
 from policies.quota.fit import able_to_start, demands, running
 from policies.rule import Mode
 from webhook.serving.engine import (
@@ -33,10 +31,8 @@ from webhook.serving.engine import (
     EvaluatedFinding,
     Outcome,
     RuleChange,
-    Subject,
-    advise,
 )
-from webhook.serving.reservation import reserve
+from webhook.serving.evaluator import Evaluator
 from webhook.tools.check.manifest_context import manifest_context
 from webhook.tools.check.manifests import Manifest, ManifestPod, Placeholder
 from webhook.tools.check.rendering import has_parameters, is_placeholder
@@ -114,8 +110,9 @@ class Run:
     """One run over documents that are applied together: what they say of each other, and what they ask of quotas so far."""
 
     def __init__(self, manifests: Sequence[Manifest], engine: Engine, now: datetime) -> None:
-        self._manifests, self._engine, self._now = manifests, engine, now
-        self._around = manifest_context(manifests)
+        self._manifests, self._configuration = manifests, engine.configuration
+        around = manifest_context(manifests)
+        self._by = Evaluator(engine=engine, now=now, labels_of=around.labels_of, claims=around.claims.get)
         self._quotas = run_quotas(manifests, engine.configuration)
         self._workloads: dict[tuple[str, *Key], Workload] = {}
 
@@ -127,10 +124,7 @@ class Run:
         return [found[at] for at in places]
 
     def _evaluate(self, manifest: Manifest) -> ManifestResult:
-        namespace, policies = manifest.namespace, self._engine.configuration.policies
-        # Only where something selects by labels: policies are cached by namespace and labels.
-        labels = self._around.labels_of(namespace) if policies.asks_labels(namespace) else ()
-        policy = policies.for_namespace(namespace, labels)
+        policy = self._by.policy(manifest.namespace)
         pods = tuple(
             _without_placeholders(manifest, self._evaluate_pod(manifest, pod, policy))
             for pod in manifest.pods
@@ -141,41 +135,30 @@ class Run:
     def _warnings(
         self, manifest: Manifest, pods: Iterable[PodResult], policy: EffectivePolicy
     ) -> tuple[EvaluatedFinding, ...]:
-        kind, engine, now = _kind(manifest), self._engine, self._now
+        kind, configuration = _kind(manifest), self._configuration
         target = self._target(manifest)
         workload = self._workload(manifest, pods, target)
         # What is scaled holds its own pods already.
         quota = self._quota(manifest, (target.group, target.kind, target.name) if target else None)
-        subject = Subject(policy=policy, grant=quota.grant() if quota else None)
-        decisions = [engine.check_workload(workload, subject, now)]
+        by = replace(self._by, quota_of=lambda _namespace: quota)
+        decisions = [by.check_workload(policy, workload, is_update=False)]
         if is_quota(manifest):
-            problems = quota_findings(manifest, engine.configuration)
+            problems = quota_findings(manifest, configuration)
             decisions.append(Decision.on(policy, problems, Mode.WARN))
         if quota is not None and target is None and not workload.metadata.is_owned:
-            requested = demands(workload, engine.configuration, quota.grant().unclassified_pods)
+            requested = demands(workload, configuration, quota.grant().unclassified_pods)
             quota.count(running(able_to_start(requested, quota.grant().hard)))
         # A Job of API group apps is misplaced, not unknown, and a rule says so.
-        is_unknown = kind not in engine.configuration.workload_kinds and not decisions[0].evaluated
+        is_unknown = kind not in configuration.workload_kinds and not decisions[0].evaluated
         if is_unknown and kind not in ADVISED:
-            unread = unread_gpus(manifest.kind, manifest.data, engine.configuration.resource_mapping)
+            unread = unread_gpus(manifest.kind, manifest.data, configuration.resource_mapping)
             decisions.append(Decision.on(policy, unread, Mode.WARN))
         if kind in ADVISED:
-            decisions.append(advise(kind, msgspec.json.encode(manifest.data), subject, engine, now))
+            decisions.append(by.advise(policy, kind, msgspec.json.encode(manifest.data)))
         if kind == CLAIM:
-            decisions.append(self._charged_claim(manifest, policy, quota))
+            decisions.append(_charged_claim(manifest, policy, by))
         evaluated = chain.from_iterable(decision.evaluated for decision in decisions)
         return tuple(each for each in map(_uncertain, evaluated) if each.outcome is Outcome.WARNED)
-
-    def _charged_claim(
-        self, manifest: Manifest, policy: EffectivePolicy, quota: ObjectQuota | None
-    ) -> Decision:
-        """Charge a ResourceClaim to the quota of its namespace; one that cannot be read is the API server's to reject."""
-        try:
-            claim = decode_claim(msgspec.json.encode(manifest.data))
-        except msgspec.ValidationError:
-            return Decision(policy=policy)
-        charged = charge_request_for_claim("check", claim, "", self._engine.configuration)
-        return reserve(Decision.of_nothing(policy, self._now), charged, quota, self._now)
 
     def _quota(self, manifest: Manifest, key: Key | None = None) -> ObjectQuota | None:
         quota = self._quotas.get(manifest.namespace)
@@ -201,7 +184,7 @@ class Run:
         target = self._workloads.get((manifest.namespace, scales.group, scales.kind, scales.name))
         if target is None:
             return None
-        kinds = self._engine.configuration.workload_kinds
+        kinds = self._configuration.workload_kinds
         # What a status says of replicas is of a cluster: here they count as soon as they are written.
         written = {key: value for key, value in target.data.items() if key != "status"}
         data, places = workload_pods(kinds, scales.group, scales.kind, scales.scaled(written))
@@ -210,31 +193,22 @@ class Run:
         return Workload.of(scales.group, scales.kind, manifest.namespace, data, pods)
 
     def _evaluate_pod(self, manifest: Manifest, source: ManifestPod, policy: EffectivePolicy) -> PodResult:
-        engine, now = self._engine, self._now
-        if too_long := excesses(source.pod) or too_many_resources(
-            source.pod, engine.configuration.resource_mapping
-        ):
-            return _combined(source.place, [Decision.on(policy, too_long, Mode.ENFORCE)])
-        subject = Subject(
-            policy=policy,
-            pod=source.pod,
-            claims=requested_by(source.pod, manifest.namespace, self._around.claims.get),
-            made_by_daemonset=manifest.kind == "DaemonSet",
-        )
+        pod, quota = source.pod, self._quota(manifest)
+        by = replace(self._by, quota_of=lambda _namespace: quota)
         if not manifest.is_pod:
-            return _combined(source.place, [engine.check_template(subject, now)])
-        decision = engine.mutate(subject, now)
-        final = decode_pod(msgspec.json.encode(_patched(source.place, decision)))
-        # A Pod that /mutate denies never reaches /validate; here its author sees the findings of both at once.
-        validated = engine.validate(replace(subject, pod=final), now)
-        if not (final.metadata and final.metadata.is_owned):  # else its owner asks for it
-            charged = charge_request_for_pod("check", final, None, engine.configuration)
-            validated = reserve(validated, charged, self._quota(manifest), now)
-        known = {_about(evaluated) for evaluated in decision.evaluated}
-        rest = tuple(
-            _uncertain(evaluated) for evaluated in validated.evaluated if _about(evaluated) not in known
-        )
-        return _combined(source.place, [decision, replace(validated, evaluated=rest)])
+            return _combined(source.place, [by.check_template(policy, manifest.kind, pod)])
+        # The owner of a pod asks for it.
+        charged = not (pod.metadata and pod.metadata.is_owned)
+        return _combined(source.place, by.create(policy, pod, by_daemonset=False, charged=charged))
+
+
+def _charged_claim(manifest: Manifest, policy: EffectivePolicy, by: Evaluator) -> Decision:
+    """Charge a ResourceClaim to the quota of its namespace; one that cannot be read is the API server's to reject."""
+    try:
+        claim = decode_claim(msgspec.json.encode(manifest.data))
+    except msgspec.ValidationError:
+        return Decision(policy=policy)
+    return by.charge(policy, charge_request_for_claim("check", claim, "", by.engine.configuration))
 
 
 def _without_placeholders(manifest: Manifest, pod: PodResult) -> PodResult:
@@ -274,18 +248,14 @@ def _uncertain(evaluated: EvaluatedFinding) -> EvaluatedFinding:
     return EvaluatedFinding(evaluated.finding, Outcome.WARNED) if is_denied else evaluated
 
 
-def _about(evaluated: EvaluatedFinding) -> tuple[str, str, str | None, str | None]:
-    """Return the identity of a finding, whose sentence may differ once the pod is pinned."""
-    finding = evaluated.finding
-    return (finding.rule, finding.path or finding.message, finding.container, finding.value)
-
-
 def _combined(place: PodPlace, decisions: list[Decision]) -> PodResult:
     first = decisions[0]
     located = [decision.located(place.located) for decision in decisions]
     return PodResult(
         place=place,
-        findings=tuple(dict.fromkeys(evaluated for decision in located for evaluated in decision.evaluated)),
+        findings=tuple(
+            dict.fromkeys(_uncertain(each) for decision in located for each in decision.evaluated)
+        ),
         changes=() if place.is_partial else first.changes,
         data=place.data if place.is_partial else _patched(place, first),
         policy=first.policy,

@@ -10,12 +10,9 @@ from functools import reduce
 import msgspec
 
 from policies.finding import Finding, Severity
-from policies.quota.amounts import NOTHING, Vector, exceeds, total
-from policies.quota.catalogue import CatalogueVersion, catalogue_digest
+from policies.quota.amounts import Vector, exceeds, total
 from policies.quota.charge import RULE_ID
-from policies.quota.charge_request import ChargeRequest, QuotaGrant, ReservationOutcome
-from policies.quota.ledger.decide import decide
-from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.charge_request import ChargeRequest, QuotaGrant, ReservationOutcome, decide_alone
 from policies.quota.spec import QuotaSpec
 from webhook.configuration.documents import (
     GROUP,
@@ -35,30 +32,14 @@ Key = tuple[str, str, str]
 class RunQuota(msgspec.Struct, frozen=True):
     """The quota of a namespace, and what each object asks of it so far."""
 
-    hard: Vector
-    ledger: QuotaLedger
+    spec: QuotaSpec
+    configuration: Configuration
     requested: dict[Key, Vector] = {}
-
-    @classmethod
-    def of(cls, spec: QuotaSpec, configuration: Configuration) -> "RunQuota":
-        catalogue_version = str(CatalogueVersion(catalogue_digest(configuration), spec.unclassified_pods))
-        hard = spec.amounts
-        return cls(
-            hard,
-            QuotaLedger(
-                quota_uid="check",
-                generation=1,
-                hard=hard,
-                unclassified_pods=spec.unclassified_pods,
-                class_catalogue=catalogue_version,
-            ),
-        )
 
     def beside(self, key: Key) -> "ObjectQuota":
         """Return the quota as that object meets it."""
-        return ObjectQuota(
-            self, key, total(requested for other, requested in self.requested.items() if other != key)
-        )
+        others = total(demand for other, demand in self.requested.items() if other != key)
+        return ObjectQuota(self, key, QuotaGrant(self.spec.amounts, self.spec.unclassified_pods, others))
 
 
 class ObjectQuota(msgspec.Struct, frozen=True):
@@ -66,22 +47,18 @@ class ObjectQuota(msgspec.Struct, frozen=True):
 
     quota: RunQuota
     key: Key
-    used: Vector
+    granted: QuotaGrant
 
     def reserve(self, charge_request: ChargeRequest) -> ReservationOutcome:
         """Decide as serve does; what is requested counts from now on, unless it could never fit."""
-        counted = {**dict.fromkeys(self.quota.hard, NOTHING), **self.used}
-        ledger = msgspec.structs.replace(self.quota.ledger, used=counted)
-        charged = charge_request.charged(ledger, {})
-        if charged.request is None:
-            return ReservationOutcome(ledger, charged.charge)
-        if not exceeds(charged.charge.vector, self.quota.hard):
-            self.count(charged.charge.vector)
-        (verdict,) = decide(ledger, [charged.request]).verdicts
-        return ReservationOutcome(ledger, charged.charge, verdict)
+        ledger = self.granted.as_ledger(self.quota.configuration)
+        request = charge_request.on(ledger, {})
+        if not request.denials and not exceeds(request.demand, ledger.hard):
+            self.count(request.demand)
+        return decide_alone(ledger, request)
 
     def grant(self) -> QuotaGrant:
-        return QuotaGrant(self.quota.hard, self.quota.ledger.unclassified_pods, self.used)
+        return self.granted
 
     def count(self, demand: Vector) -> None:
         self.quota.requested[self.key] = demand
@@ -98,7 +75,7 @@ def run_quotas(manifests: Iterable[Manifest], configuration: Configuration) -> d
     """
     found = (_read(manifest).quotas for manifest in manifests if is_quota(manifest))
     specs = reduce(operator.or_, found, dict(configuration.quotas))
-    return {namespace: RunQuota.of(spec, configuration) for namespace, spec in specs.items()}
+    return {namespace: RunQuota(spec, configuration) for namespace, spec in specs.items()}
 
 
 def quota_findings(manifest: Manifest, configuration: Configuration) -> Iterator[Finding]:

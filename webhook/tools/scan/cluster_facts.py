@@ -25,7 +25,8 @@ from webhook.controller.records import QUOTAS
 from webhook.quota.documents import GROUP, PLURAL, decode_quota
 from webhook.quota.enforcer import NamespaceQuota
 from webhook.serving.engine import Engine
-from webhook.serving.evaluation import Evaluator, UnusedQuota
+from webhook.serving.evaluation import UnusedQuota
+from webhook.serving.evaluator import Evaluator
 from webhook.serving.node_watch import keys_to_know, node_pools
 
 NAMESPACES = "/api/v1/namespaces"

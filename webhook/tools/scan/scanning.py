@@ -25,7 +25,8 @@ from webhook.configuration.dynamic_resources import read_device_classes, served_
 from webhook.configuration.loader import Configuration
 from webhook.configuration.workload_kinds import WorkloadKinds
 from webhook.controller.records import PODS, ChargedPod, ClaimReader, ExtendedClaims, PodReader
-from webhook.serving.evaluation import Evaluation, Evaluator, evaluate
+from webhook.serving.evaluation import Evaluation, evaluate
+from webhook.serving.evaluator import Evaluator
 from webhook.tools.doctor.check import DoctorFinding, run_check
 from webhook.tools.doctor.checks import nodes as node_checks
 from webhook.tools.doctor.cluster import InstalledCluster, Names

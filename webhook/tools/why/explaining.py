@@ -22,7 +22,8 @@ from webhook.configuration.dynamic_resources import read_claims
 from webhook.controller.records import PODS
 from webhook.quota.documents import QuotaRecord, decode_quota, quota_path
 from webhook.serving.engine import Engine, Outcome
-from webhook.serving.evaluation import Evaluation, Evaluator, evaluate
+from webhook.serving.evaluation import Evaluation, evaluate
+from webhook.serving.evaluator import Evaluator
 from webhook.tools.status.capacity import GPUNode, read_gpu_nodes
 from webhook.tools.status.denials import read_events
 from webhook.tools.status.permitted import Permitted

@@ -13,7 +13,8 @@ from policies.quota.charge import UnclassifiedPods
 from policies.quota.charge_request import QuotaGrant
 from webhook.configuration.loader import load_directory
 from webhook.serving.engine import Engine, Outcome
-from webhook.serving.evaluation import Evaluation, Evaluator, UnusedQuota, evaluate
+from webhook.serving.evaluation import Evaluation, UnusedQuota, evaluate
+from webhook.serving.evaluator import Evaluator
 from webhook.tools.console.corrections import corrected
 from webhook.tools.console.proposals import difference
 

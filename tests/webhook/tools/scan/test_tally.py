@@ -11,7 +11,8 @@ from policies.quota.amounts import GPUS
 from tests.builders import JSON, container, gpu_container, pod
 from webhook.configuration.loader import load_directory
 from webhook.serving.engine import Engine
-from webhook.serving.evaluation import Evaluation, Evaluator, evaluate
+from webhook.serving.evaluation import Evaluation, evaluate
+from webhook.serving.evaluator import Evaluator
 from webhook.tools.scan import tally as tallies
 from webhook.tools.scan.report import Effect
 from webhook.tools.scan.tally import Denials, Tally

@@ -14,10 +14,12 @@ from policies.registry import RULES_BY_ID
 from policies.rule import Mode
 from policies.rules.gpu_quota import GPUQuotaOptions, OnLedgerError
 from tests.builders import context
-from webhook.serving.engine import MOST_FINDINGS, Decision, Outcome, OutOfTime
-from webhook.serving.reservation import reserve
+from webhook.configuration.loader import load_objects
+from webhook.serving.engine import MOST_FINDINGS, Decision, Engine, Outcome, OutOfTime
+from webhook.serving.evaluator import Evaluator
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+ENGINE = Engine(load_objects([]))
 DENIES = Finding(rule="gpu-class", message="is refused")
 REQUEST = ChargeRequest(
     "request",
@@ -61,7 +63,8 @@ def evaluated(
     decision = Decision.of_nothing(held, NOW)
     for finding, mode in before:
         decision = decision.adding([finding], mode)
-    decision = reserve(decision, REQUEST, quota, NOW, deadline)
+    by = Evaluator(engine=ENGINE, now=NOW, deadline=deadline, quota_of=lambda _namespace: quota)
+    decision = by.reserve(decision, REQUEST)
     return [(each.finding.message, each.outcome) for each in decision.evaluated]
 
 
