@@ -1,6 +1,6 @@
 """What the handler of a review is given and what it returns: the request with all that it is decided by, and the answer."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from functools import cached_property
@@ -115,7 +115,6 @@ class Answered(msgspec.Struct, frozen=True):
     name: str | None = None
     metadata: Metadata | None = None
     pod: Pod | None = None
-    claims: Mapping[str, DeviceClassNames] = {}
     fingerprint: bytes | None = None
     """Of a new pod on which alone its demand depends: pods with the same one are siblings."""
 

@@ -3,8 +3,8 @@
 import msgspec
 
 from policies.gpus.cards import too_many_resources
-from policies.gpus.claims import DeviceClassNames
 from policies.placement.pinning import named_nodes
+from policies.pods.fingerprint import fingerprint_of
 from policies.pods.limits import excesses
 from policies.pods.pod import Pod, decode_pod
 from policies.pods.submission import as_submitted, injected_changes
@@ -38,17 +38,15 @@ def review_pod(requested: Review) -> Answered:
         return Answered(review.allowed(request.uid), name=name)
     policy, evaluator = requested.policy(), requested.evaluator
     mutates = requested.phase is Phase.MUTATE
-    fingerprint = alike(pod) if memoryview(request.object).nbytes <= LONGEST_COMPARED else None
-    claims: Mapping[str, DeviceClassNames] = {}
+    fingerprint = fingerprint_of(pod) if memoryview(request.object).nbytes <= LONGEST_COMPARED else None
     decision = too_long = evaluator.too_long(policy, pod, before)
     if decision is None:
         if not mutates:
             check_identity(request, pod.metadata)
         by_daemonset, is_update = made_by_daemonset(pod, request), before is not None
         subject = evaluator.subject(
-            policy, pod, made_by_daemonset=by_daemonset, is_update=is_update, alike=fingerprint
+            policy, pod, made_by_daemonset=by_daemonset, is_update=is_update, fingerprint=fingerprint
         )
-        claims = subject.claims
         if mutates:
             decision = evaluator.mutate(subject)
         else:
@@ -66,7 +64,6 @@ def review_pod(requested: Review) -> Answered:
         name,
         pod.metadata,
         pod=seen,
-        claims=claims,
         fingerprint=fingerprint if is_alone else None,
     )
 
