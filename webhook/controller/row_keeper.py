@@ -103,8 +103,6 @@ class RowKeeper:
             self._store.delete(namespace, row, CALL_SECONDS)
             self._rows.forget(namespace, ledger.row_uid)
             return None
-        if ledger.used is None and granted.used is not None:
-            return self.swap(namespace, row, msgspec.structs.replace(granted, row_uid=ledger.row_uid))
         spec = Granted.by(granted)
         if Granted.by(ledger) == spec:
             return row

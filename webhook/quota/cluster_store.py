@@ -54,7 +54,7 @@ class ClusterStore:
             if found is not None:
                 return rows.decode_row(found).versioned
         granted = self.granted(namespace, seconds)
-        return None if granted is None else VersionedLedger(rows.uncounted(granted), NO_ROW)
+        return None if granted is None else VersionedLedger(granted, NO_ROW)
 
     def granted(self, namespace: str, seconds: float) -> QuotaLedger | None:
         """Return the ledger that the GPUQuota calls for, read from etcd: `rows.decode_granted`; None where there is none."""

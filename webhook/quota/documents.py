@@ -50,7 +50,6 @@ class QuotaRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A GPUQuota as it was read; `spec` is None where that cannot be read, and `problem` says why.
 
     `version` is the resourceVersion. A status that cannot be read is that of a new quota: the controller writes it again.
-    `has_ledger`: versions before the rows left the ledger in the status, and nobody has written over it.
     """
 
     namespace: str
@@ -59,7 +58,6 @@ class QuotaRecord(msgspec.Struct, frozen=True, kw_only=True):
     generation: int = 0
     spec: QuotaSpec | None = None
     status: QuotaStatus = QuotaStatus()
-    has_ledger: bool = False
     problem: str = ""
 
     @property
@@ -94,12 +92,6 @@ class _Status(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
     observed_generation: int = 0
 
 
-class _FormerStatus(msgspec.Struct, frozen=True):
-    """Only a status that is the ledger itself has these."""
-
-    revisions: msgspec.Raw = msgspec.Raw(b"")
-
-
 class _Object(msgspec.Struct, frozen=True):
     metadata: _Metadata
     spec: msgspec.Raw = msgspec.Raw(b"null")
@@ -109,7 +101,6 @@ class _Object(msgspec.Struct, frozen=True):
 _OBJECT = msgspec.json.Decoder(_Object)
 _SPEC = msgspec.json.Decoder(QuotaSpec)
 _STATUS = msgspec.json.Decoder(_Status)
-_FORMER_STATUS = msgspec.json.Decoder(_FormerStatus)
 
 
 def decode_quota(document: bytes | msgspec.Raw) -> QuotaRecord | None:
@@ -131,14 +122,8 @@ def decode_quota(document: bytes | msgspec.Raw) -> QuotaRecord | None:
         generation=metadata.generation,
         spec=spec,
         status=_decode_status(read.status),
-        has_ledger=has_ledger(read.status),
         problem=problem,
     )
-
-
-def has_ledger(status: msgspec.Raw) -> bool:
-    """Whether versions before the rows left the ledger in this status. Raises msgspec.ValidationError if it is not an object."""
-    return bool(_FORMER_STATUS.decode(status).revisions)
 
 
 def _decode_status(raw: msgspec.Raw) -> QuotaStatus:

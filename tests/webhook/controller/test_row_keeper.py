@@ -21,7 +21,7 @@ TEAM = "team"
 
 
 def spec(hard: int, generation: int, *, uid: str = "quota", used: int | None = None) -> QuotaLedger:
-    """Return what a GPUQuota calls for; with `used`, of earlier versions."""
+    """Return what a GPUQuota calls for; with `used`, as a row has it."""
     return QuotaLedger(
         quota_uid=uid,
         generation=generation,
@@ -156,26 +156,6 @@ def test_a_spec_that_was_read_before_another_controller_wrote_is_not_written() -
     with pytest.raises(LedgerConflict):
         paused.current(TEAM, fresh=False)
     assert hard(store.row) == 1
-
-
-def test_a_row_is_made_empty_and_then_takes_over_what_earlier_versions_left() -> None:
-    store = FakeStore(spec(4, 1, used=3))
-    written: list[object] = []
-    store.meanwhile = lambda: written.append(store.row and store.row.ledger.used)
-
-    row = keeper(store).current(TEAM, fresh=False)
-
-    assert written == [None]
-    assert row is not None
-    assert (used(row), row.ledger.row_uid) == (3, "row-1")
-
-
-def test_a_status_of_earlier_versions_replaces_no_ledger_that_was_counted() -> None:
-    store = FakeStore(spec(8, 2, used=3), spec(4, 1, used=2))
-
-    row = keeper(store, watched=spec(8, 2)).current(TEAM, fresh=False)
-
-    assert (hard(row), used(row)) == (8, 2)
 
 
 def test_the_row_of_a_new_quota_costs_one_write_and_one_read() -> None:
