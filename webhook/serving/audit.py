@@ -124,15 +124,15 @@ class Recorder:
         self._denials = denials
         self._replica = replica
 
-    def record(self, asked: Review, answered: Answered, seconds: float) -> None:
+    def record(self, requested: Review, answered: Answered, seconds: float) -> None:
         """Record the answer, which took so many seconds."""
-        verdict, dry_run = verdict_of(answered.response), bool(asked.request.dry_run)
-        self._metrics.record(asked.phase.value, verdict, seconds, answered.decisions, dry_run=dry_run)
+        verdict, dry_run = verdict_of(answered.response), bool(requested.request.dry_run)
+        self._metrics.record(requested.phase.value, verdict, seconds, answered.decisions, dry_run=dry_run)
         if self._audit is not None:
-            line = audit_line(asked, answered, verdict=verdict, seconds=seconds, replica=self._replica)
+            line = audit_line(requested, answered, verdict=verdict, seconds=seconds, replica=self._replica)
             self._audit.write(line)
         if self._denials is not None and not answered.response.allowed and not dry_run:
-            self._denials.take(denial_of(asked, answered))
+            self._denials.take(denial_of(requested, answered))
 
 
 def _line(record: dict[str, Any]) -> bytes:

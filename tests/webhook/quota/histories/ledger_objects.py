@@ -1,4 +1,4 @@
-"""What rows keep to: lines that cannot be read, other catalogues and claims, quotas that come and go, what informers hold."""
+"""What ledgers keep to: lines that cannot be read, other catalogues and claims, quotas that come and go, what informers hold."""
 
 from collections.abc import Mapping
 from time import monotonic
@@ -15,13 +15,13 @@ from policies.quota.ledger.reconcile import Reconciled, StoredObject, begin_tran
 from policies.quota.ledger.reservations import Reservations
 from tests.builders import listing, used_by
 from tests.webhook.quota.histories.setting import History, plain, row_of, stored_pod, world
-from tests.webhook.quota.quota_and_row import QuotaAndRow
+from tests.webhook.quota.quota_and_ledger_object import QuotaAndRow
 from tests.webhook.quota.world import NAMESPACE, Controller, Flight, World, vector
 from webhook.cluster.collection import Line, MergedCollection, Position
 from webhook.controller.gone_claims import GoneClaims
-from webhook.controller.observed_rows import ObservedRows
+from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.records import Blueprint, ClaimRecord
-from webhook.quota import documents, rows
+from webhook.quota import documents, ledger_objects
 from webhook.quota.store import VersionedLedger
 
 NEXT = "the next catalogue"
@@ -29,7 +29,7 @@ LINE = "gpus=1 | pod pod"
 
 
 def counted(gpus: int) -> QuotaAndRow:
-    """Return a quota whose row is counted."""
+    """Return a quota whose ledger is counted."""
     around = QuotaAndRow(gpus)
     controller = around.controller()
     controller.keep()
@@ -78,14 +78,14 @@ def a_line_that_cannot_be_read_is_dropped(*, rule: bool) -> World:
 
 
 def on_the_way(around: World) -> World:
-    """Have the controller move the row to a basis under which everything costs double."""
+    """Have the controller move the ledger to a catalogue version under which everything costs double."""
     around.costs[NEXT] = 2
     plain(around).store.put(begin_transition(row_of(around).ledger, NEXT))
     return around
 
 
 def a_creation_while_the_row_moves(*, rule: bool) -> World:
-    """Charge by both bases while the row moves."""
+    """Charge by both catalogue versions while the ledger moves."""
     around = on_the_way(world(gpus=3))
     flight = around.request(gpus=1)
     around.try_admit(flight, row_of(around), cost=None if rule else 1)
@@ -109,7 +109,7 @@ def a_creation_from_before_the_row_moved(*, rule: bool) -> World:
 
 
 def a_pod_from_before_the_row_moved(*, rule: bool) -> World:
-    """Flip by a count under the next basis."""
+    """Flip by a count under the next catalogue version."""
     around = world(gpus=3)
     stored_pod(around, gpus=1)
     around.reconcile(around.list(Controller()))
@@ -124,7 +124,7 @@ def a_pod_from_before_the_row_moved(*, rule: bool) -> World:
 
 
 def a_replica_knows_only_the_old_basis(*, rule: bool) -> World:
-    """Decide on what was charged by every basis of the row."""
+    """Decide on what was charged by every catalogue version of the ledger."""
     around = on_the_way(world(gpus=3))
     around.reconcile(around.list(Controller()))
     flight, before = around.request(gpus=1), row_of(around)
@@ -221,7 +221,7 @@ def count_without(around: World, claim: ClaimRecord, charged: Mapping[str, Claim
 
 
 def a_spec_that_was_read_before_the_row(*, rule: bool) -> QuotaAndRow:
-    """Read the GPUQuota after the row that its spec goes into."""
+    """Read the GPUQuota after the ledger that its spec goes into."""
     around = counted(2)
     other = around.controller()
     around.grant(1)
@@ -240,7 +240,7 @@ def a_spec_that_was_read_before_the_row(*, rule: bool) -> QuotaAndRow:
 
 
 def a_quota_that_was_gone_before_its_row_was_read(*, rule: bool) -> QuotaAndRow:
-    """Read that the GPUQuota is gone after the row that is deleted for it."""
+    """Read that the GPUQuota is gone after the ledger that is deleted for it."""
     around = counted(1)
     around.remove()
 
@@ -257,7 +257,7 @@ def a_quota_that_was_gone_before_its_row_was_read(*, rule: bool) -> QuotaAndRow:
 
 
 def a_row_is_deleted_late(*, rule: bool) -> QuotaAndRow:
-    """Delete only the version of the row after which the GPUQuota was read."""
+    """Delete only the version of the ledger after which the GPUQuota was read."""
     around = counted(1)
     around.remove()
 
@@ -265,27 +265,33 @@ def a_row_is_deleted_late(*, rule: bool) -> QuotaAndRow:
         around.grant(1)
         around.controller().keep()
 
-    around.before("DELETE", rows.PLURAL, replaced)
+    around.before("DELETE", ledger_objects.PLURAL, replaced)
     with patch.object(QuotaAndRow, "_check", QuotaAndRow._check if rule else lambda *_: None):
         around.controller().keep()
     return around
 
 
 def a_row_of_a_quota_that_was_known_before(*, rule: bool) -> QuotaAndRow:
-    """Wait, and list, since this very row was first seen."""
-    around, now, observed = QuotaAndRow(1), [0.0], ObservedRows()
+    """Wait, and list, since this very ledger was first seen."""
+    around, now, observed = QuotaAndRow(1), [0.0], ObservedLedgers()
     held = listing({}, catalogue="catalogue")
 
     def kept() -> VersionedLedger:
-        row = around.controller().keep()
-        assert row is not None
-        return row if rule else VersionedLedger(msgspec.structs.replace(row.ledger, row_uid=""), row.version)
+        ledger_object = around.controller().keep()
+        assert ledger_object is not None
+        return (
+            ledger_object
+            if rule
+            else VersionedLedger(
+                msgspec.structs.replace(ledger_object.ledger, ledger_uid=""), ledger_object.version
+            )
+        )
 
-    with patch("webhook.controller.observed_rows.monotonic", lambda: now[0]):
+    with patch("webhook.controller.observed_ledgers.monotonic", lambda: now[0]):
         observed.observe(NAMESPACE, VersionedLedger(kept().ledger, "1"))
         now[0] += NO_QUOTA_SECONDS
         listed = now[0]
-        around.row = None  # with the quota; and who was about to create it before that does it now
+        around.ledger_object = None  # with the quota; and who was about to create it before that does it now
         again = kept()
         now[0] += 0.1
         observed.observe(NAMESPACE, again)
