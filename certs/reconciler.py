@@ -9,10 +9,6 @@ becomes older than the state, even if a reconciler pauses between reading and wr
 A reconciler keeps the last state in memory. It restores a deleted or damaged Secret from that, or else makes a new authority.
 After any such event, authorities whose leaves may still be served (the published ones and the one in memory) stay in the
 bundle until they retire in order.
-
-Older controllers keep the state, keys and all, in the Secret of the servers, and know no other. While it is there, it is the
-one that counts: during an upgrade controllers of both kinds work on it. It moves `retirement` after this reconciler saw it
-first. An older controller that still runs then restores it there, and the wait begins again.
 """
 
 import contextlib
@@ -33,7 +29,6 @@ from certs.secret import (
     decode,
     encode,
     for_servers,
-    holds_state,
 )
 
 log = logging.getLogger("gpu_admission.certificates")
@@ -104,7 +99,6 @@ class CertificateReconciler:
         self._terms = terms
         self._clock = clock
         self.last_state: RotationState | None = None
-        self._undivided_since: dt.datetime | None = None
 
     def reconcile(self) -> ReconcileResult:
         """Do at most one step; call again until nothing was written. RacedError: others were faster every time."""
@@ -118,22 +112,15 @@ class CertificateReconciler:
         stored = self._secret.read()
         # After reading: a wait that starts now must not include the time that reading took.
         now = self._clock()
-        is_undivided = served is not None and holds_state(served.content)
-        self._undivided_since = (self._undivided_since or now) if is_undivided else None
-        before = self._present(served if is_undivided else stored, served, configurations, now)
+        before = self._present(stored, served, configurations, now)
         published = {bundle for each in configurations for bundle in each.bundles}
         is_served = served is not None and for_servers(before).data.items() <= served.content.data.items()
         state = advance(before, published, now, self._terms, is_served=is_served)
-        stays = self._undivided_since and now - self._undivided_since < self._terms.retirement
-        home = (self._served, served) if stays else (self._secret, stored)
-        written = _write(*home, encode(state))
+        written = _write(self._secret, stored, encode(state))
         if written:
             _report(self.last_state, state)
         self.last_state = state
-        if not stays:
-            written += _write(self._served, served, for_servers(state))
-            if is_undivided:
-                log.info("moved the authority's keys to a Secret that servers cannot read")
+        written += _write(self._served, served, for_servers(state))
         return ReconcileResult(state, written, tuple(self._publish(configurations, state.bundle())))
 
     def _publish(self, configurations: Sequence[WebhookConfiguration], bundle: bytes) -> Iterable[str]:

@@ -60,15 +60,6 @@ def for_servers(state: RotationState) -> SecretContent:
     return SecretContent({key: data[key] for key in (CA, CERTIFICATE, KEY) if key in data}, {})
 
 
-def holds_state(content: SecretContent) -> bool:
-    """Whether `decode` would return a state."""
-    try:
-        decode(content)
-    except DamagedError:
-        return False
-    return True
-
-
 def decode(content: SecretContent) -> RotationState:
     """Return the state in the Secret. DamagedError: it has no authority with its key."""
     data = content.data

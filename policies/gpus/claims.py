@@ -173,11 +173,9 @@ class ClaimedDevices(msgspec.Struct, frozen=True):
 
     device_classes: DeviceClasses that are known to have accelerators, sorted by name; `ResourceMapping.device_class` has their
       `resource`, by which the same cards are asked for without DRA.
-    may_be_more: whether another claim, or DeviceClass, is not known: perhaps it is for accelerators, perhaps not.
     """
 
     device_classes: tuple[str, ...] = ()
-    may_be_more: bool = False
 
 
 NO_DEVICES = ClaimedDevices()
@@ -200,11 +198,11 @@ def as_rules_see_it(
         for name, classes in requested.items()
         if classes is not None and not any(resource_mapping.device_class(each) for each in classes)
     )
-    left = [classes for name, classes in requested.items() if name not in unseen]
-    wanted = frozenset[str]().union(*(each for each in left if each is not None))
-    accelerators = frozenset(each for each in wanted if resource_mapping.device_class(each) is not None)
-    doubtful = frozenset(filter(resource_mapping.is_unknown, accelerators))
-    devices = ClaimedDevices(tuple(sorted(accelerators - doubtful)), bool(doubtful) or None in left)
+    wanted = frozenset[str]().union(*filter(None, requested.values()))
+    accelerators = (each for each in wanted if resource_mapping.device_class(each) is not None)
+    devices = ClaimedDevices(
+        tuple(sorted(each for each in accelerators if not resource_mapping.is_unknown(each)))
+    )
     return _without(pod, unseen) if unseen else pod, devices
 
 

@@ -29,7 +29,7 @@ _numbers = count(1)
 
 
 class Ledger(NamedTuple):
-    """What a quota counts, of earlier versions in its status: `used` by dimension, None before it was counted."""
+    """What a quota counts: `used` by dimension, None before it was counted."""
 
     used: Mapping[str, int] | None
     in_flight: bool
@@ -53,7 +53,6 @@ class Installation:
             for document in self._documents
             if document["kind"] == "CustomResourceDefinition"
         ]
-        self._has_rows = any(name.startswith("gpuquotaledgers.") for name in self._kinds)
         self.controller: Command | None = None
 
     def __enter__(self) -> Self:
@@ -127,20 +126,16 @@ class Installation:
             raise RuntimeError(f"{namespace}: no quota: {answer}")
 
     def ledger(self, namespace: str) -> Ledger:
-        path = (
-            f"{LEDGERS}/{namespace}" if self._has_rows else f"{API}/namespaces/{namespace}/gpuquotas/default"
-        )
-        status, answer = self.plane.client().get(path)
+        status, answer = self.plane.client().get(f"{LEDGERS}/{namespace}")
         return self._ledger(answer) if status == 200 else Ledger(None, in_flight=False)
 
     def ledgers(self) -> dict[str, Ledger]:
         """Return all by namespace."""
-        path, name = (LEDGERS, "name") if self._has_rows else (f"{API}/gpuquotas", "namespace")
-        items = self.plane.client().get(path)[1].get("items", [])
-        return {item["metadata"][name]: self._ledger(item) for item in items}
+        items = self.plane.client().get(LEDGERS)[1].get("items", [])
+        return {item["metadata"]["name"]: self._ledger(item) for item in items}
 
     def _ledger(self, document: Mapping[str, Any]) -> Ledger:
-        row = json.loads(document["ledger"]) if self._has_rows else document.get("status", {})
+        row = json.loads(document["ledger"])
         used = row.get("used")
         counted = None if used is None else {name: int(amount) for name, amount in used.items()}
         return Ledger(counted, in_flight=bool(row.get("reservations")))

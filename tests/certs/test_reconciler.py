@@ -18,7 +18,6 @@ from certs.secret import (
     ROTATE,
     SecretContent,
     decode,
-    holds_state,
 )
 from tests.certs.world import (
     KINDS,
@@ -26,7 +25,6 @@ from tests.certs.world import (
     STATE,
     Controller,
     Interruption,
-    OlderController,
     World,
 )
 
@@ -36,10 +34,10 @@ OPERATIONS = st.integers(1, 7)
 """Configurations and two Secrets are read, and then written."""
 
 
-def running(kind: type[Controller] = Controller) -> tuple[World, Controller, Controller]:
+def running() -> tuple[World, Controller, Controller]:
     """Two controllers, and everything as it is an hour after the installation."""
     world = World()
-    first, second = kind(world), kind(world)
+    first, second = Controller(world), Controller(world)
     first.settle()
     second.settle()
     world.pass_time(20)
@@ -52,24 +50,15 @@ def keys_that_servers_can_read(world: World) -> set[str]:
     return {CA_KEY, NEXT_CA_KEY} & set(world.served.content.data if world.served else ())
 
 
-def home(world: World) -> tuple[str, SecretContent] | None:
-    """Return which Secret has the state, and what is in it."""
-    if world.served is not None and holds_state(world.served.content):
-        return SERVED, world.served.content
-    return (STATE, world.stored.content) if world.stored is not None else None
-
-
 def request(world: World, rotation: str) -> None:
-    found = home(world)
-    assert found is not None
-    secret, content = found
-    world.store(SecretContent(content.data, {**content.annotations, ROTATE: rotation}), secret)
+    assert world.stored is not None
+    content = world.stored.content
+    world.store(SecretContent(content.data, {**content.annotations, ROTATE: rotation}), STATE)
 
 
 def phase(world: World) -> RotationPhase:
-    found = home(world)
-    assert found is not None
-    return decode(found[1]).phase
+    assert world.stored is not None
+    return decode(world.stored.content).phase
 
 
 class Rotations(RuleBasedStateMachine):
@@ -80,7 +69,7 @@ class Rotations(RuleBasedStateMachine):
         self.world, *self.controllers = running()
 
     @rule(rotation=st.sampled_from(["leaf", "ca"]))
-    @precondition(lambda self: home(self.world) is not None)
+    @precondition(lambda self: self.world.stored is not None)
     def somebody_asks(self, rotation: str) -> None:
         request(self.world, rotation)
 
@@ -126,6 +115,7 @@ class Rotations(RuleBasedStateMachine):
             "nothing is asked for any more, so it comes to an end"
         )
         assert len({server.held for server in self.world.servers}) == 1
+        assert not keys_that_servers_can_read(self.world)
 
 
 class Losses(Rotations):
@@ -154,31 +144,6 @@ class Losses(Rotations):
             controller.die()
 
 
-class Upgrades(Rotations):
-    """Two older controllers, one of them replaced; the other works on, restarts, and is replaced at any time."""
-
-    @initialize()
-    def installed(self) -> None:
-        self.world, *self.controllers = running(OlderController)
-        self.controllers[1] = Controller(self.world)
-        # An older controller that dies remembers nothing: where it finds no state, it makes a new authority.
-        self.world.out_of_turn = True
-
-    @rule()
-    def the_older_controller_restarts(self) -> None:
-        self.controllers[0].die()
-
-    @rule()
-    def the_older_controller_ends(self) -> None:
-        self.controllers[0] = Controller(self.world)
-
-    def teardown(self) -> None:
-        if hasattr(self, "world"):
-            self.controllers[0] = Controller(self.world)
-            super().teardown()
-            assert not keys_that_servers_can_read(self.world)
-
-
 QUIET = settings(
     max_examples=settings().max_examples * 4 // 10,
     stateful_step_count=30,
@@ -187,8 +152,6 @@ TestRotations = Rotations.TestCase
 TestRotations.settings = QUIET
 TestLosses = Losses.TestCase
 TestLosses.settings = QUIET
-TestUpgrades = Upgrades.TestCase
-TestUpgrades.settings = QUIET
 
 
 def rotate(world: World, controller: Controller) -> None:
@@ -246,33 +209,8 @@ def test_an_authority_is_not_dropped_for_a_leaf_that_nobody_could_load() -> None
 
 
 def authority(world: World) -> bytes:
-    found = home(world)
-    assert found is not None
-    return decode(found[1]).authority.certificate_pem()
-
-
-def test_an_upgrade_moves_the_keys_and_changes_nothing_else() -> None:
-    world, older, other = running(OlderController)
-    before, bundles = authority(world), [world.published(kind) for kind in KINDS]
-    assert keys_that_servers_can_read(world) == {CA_KEY}
-    newer = Controller(world)
-    newer.settle()
-    assert keys_that_servers_can_read(world) == {CA_KEY}, "older controllers would miss it"
-
-    other.die()  # replaced by the newer one
-    world.pass_time(21)
-    newer.settle()
-    assert keys_that_servers_can_read(world) == set()
-    older.settle()
-    assert keys_that_servers_can_read(world) == {CA_KEY}, "one that still runs restores it from memory"
-    newer.settle()
-    assert keys_that_servers_can_read(world) == {CA_KEY}, "and the wait begins again"
-
-    world.pass_time(21)
-    newer.settle()
-    assert keys_that_servers_can_read(world) == set()
-    assert authority(world) == before
-    assert [world.published(kind) for kind in KINDS] == bundles
+    assert world.stored is not None
+    return decode(world.stored.content).authority.certificate_pem()
 
 
 def delete(world: World) -> None:

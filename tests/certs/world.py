@@ -14,7 +14,6 @@ from certs.check import issued_by
 from certs.reconciler import (
     CertificateReconciler,
     RacedError,
-    SecretStore,
     StoredSecret,
     WebhookConfiguration,
 )
@@ -186,9 +185,7 @@ class Controller:
         self.reconciler = self._born()
 
     def _born(self) -> CertificateReconciler:
-        return self._reconciles(_Secret(self, STATE), _Secret(self, SERVED))
-
-    def _reconciles(self, state: SecretStore, served: SecretStore) -> CertificateReconciler:
+        state, served = _Secret(self, STATE), _Secret(self, SERVED)
         return CertificateReconciler(state, served, _Configurations(self), TERMS, lambda: self.world.now)
 
     def call(self, effect: Callable[[], None]) -> None:
@@ -204,13 +201,6 @@ class Controller:
         effect()
         if met.dies == "after":
             raise Crash
-
-
-class OlderController(Controller):
-    """Keeps the state in the Secret of the servers, and knows no other."""
-
-    def _born(self) -> CertificateReconciler:
-        return self._reconciles(_Secret(self, SERVED), _Secret(Controller(World()), SERVED))
 
 
 class _Secret:

@@ -142,12 +142,6 @@ before a row names its basis: a serve that cannot charge by a basis refuses.
 #ifndef SEEN_IS_THE_ROW
 #define SEEN_IS_THE_ROW 1
 #endif
-#ifndef ROW_BEGINS_EMPTY
-#define ROW_BEGINS_EMPTY 1
-#endif
-#ifndef TAKEN_OVER_WHEN_RIGHT_IS_GONE
-#define TAKEN_OVER_WHEN_RIGHT_IS_GONE 1
-#endif
 #ifndef SUMS_ARE_OF_THE_REVISION
 #define SUMS_ARE_OF_THE_REVISION 1
 #endif
@@ -196,21 +190,6 @@ before a row names its basis: a serve that cannot charge by a basis refuses.
 #define HARD(generation) VECTOR(1, UNLIMITED)
 #define FIRST_UID 0
 #define UIDS 2
-#define UNCALLED 1
-#endif
-#ifdef UPGRADED          /* the ledger is still in the quota's status, where replicas of an earlier version reserve */
-#define OBJECTS 2
-#define CREATED(object) VECTOR(1, 0)
-#define HARD(generation) VECTOR(1, UNLIMITED)
-#define UPGRADES 1
-#define CONTROLLERS 1
-#endif
-#ifdef TAKEN_TWICE       /* the same, with two controllers that take it over, and a quota that is replaced afterwards */
-#define OBJECTS 2
-#define CREATED(object) VECTOR(1, 0)
-#define HARD(generation) VECTOR(1, UNLIMITED)
-#define UIDS 2
-#define UPGRADES 1
 #define UNCALLED 1
 #endif
 #ifdef REPLACED          /* a quota is created, and replaced, while pods are created */
@@ -371,10 +350,7 @@ before a row names its basis: a serve that cannot charge by a basis refuses.
 #ifndef UIDS
 #define UIDS 1
 #endif
-#ifndef UPGRADES
-#define UPGRADES 0
-#endif
-#define SPEC_MOVES (GENERATIONS > 1 || UIDS > 1 || UPGRADES)
+#define SPEC_MOVES (GENERATIONS > 1 || UIDS > 1)
 #ifndef COLLECTIONS
 #define COLLECTIONS 1
 #define COLLECTION(object) PODS
@@ -439,16 +415,6 @@ bool fresh[WRITERS];         /* the row is still as this writer read it: resourc
 #if SWAP_IN_SERVE == 0 || SWAP_IN_CONTROLLER == 0
 Row copy[WRITERS];
 #endif
-#if UPGRADES
-Row status;                  /* the ledger of an earlier version, in the status of the quota; serve 0 knows only the row, serve 1 only this */
-Row aside;
-bool has_status = true;      /* until a controller writes the status of today there, or the quota goes */
-bool has_right = true;       /* serve 1 may write it */
-#define TOO_EARLY (has_right && TAKEN_OVER_WHEN_RIGHT_IS_GONE)   /* for controllers of today */
-#else
-#define TOO_EARLY 0
-#define has_status 0
-#endif
 
 /* ---- What the API server has */
 
@@ -477,7 +443,7 @@ bool promised[OBJECTS];           /* ghost: the quota's promise covers it */
 bool none[SERVES];                /* "this namespace has no quota", remembered */
 byte absent[SERVES];              /* 1: it has found no row, and asks for the quota; 2: that was longer ago than D */
 byte hard_seen[SERVES];
-mtype = { NOTHING, FOR_SWAP, FOR_CREATE, FOR_FULL_CREATE, FOR_COUNT };
+mtype = { NOTHING, FOR_SWAP, FOR_CREATE };
 mtype reads[CONTROLLERS] = NOTHING;   /* for what it has read the quota, */
 byte read_uid[CONTROLLERS];           /* and what it has read: its uid, 0 if it is gone */
 byte read_generation[CONTROLLERS];
@@ -604,7 +570,7 @@ inline add_cost() {   /* of one name only one is stored at a time; a pod and its
 inline check_fits(q) {   /* S1 */
   key = 0;
   do
-  :: key < 2 && (row_uid || UPGRADES) && promised[OF(q)] ->
+  :: key < 2 && row_uid && promised[OF(q)] ->
      sum = 0;
      more = 0;
      i = 0;
@@ -639,7 +605,7 @@ inline written() {
   skip
 }
 
-#if SWAP_IN_SERVE == 0 || SWAP_IN_CONTROLLER == 0 || UPGRADES
+#if SWAP_IN_SERVE == 0 || SWAP_IN_CONTROLLER == 0
 inline move_row(from, to) {
   to.quota_uid = from.quota_uid; to.generation = from.generation;
   to.counted = from.counted; to.second_key = from.second_key; to.stored_name = from.stored_name;
@@ -818,8 +784,6 @@ inline answers_yes(q) {
 #define SOMETHING_CALLABLE (CALLABLE(0) || CALLABLE(1))
 #endif
 
-#define IS_OLD(s) (UPGRADES && s == 1)
-
 /* webhook/quota/batcher.py: ReservationBatcher._attempt, ReservationBatcher._decide_on */
 /* webhook/quota/cluster_store.py: ClusterStore.read */
 proctype Serve(byte s) {
@@ -841,32 +805,14 @@ end:
        arrives(s, q)
      };
      do
-#if UPGRADES
-     :: atomic { IS_OLD(s) && has_status && has_right -> move_row(row, aside); move_row(status, row);
-                 in_force = row.generation;
-                 decide(s, q);
-                 if
-                 :: verdict == RESERVED -> promised[OF(q)] = true; row.entry[q] = FULL
-                 :: else
-                 fi;
-                 move_row(row, status); move_row(aside, row);
-                 if
-                 :: IS_YES -> answers_yes(q)
-                 :: else
-                 fi;
-                 check_everyone_is_covered()
-               };
-        break
-     :: IS_OLD(s) -> break                                /* it denies */
-#endif
-     :: atomic { none[s] && !IS_OLD(s) -> answers_yes(q) }; break     /* Batches._has_no_quota */
-     :: atomic { !none[s] && !row_uid && !IS_OLD(s) -> absent[s] = 1 };
+     :: atomic { none[s] -> answers_yes(q) }; break     /* Batches._has_no_quota */
+     :: atomic { !none[s] && !row_uid -> absent[s] = 1 };
         if
         :: atomic { uid -> absent[s] = 0 }                /* it has not been counted yet */
         :: atomic { !uid -> none[s] = (absent[s] == 1); absent[s] = 0; answers_yes(q) }
         fi;
         break
-     :: atomic { !none[s] && row_uid && !IS_OLD(s) -> fresh[s] = true; keep_copy(s) };
+     :: atomic { !none[s] && row_uid -> fresh[s] = true; keep_copy(s) };
         if
         :: atomic { row_uid && (fresh[s] || !SWAP_IN_SERVE) ->
 #if SWAP_IN_SERVE == 0
@@ -938,7 +884,7 @@ inline see(c) {
   seen_uid[c] = row.quota_uid;
   seen_generation[c] = row.generation;
   if
-  :: reads[c] == FOR_COUNT || reads[c] == FOR_SWAP && (read_uid[c] -> SPEC_IS_READ_AFTER_ROW : GONE_IS_READ_AFTER_ROW) -> forget_quota(c)
+  :: reads[c] == FOR_SWAP && (read_uid[c] -> SPEC_IS_READ_AFTER_ROW : GONE_IS_READ_AFTER_ROW) -> forget_quota(c)
   :: else
   fi
 }
@@ -1223,7 +1169,6 @@ inline settle(c) {
   printf(" then"); print_row(); printf("\n")
 }
 
-#define TAKEABLE (UPGRADES && has_status && !row.counted && row.quota_uid == uid)
 #define NOBODY_REMEMBERS (!none[0] && !none[SERVES - 1])
 inline was_long_ago(s) { absent[s] = (absent[s] && NO_QUOTA_IS_RECENT -> 2 : absent[s]) }
 
@@ -1239,7 +1184,7 @@ inline reads_quota(c, what) {
 inline swaps_spec(c) {
   assert(read_uid[c] > row.quota_uid || (read_uid[c] == row.quota_uid && read_generation[c] > row.generation));   /* S1: never an older `hard` */
   if
-  :: read_uid[c] != row.quota_uid && !row.counted -> promise_begins(false)
+  :: read_uid[c] != row.quota_uid && !row.counted -> promise_begins()
   :: else
   fi;
   row.quota_uid = read_uid[c];
@@ -1248,10 +1193,10 @@ inline swaps_spec(c) {
   written()
 }
 
-inline promise_begins(goes_on) {   /* with what is stored */
+inline promise_begins() {   /* with what is stored */
   i = 0;
   do
-  :: i < OBJECTS -> promised[i] = (shows[i] != 0 || (goes_on && promised[i])); i++
+  :: i < OBJECTS -> promised[i] = (shows[i] != 0); i++
   :: else -> break
   od;
   skip
@@ -1292,31 +1237,14 @@ inline creates_row(c) {   /* the API server creates it whatever was there before
   :: else ->
      rows_made++;
      row_uid = rows_made;
-#if UPGRADES
-     if
-     :: reads[c] == FOR_FULL_CREATE -> move_row(status, row)
-     :: else
-     fi;
-#endif
      row.quota_uid = read_uid[c];
      row.generation = read_generation[c];
-     promise_begins(UPGRADES && has_status);
+     promise_begins();
      written();
      check_everyone_is_covered()
   fi;
   forget_quota(c)
 }
-
-#if UPGRADES
-inline takes_over(c) {   /* as it is */
-  i = row.generation;
-  status.quota_uid = row.quota_uid;
-  status.generation = i;
-  move_row(status, row);
-  written();
-  check_everyone_is_covered()
-}
-#endif
 
 #if SUMS_ARE_OF_THE_REVISION == 0
 inline sums(c) {
@@ -1369,13 +1297,8 @@ end:
   :: d_step { DIFFERS && reads[c] == NOTHING && (fresh[SERVES + c] || !(uid -> SPEC_IS_READ_AFTER_ROW : GONE_IS_READ_AFTER_ROW)) -> reads_quota(c, FOR_SWAP) }
   :: d_step { reads[c] == FOR_SWAP && row_uid && read_uid[c] && fresh[SERVES + c] -> swaps_spec(c) }
   :: d_step { reads[c] == FOR_SWAP && row_uid && !read_uid[c] && (fresh[SERVES + c] || !ROW_GOES_BY_SWAP) -> removes_row(c) }
-  :: d_step { uid && !row_uid && reads[c] == NOTHING && !TOO_EARLY -> reads_quota(c, (UPGRADES && !ROW_BEGINS_EMPTY && has_status -> FOR_FULL_CREATE : FOR_CREATE)) }
-  :: d_step { reads[c] == FOR_CREATE || reads[c] == FOR_FULL_CREATE -> creates_row(c) }
-#if UPGRADES
-  :: d_step { row_uid && fresh[SERVES + c] && TAKEABLE -> takes_over(c) }
-  :: d_step { row_uid && fresh[SERVES + c] && !TAKEABLE && !row.counted && row.quota_uid == uid && reads[c] == NOTHING -> reads_quota(c, FOR_COUNT) }
-  :: d_step { row_uid && row.counted && row.quota_uid == uid && has_status -> has_status = false }  /* the status of today is written */
-#endif
+  :: d_step { uid && !row_uid && reads[c] == NOTHING -> reads_quota(c, FOR_CREATE) }
+  :: d_step { reads[c] == FOR_CREATE -> creates_row(c) }
 #endif
 #if SUMS_ARE_OF_THE_REVISION == 0
   :: d_step { list[c].summed[0] != list[c].shown[0] || list[c].summed[1] != list[c].shown[1] -> sums(c) }
@@ -1391,7 +1314,7 @@ end:
      /* policies/quota/ledger/reconcile.py: begin_transition */
   :: d_step { !stopped && fresh[SERVES + c] && !row.moving && !row.next_basis -> row.moving = true; tried[c] = false; written() }
 #endif
-  :: d_step { row_uid && seen_row[c] && ALL_LISTED(c) && !tried[c] && (!UPGRADES || row.counted || reads[c] == FOR_COUNT) && (fresh[SERVES + c] || !SWAP_IN_CONTROLLER) -> settle(c) }
+  :: d_step { row_uid && seen_row[c] && ALL_LISTED(c) && !tried[c] && (fresh[SERVES + c] || !SWAP_IN_CONTROLLER) -> settle(c) }
   od;
   skip
 }
@@ -1454,19 +1377,12 @@ end:
 #if LABELLED < OBJECTS
   :: d_step { !stopped && LIVE(0) && !shows[LABELLED] -> shows[LABELLED] = CREATED(LABELLED); revision[NODES]++ }
 #endif
-#if UPGRADES
-  :: d_step { has_right -> has_right = false }
-#endif
 #if GENERATIONS > 1
   :: d_step { !stopped && uid && generation + 1 < GENERATIONS -> generation++ }
 #endif
 #if UIDS > 1
   :: d_step { !stopped && !uid && made < UIDS -> made++; uid = made }
-#if UPGRADES == 0                                          /* no quota is replaced while replicas of an earlier version run */
   :: d_step { !stopped && uid && made < UIDS -> uid = 0 }
-#else
-  :: d_step { !stopped && uid && made < UIDS && !has_right -> uid = 0; has_status = false }
-#endif
   :: d_step { none[0] -> none[0] = false }              /* it is older than D */
   :: d_step { none[SERVES - 1] -> none[SERVES - 1] = false }
 #endif
@@ -1491,15 +1407,11 @@ proctype Quiet() {   /* L1 */
 
 init {
   d_step {
-#if UPGRADES
-    status.counted = true;
-#else
     row.counted = (uid != 0);
     row_uid = uid;
     row.quota_uid = uid;
     rows_made = uid;
     row.second_key = CONSTRAINED(0, 1);
-#endif
 #if STORED_AT_START
     shows[0] = CREATED(0); row.used[0] = CREATED(0); request[0] = ended; promised[0] = true; version[0] = 1;
     revision[PODS] = 1; row.revision[PODS] = 1;

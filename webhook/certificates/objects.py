@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from certs.reconciler import RacedError, StoredSecret, WebhookConfiguration
-from certs.secret import ANNOTATIONS, DATA_KEYS, SecretContent, holds_state
+from certs.secret import ANNOTATIONS, DATA_KEYS, SecretContent
 from webhook.cluster import errors
 from webhook.cluster.api import JSON_PATCH, MERGE_PATCH, ApiClient, api_path
 from webhook.cluster.collection import CLUSTER
@@ -138,14 +138,6 @@ class ClusterSecret:
             self._api.patch(self.name.path, body, content_type=MERGE_PATCH, timeout=_SECONDS)
         except (errors.Conflict, errors.NotFound) as error:
             raise RacedError(str(error)) from None
-
-
-def state_secret(api: ApiClient, served: SecretName) -> ClusterSecret:
-    """Return the Secret with the state: `served` itself while an older controller's state is there (certs/reconciler.py)."""
-    of_servers = ClusterSecret(api, served)
-    stored = of_servers.read()
-    undivided = stored is not None and holds_state(stored.content)
-    return of_servers if undivided else ClusterSecret(api, served.of_authority)
 
 
 class ClusterConfigurations:

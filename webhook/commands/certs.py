@@ -21,7 +21,6 @@ from webhook.certificates.objects import (
     ClusterSecret,
     ConfigurationSeen,
     SecretName,
-    state_secret,
 )
 from webhook.cluster.objects import (
     AUTHORITY_SECRET,
@@ -74,7 +73,7 @@ def show(secret_name: SecretName, cluster: ClusterChoice, output: str) -> None:
     It says which configurations carry the authority, too.
     """
     with cluster.client() as api:
-        secret, seen = state_secret(api, secret_name), ClusterConfigurations(api).read()
+        secret, seen = ClusterSecret(api, secret_name.of_authority), ClusterConfigurations(api).read()
         try:
             state = _state(secret.name, secret.read())
         except DamagedError as error:
@@ -147,7 +146,7 @@ def rotate(
     """Ask the controllers for a new certificate."""
     rotation = Rotation.CA if ca else Rotation.LEAF
     with cluster.client() as api:
-        secret = state_secret(api, secret_name)
+        secret = ClusterSecret(api, secret_name.of_authority)
         try:
             before = _request(secret, rotation)
             echo(f"asked for a new {'certificate authority' if ca else 'certificate'}")

@@ -8,19 +8,14 @@ import click
 
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
 from webhook.commands.output import echo
+from webhook.commands.parameters import namespaces_option
 from webhook.tools.console.server import HOST, console_server
 
 PORT = 7080
 
 
 @click.command(context_settings={"show_default": True})
-@click.option(
-    "-n",
-    "--namespace",
-    "namespaces",
-    multiple=True,
-    help="A namespace, also several times; left out: all that you may read, else the context's.",
-)
+@namespaces_option
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=PORT, help=f"Port on {HOST}; 0 takes a free one."
 )

@@ -17,6 +17,10 @@ NARROWEST, WIDEST = 40, 120
 """Columns of a terminal that are used: longer lines are hard to read, however wide it is."""
 
 
+WIDEST_NAME = 28
+"""Columns of the first column of a table; a longer name has a line of its own."""
+
+
 class Screen:
     """Prints lines of text: styled and wrapped on a terminal, plain into a pipe, wrapped there only if COLUMNS says how wide."""
 
@@ -48,10 +52,10 @@ class Screen:
         for line in lines or [""]:
             self.line(line, style)
 
-    def table(self, rows: Iterable[tuple[str, str]], *, indent: int = 0, widest: int = 28) -> None:
+    def table(self, rows: Iterable[tuple[str, str]], *, indent: int = 0) -> None:
         """Print two columns, the second one wrapped."""
         rows = list(rows)
-        column = min(max((len(name) for name, _ in rows), default=0), widest)
+        column = min(max((len(name) for name, _ in rows), default=0), WIDEST_NAME)
         for name, text in rows:
             is_long = len(name) > column
             if is_long:

@@ -75,3 +75,12 @@ class Since(Moment):
 
 def now() -> datetime:
     return datetime.now(UTC)
+
+
+namespaces_option = click.option(
+    "-n",
+    "--namespace",
+    "namespaces",
+    multiple=True,
+    help="A namespace, also several times; left out: all that you may read, else the context's.",
+)

@@ -20,7 +20,7 @@ from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
 from webhook.commands.output import Screen, counted, echo, one_line, print_json
-from webhook.commands.parameters import config_option, output_option
+from webhook.commands.parameters import config_option, namespaces_option, output_option
 from webhook.commands.quota import bar
 from webhook.configuration.loader import ConfigurationError
 from webhook.tools.audit.reading import Counts
@@ -60,13 +60,7 @@ SEVERITIES = {DoctorSeverity.ERROR: "red", DoctorSeverity.WARNING: "yellow"}
 
 
 @click.command(context_settings={"show_default": True})
-@click.option(
-    "-n",
-    "--namespace",
-    "namespaces",
-    multiple=True,
-    help="A namespace, also several times; left out: all that you may read, else the context's.",
-)
+@namespaces_option
 @click.option("-w", "--watch", is_flag=True, help="Show it again whenever it changes, until Ctrl-C.")
 @click.option(
     "--interval",

@@ -106,10 +106,6 @@ class LedgerWriter:
             self._store.delete(namespace, ledger_object, CALL_SECONDS)
             self._ledger_objects.forget(namespace, ledger.ledger_uid)
             return None
-        if ledger.used is None and granted.used is not None:
-            return self.swap(
-                namespace, ledger_object, msgspec.structs.replace(granted, ledger_uid=ledger.ledger_uid)
-            )
         spec = Granted.by(granted)
         if Granted.by(ledger) == spec:
             return ledger_object

@@ -112,16 +112,13 @@ class QuotaStatusWriter:
             return namespace
 
     def _write(self, namespace: str) -> bool:
-        """Write the status of a namespace's quota if it differs, and return whether it did. Raises `errors.ApiError`.
-
-        Without a ledger object the status may still be the ledger of an earlier version: it stays as it is.
-        """
+        """Write the status of a namespace's quota if it differs, and return whether it did. Raises `errors.ApiError`."""
         quota = next(iter(self._quotas.snapshot(namespace).items), None)
         record = next(iter(self._ledger_objects.snapshot(namespace).items), None)
         if quota is None or record is None:
             return False
         status = self._shown(quota, record)
-        if status is None or (status == quota.status and not quota.has_ledger):
+        if status is None or status == quota.status:
             return False
         try:
             body = encode_status(quota, status)
@@ -134,15 +131,12 @@ class QuotaStatusWriter:
         return True
 
     def _shown(self, quota: QuotaRecord, record: LedgerRecord) -> QuotaStatus | None:
-        """Return the status that the quota should have.
-
-        None while its ledger is that of the quota before, or has not yet taken over what earlier versions left in the status.
-        """
+        """Return the status that the quota should have, None while its ledger is that of the quota before."""
         before, ledger, now = quota.status, record.ledger, datetime.now(UTC)
         if ledger is None:
             found = unreadable(record.problem, before.conditions, before.observed_generation, now)
             return msgspec.structs.replace(before, conditions=found)
-        if ledger.quota_uid != quota.uid or (quota.has_ledger and ledger.used is None):
+        if ledger.quota_uid != quota.uid:
             return None
         stale, unmapped_resources = self._stale(), self._unmapped_resources()
         return status_of(

@@ -54,9 +54,7 @@ class ClusterStore:
             if found is not None:
                 return ledger_objects.decode_ledger_object(found).versioned
         granted = self.granted(namespace, seconds)
-        return (
-            None if granted is None else VersionedLedger(ledger_objects.uncounted(granted), NO_LEDGER_OBJECT)
-        )
+        return None if granted is None else VersionedLedger(granted, NO_LEDGER_OBJECT)
 
     def granted(self, namespace: str, seconds: float) -> QuotaLedger | None:
         """Return the ledger that the GPUQuota grants (`ledger_objects.decode_granted`), None without a GPUQuota."""

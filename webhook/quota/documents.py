@@ -50,7 +50,6 @@ class QuotaRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A decoded GPUQuota. `spec` is None if it cannot be read; then `problem` says why.
 
     `version` is the resourceVersion. An unreadable status reads as empty, and the controller writes it again.
-    `has_ledger`: the status still has the ledger of an earlier version.
     """
 
     namespace: str
@@ -59,7 +58,6 @@ class QuotaRecord(msgspec.Struct, frozen=True, kw_only=True):
     generation: int = 0
     spec: QuotaSpec | None = None
     status: QuotaStatus = QuotaStatus()
-    has_ledger: bool = False
     problem: str = ""
 
     @property
@@ -94,12 +92,6 @@ class _Status(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
     observed_generation: int = 0
 
 
-class _FormerStatus(msgspec.Struct, frozen=True):
-    """Fields of a status that is a ledger of an earlier version."""
-
-    revisions: msgspec.Raw = msgspec.Raw(b"")
-
-
 class _Object(msgspec.Struct, frozen=True):
     metadata: _Metadata
     spec: msgspec.Raw = msgspec.Raw(b"null")
@@ -109,7 +101,6 @@ class _Object(msgspec.Struct, frozen=True):
 _OBJECT = msgspec.json.Decoder(_Object)
 _SPEC = msgspec.json.Decoder(QuotaSpec)
 _STATUS = msgspec.json.Decoder(_Status)
-_FORMER_STATUS = msgspec.json.Decoder(_FormerStatus)
 
 
 def decode_quota(document: bytes | msgspec.Raw) -> QuotaRecord | None:
@@ -131,14 +122,8 @@ def decode_quota(document: bytes | msgspec.Raw) -> QuotaRecord | None:
         generation=metadata.generation,
         spec=spec,
         status=_decode_status(read.status),
-        has_ledger=has_ledger(read.status),
         problem=problem,
     )
-
-
-def has_ledger(status: msgspec.Raw) -> bool:
-    """Whether this status is a ledger of an earlier version. Raises msgspec.ValidationError if it is not an object."""
-    return bool(_FORMER_STATUS.decode(status).revisions)
 
 
 def _decode_status(raw: msgspec.Raw) -> QuotaStatus:

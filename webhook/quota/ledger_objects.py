@@ -5,7 +5,6 @@ fields to compare. A ledger that cannot be read raises `LedgerObjectError`: it m
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
@@ -15,7 +14,7 @@ from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.ledger.reservations import Reservations
 from policies.quota.spec import QuotaSpec
 from webhook.cluster.api import api_path
-from webhook.quota.documents import GROUP, VERSION, DocumentError, has_ledger
+from webhook.quota.documents import GROUP, VERSION, DocumentError
 from webhook.quota.store import VersionedLedger
 
 PLURAL = "gpuquotaledgers"
@@ -39,9 +38,13 @@ class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
     resource_version: str
 
 
-class _Counted(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
-    """What controllers and serve write. Revisions are text, as everywhere in Kubernetes."""
+class _Ledger(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
+    """The text of a ledger. Revisions are text, as everywhere in Kubernetes."""
 
+    quota_uid: str
+    generation: int
+    hard: dict[str, str]
+    unclassified_pods: UnclassifiedPods
     used: dict[str, str] | None = None
     stored_names: dict[str, dict[str, str]] = {}
     reservations: str = ""
@@ -49,27 +52,6 @@ class _Counted(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_d
     class_catalogue: str | None = None
     next_catalogue: str | None = None
     holders: Mapping[str, tuple[Holder, ...]] = {}
-
-    def fields(self) -> dict[str, Any]:
-        """Return the fields of a QuotaLedger. Raises ValueError."""
-        return {
-            "used": None if self.used is None else parse_vector(self.used),
-            "stored_names": {name: parse_vector(stored) for name, stored in self.stored_names.items()},
-            "reservations": Reservations.parse(self.reservations),
-            "revisions": msgspec.convert(self.revisions, Revisions, strict=False),
-            "class_catalogue": self.class_catalogue,
-            "next_catalogue": self.next_catalogue,
-            "holders": self.holders,
-        }
-
-
-class _Ledger(_Counted, frozen=True, kw_only=True):
-    """The text of a ledger."""
-
-    quota_uid: str
-    generation: int
-    hard: dict[str, str]
-    unclassified_pods: UnclassifiedPods
 
 
 class _Identity(msgspec.Struct, frozen=True):
@@ -88,14 +70,12 @@ class _QuotaMetadata(msgspec.Struct, frozen=True):
 class _Quota(msgspec.Struct, frozen=True):
     metadata: _QuotaMetadata
     spec: QuotaSpec
-    status: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 _OBJECT = msgspec.json.Decoder(_Object)
 _IDENTITY = msgspec.json.Decoder(_Identity)
 _LEDGER = msgspec.json.Decoder(_Ledger)
 _QUOTA = msgspec.json.Decoder(_Quota)
-_COUNTED = msgspec.json.Decoder(_Counted)
 msgspec.convert({}, Revisions)  # msgspec crashes where threads use a type for the first time together
 _ENCODER = msgspec.json.Encoder()
 
@@ -120,7 +100,13 @@ def decode_ledger_object(document: bytes | msgspec.Raw) -> LedgerObject:
             generation=written.generation,
             hard=parse_vector(written.hard),
             unclassified_pods=written.unclassified_pods,
-            **written.fields(),
+            used=None if written.used is None else parse_vector(written.used),
+            stored_names={name: parse_vector(stored) for name, stored in written.stored_names.items()},
+            reservations=Reservations.parse(written.reservations),
+            revisions=msgspec.convert(written.revisions, Revisions, strict=False),
+            class_catalogue=written.class_catalogue,
+            next_catalogue=written.next_catalogue,
+            holders=written.holders,
         )
     except ValueError as error:  # of msgspec, amounts and numbers alike
         raise LedgerObjectError(f"the {KIND} cannot be read: {error}") from None
@@ -137,10 +123,7 @@ def decode_identity(document: bytes | msgspec.Raw) -> tuple[str, str]:
 
 
 def decode_granted(document: bytes) -> QuotaLedger:
-    """Return the ledger that a GPUQuota in JSON calls for: one that was never counted, or that of earlier versions in its status.
-
-    Raises DocumentError.
-    """
+    """Return the ledger that a GPUQuota in JSON calls for, never counted. Raises DocumentError."""
     try:
         read = _QUOTA.decode(document)
         return QuotaLedger(
@@ -148,26 +131,15 @@ def decode_granted(document: bytes) -> QuotaLedger:
             generation=read.metadata.generation,
             hard=read.spec.amounts,
             unclassified_pods=read.spec.unclassified_pods,
-            **(_COUNTED.decode(read.status) if has_ledger(read.status) else _Counted()).fields(),
         )
     except ValueError as error:
         raise DocumentError(f"the GPUQuota cannot be read: {error}") from None
 
 
-def uncounted(granted: QuotaLedger) -> QuotaLedger:
-    """Return a ledger with that spec which was never counted."""
-    return QuotaLedger(
-        quota_uid=granted.quota_uid,
-        generation=granted.generation,
-        hard=granted.hard,
-        unclassified_pods=granted.unclassified_pods,
-    )
-
-
 def encode_ledger_object(namespace: str, version: str, ledger: QuotaLedger) -> bytes:
     """Return the body that replaces this version of the ledger; one without a version creates it.
 
-    Beyond LONGEST_ROW it goes without holders: a ledger of earlier versions may have long ones.
+    Beyond LONGEST_ROW it goes without holders.
     """
     written = _Ledger(
         quota_uid=ledger.quota_uid,

@@ -19,8 +19,7 @@ CREATION_SECONDS = 34.0
 """The API server stores an object at most this long after its request began (of 60 s for a request, writes get 34 s)."""
 
 EXPIRY_SECONDS = CREATION_SECONDS + 6.0
-"""A controller drops a reservation only if it saw it for this long and a later list lacks its object. 6 s are margin; what a
-replica of an earlier version has reserved ahead uses one of them at most."""
+"""A controller drops a reservation only if it saw it for this long and a later list lacks its object. 6 s are margin."""
 
 NO_QUOTA_SECONDS = 5.0
 """D: a replica believes "this namespace has no quota" for at most this long. A controller waits as long after it first saw a

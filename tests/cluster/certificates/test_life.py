@@ -1,13 +1,11 @@
 """Certificates in a cluster: made once by many at a time, rotated without a failed call, repaired by whoever sees it first."""
 
-import datetime as dt
 import time
 from collections.abc import Callable
 
 import pytest
 
-from certs.rotation import RotationPhase, Terms, new_state
-from certs.secret import encode
+from certs.rotation import RotationPhase
 from tests.cluster.certificates.damage import (
     damage_leaf,
     delete_and_apply_configurations,
@@ -19,12 +17,8 @@ from tests.cluster.certificates.damage import (
     replace_bundles,
 )
 from tests.cluster.certificates.load import Load
-from tests.cluster.certificates.reconcilers import SECRET_NAME
-from tests.controlplane import ControlPlane
 from tests.controlplane.certificates import AUTHORITY_PATH, SECRET, Installation, Process, within
-from tests.controlplane.gpuquota import api_client
 from tests.controlplane.webhook import NAMESPACE
-from webhook.certificates.objects import ClusterSecret
 
 READY_SECONDS = REPAIR_SECONDS = 20.0
 """A second or two where the machine is idle; 24 is the least after which everybody looks by itself."""
@@ -149,21 +143,3 @@ def test_an_api_server_that_is_away_costs_no_readiness(running: Installation) ->
         assert running.ready()
     finally:
         running.plane.restart("kube-apiserver")
-
-
-def test_the_keys_of_an_older_installation_move_without_a_failed_call(quotas: ControlPlane) -> None:
-    with Installation(quotas, retirement=20) as upgraded:
-        upgraded.apply()
-        state = new_state(Terms(names=(upgraded.host,)), dt.datetime.now(dt.UTC))
-        ClusterSecret(api_client(quotas), SECRET_NAME).create(encode(state))
-        upgraded.start()
-        within(60, upgraded.ready)
-        with Load(upgraded) as load:
-            assert "ca.key" in upgraded.secret()
-            within(60, lambda: "ca.key" not in upgraded.secret())
-            within(REPAIR_SECONDS, lambda: whole(upgraded))
-            time.sleep(3)
-        assert load.failures == [], upgraded.logs()
-        assert load.broken_calls() == {}
-        assert upgraded.state().authority.certificate == state.authority.certificate
-        assert upgraded.serve_the_secrets()

@@ -124,46 +124,12 @@ def test_a_quota_without_a_row_was_never_counted(ledger: ClusterLedger) -> None:
     assert (found.version, found.ledger.used, found.ledger.hard) == (NO_LEDGER_OBJECT, None, vector(gpus=3))
 
 
-FORMER = {
-    "used": {"gpus": "2"},
-    "reserved": {"gpus": "1"},
-    "storedNames": {"pods/b": {"gpus": "1"}},
-    "reservations": "gpus=1 | pod1:pods/a",
-    "revisions": {"pods": "7", "resourceClaims": "8", "nodes": "9"},
-    "classCatalogue": CATALOGUE,
-    "observedGeneration": 1,
-    "holders": {"gpus": [{"name": "Job/train", "amount": "2"}]},
-}
-"""A status as versions before the ledgers wrote it: the ledger itself."""
-
-
-def test_a_ledger_of_earlier_versions_is_taken_over_as_it_is(
-    ledger: ClusterLedger, quotas: ControlPlane
-) -> None:
-    ledger.delete()
-    ledger.create(vector(gpus=4))
-    assert quotas.client().patch(f"{quota_path(NAMESPACE)}/status", {"status": FORMER})[0] == 200
-    before = ledger.store.read(NAMESPACE, SECONDS)
-    assert before is not None
-    assert before.ledger.used is None, "serve admits nothing until a controller has taken it over"
-
-    ledger.follow()
-
-    now = read(ledger).ledger
-    assert (now.used, now.hard) == (vector(gpus=2), vector(gpus=4))
-    assert now.reservations.text == FORMER["reservations"]
-    assert now.stored_names == {"pods/b": vector(gpus=1)}
-    assert msgspec.structs.astuple(now.revisions) == (7, 8, 9)
-    assert (now.class_catalogue, now.holders["gpus"][0].name) == (CATALOGUE, "Job/train")
-
-
 def test_a_creation_that_comes_late_puts_nothing_in_force(
-    ledger: ClusterLedger, quotas: ControlPlane, cluster_store: ClusterStore
+    ledger: ClusterLedger, cluster_store: ClusterStore
 ) -> None:
     """A controller that was paused after it had found no ledger; meanwhile the quota was in force, and has gone."""
     ledger.delete()
     ledger.create(vector(gpus=4))
-    assert quotas.client().patch(f"{quota_path(NAMESPACE)}/status", {"status": FORMER})[0] == 200
     paused = ledger.store.read(NAMESPACE, SECONDS)
     assert paused is not None
     ledger.follow()

@@ -12,10 +12,8 @@ from pathlib import Path
 import pytest
 
 from policies.quota.amounts import GPUS
-from policies.quota.catalogue import CatalogueVersion, catalogue_digest
-from policies.quota.charge import UnclassifiedPods
 from policies.quota.ledger.decide import ReservationRequest
-from tests.cluster.controllers import Command, Running, eventually
+from tests.cluster.controllers import Command, eventually
 from tests.cluster.quota import history
 from tests.cluster.quota.burst import CLAIMS, PODS, Burst, Churn, Request, gpu_pod, requests
 from tests.cluster.quota.referee import BUILT_IN, SPOT, Weights, cost, replay, total
@@ -23,8 +21,6 @@ from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import Namespace
 from tests.controlplane.replicas import Replicas
 from tests.controlplane.webhook import Webhook
-from webhook.configuration.loader import load_directory
-from webhook.quota.documents import quota_path
 
 OBJECTS = 500
 HARD = {
@@ -208,32 +204,3 @@ def test_an_upgrade_denies_nothing_and_admits_nothing_over(
 
 def paths(namespace: str) -> tuple[str, str]:
     return PODS.format(namespace), CLAIMS.format(namespace)
-
-
-def test_the_ledger_in_a_status_is_taken_over_without_a_pause(quotas: ControlPlane) -> None:
-    """From versions before GPUQuotaLedgers: what is in flight stays reserved, and nothing waits for a first count."""
-    team = Namespace(quotas)
-    team.quota({"gpus": "4"})
-    team.pod("runs")
-    catalogue_version = str(
-        CatalogueVersion(catalogue_digest(load_directory(None)), UnclassifiedPods.TOTAL_ONLY)
-    )
-    former = {
-        "used": {"gpus": "1"},
-        "reservations": "gpus=1 | never-stored:pods/in-flight",
-        "revisions": {"pods": "1", "resourceClaims": "1", "nodes": "1"},
-        "classCatalogue": catalogue_version,
-    }
-    path = quota_path(team.name)
-    assert team.client.patch(f"{path}/status", {"status": former})[0] == 200
-
-    with Running(quotas, no_quota=60.0, expiry=3.0):
-        assert eventually(lambda: team.ledger_object().used == {GPUS: Fraction(1)})
-        assert eventually(lambda: "revisions" not in team.client.get(path)[1]["status"])
-        assert eventually(lambda: not team.ledger_object().reservations)
-        assert eventually(lambda: team.status().reserved == {})
-    assert (team.status().used, team.ledger_object().class_catalogue) == (
-        {GPUS: Fraction(1)},
-        catalogue_version,
-    )
-    assert "classCatalogue" not in team.client.get(path)[1]["status"]

@@ -166,10 +166,10 @@ CLAIM: JSON = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "
         pytest.param(
             pod(**CLAIM), ClaimedDevices(("any-gpu",)), [DEDICATED], id="claim-for-a-gpu-of-any-vendor"
         ),
-        pytest.param(pod(**CLAIM), ClaimedDevices(may_be_more=True), None, id="claim-for-perhaps-a-gpu"),
+        pytest.param(pod(**CLAIM), ClaimedDevices(), None, id="claim-for-perhaps-a-gpu"),
         pytest.param(
             pod(gpu_container(), **CLAIM),
-            ClaimedDevices(may_be_more=True),
+            ClaimedDevices(),
             [GPU, DEDICATED],
             id="perhaps-a-gpu-beside-a-gpu",
         ),

@@ -110,9 +110,7 @@ NO_ROOM = NodeFacts(
         pytest.param(job(None), ANNOTATED, {}, id="not-annotated"),
         pytest.param(job("false"), ANNOTATED, {}, id="annotated-false"),
         pytest.param(pod(container(), annotations={SPOT: "true"}), ALL, {}, id="no-gpu"),
-        pytest.param(
-            CLAIMING, ALL, {"claimed": ClaimedDevices(may_be_more=True)}, id="a-claim-that-nobody-knows"
-        ),
+        pytest.param(CLAIMING, ALL, {"claimed": ClaimedDevices()}, id="a-claim-that-nobody-knows"),
         pytest.param(pod(gpu_container(), restartPolicy="Always"), ALL, {}, id="server"),
         pytest.param(pod(gpu_container()), ALL, {}, id="restart-policy-left-out-is-always"),
         pytest.param(

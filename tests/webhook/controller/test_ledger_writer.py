@@ -21,7 +21,7 @@ TEAM = "team"
 
 
 def spec(hard: int, generation: int, *, uid: str = "quota", used: int | None = None) -> QuotaLedger:
-    """Return what a GPUQuota calls for; with `used`, of earlier versions."""
+    """Return what a GPUQuota calls for; with `used`, as a ledger has it."""
     return QuotaLedger(
         quota_uid=uid,
         generation=generation,
@@ -162,26 +162,6 @@ def test_a_spec_that_was_read_before_another_controller_wrote_is_not_written() -
     with pytest.raises(LedgerConflict):
         paused.current(TEAM, fresh=False)
     assert hard(store.ledger_object) == 1
-
-
-def test_a_row_is_made_empty_and_then_takes_over_what_earlier_versions_left() -> None:
-    store = FakeStore(spec(4, 1, used=3))
-    written: list[object] = []
-    store.meanwhile = lambda: written.append(store.ledger_object and store.ledger_object.ledger.used)
-
-    ledger_object = keeper(store).current(TEAM, fresh=False)
-
-    assert written == [None]
-    assert ledger_object is not None
-    assert (used(ledger_object), ledger_object.ledger.ledger_uid) == (3, "row-1")
-
-
-def test_a_status_of_earlier_versions_replaces_no_ledger_that_was_counted() -> None:
-    store = FakeStore(spec(8, 2, used=3), spec(4, 1, used=2))
-
-    ledger_object = keeper(store, watched=spec(8, 2)).current(TEAM, fresh=False)
-
-    assert (hard(ledger_object), used(ledger_object)) == (8, 2)
 
 
 def test_the_row_of_a_new_quota_costs_one_write_and_one_read() -> None:

@@ -190,14 +190,6 @@ def test_a_status_that_is_refused_delays_no_other_one(world: World) -> None:
     assert (world.writes, world.refused) == (4, 2)
 
 
-def test_without_a_ledger_the_status_of_an_earlier_version_stays(world: World) -> None:
-    world.document["status"] = {"reservations": "gpus=1 | x"}
-    world.ledger_objects.ledger_object = None
-    world.writer.changed("team")
-    world.wait(1.0)
-    assert world.document["status"] == {"reservations": "gpus=1 | x"}
-
-
 def test_a_ledger_of_the_quota_before_says_nothing_of_this_one(world: World) -> None:
     world.counted(quota_uid="before")
     world.wait(1.0)

@@ -7,7 +7,6 @@ import pytest
 
 from policies.quota.charge import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
-from policies.quota.ledger.reconcile import Listing, Reconciled, reconcile
 from policies.quota.ledger.reservations import Reservation, Reservations
 from tests.builders import JSON
 from webhook.quota.ledger_objects import (
@@ -67,24 +66,6 @@ def test_what_is_written_is_read(ledger: QuotaLedger) -> None:
         "12",
         ledger,
     )
-
-
-def test_what_a_replica_of_an_earlier_version_has_reserved_ahead_expires_as_any_reservation() -> None:
-    document = stored(encode_ledger_object("team", "11", LEDGER))
-    text = msgspec.json.decode(document["ledger"])
-    ahead = "gpus=2 | +0123456789ab-1 +0123456789ab-2\ngpus=1 | pod1:pods/train-0"
-    document["ledger"] = msgspec.json.encode(
-        text | {"reservations": ahead, "settledUncounted": True}
-    ).decode()
-
-    ledger = decode_ledger_object(msgspec.json.encode(document)).versioned.ledger
-    ids = "+0123456789ab-1", "+0123456789ab-2"
-    assert ledger.reservations.unreadable == ()
-    assert ledger.reserved == {"gpus": Fraction(5) - Fraction(1)}, "less what is stored under the name"
-    listed = Listing(used={}, objects={}, revisions=LEDGER.revisions, catalogue="catalogue/Deny")
-    counted = reconcile(ledger, listed, frozenset(ids))
-    assert isinstance(counted, Reconciled)
-    assert (counted.expired, counted.ledger.reservations.ids) == (ids, ("pod1",))
 
 
 def test_a_row_replaces_one_version_and_is_created_without_one() -> None:

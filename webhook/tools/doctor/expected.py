@@ -5,7 +5,7 @@ differ. The namespace of the installation is filled in when it is read.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -32,24 +32,6 @@ def expected_objects(namespace: str = NAMESPACE) -> ExpectedObjects:
             for expression in webhook.get("namespaceSelector", {}).get("matchExpressions", ()):
                 expression["values"] = [namespace if v == NAMESPACE else v for v in expression["values"]]
     return found
-
-
-def expected_of(documents: Iterable[Mapping[str, Any]]) -> ExpectedObjects:
-    """Return what the manifests of deploy/ install."""
-    configurations: dict[str, dict[str, Any]] = {}
-    custom_resources = {}
-    for document in documents:
-        if document["kind"].endswith("WebhookConfiguration"):
-            configurations[f"{document['kind'].lower()}s"] = {
-                webhook["name"]: {
-                    **{key: value for key, value in webhook.items() if key != "clientConfig"},
-                    "path": webhook["clientConfig"]["service"]["path"],
-                }
-                for webhook in document["webhooks"]
-            }
-        elif document["kind"] == "CustomResourceDefinition":
-            custom_resources[document["metadata"]["name"]] = schema_digest(document)
-    return ExpectedObjects(configurations=configurations, custom_resources=custom_resources)
 
 
 def schema_digest(definition: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ from policies.quota.ledger.reservations import Reservations
 from tests.builders import listing, used_by
 from tests.webhook.quota.histories.setting import History, plain, row_of, stored_pod, world
 from tests.webhook.quota.quota_and_ledger_object import QuotaAndRow
-from tests.webhook.quota.world import NAMESPACE, Controller, Flight, PlainLedger, World, vector
+from tests.webhook.quota.world import NAMESPACE, Controller, Flight, World, vector
 from webhook.cluster.collection import Line, MergedCollection, Position
 from webhook.controller.gone_claims import GoneClaims
 from webhook.controller.observed_ledgers import ObservedLedgers
@@ -26,7 +26,6 @@ from webhook.quota.store import VersionedLedger
 
 NEXT = "the next catalogue"
 LINE = "gpus=1 | pod pod"
-FORMER_STATUS = {"used": {"gpus": "0"}, "revisions": {"pods": "1"}, "classCatalogue": "catalogue"}
 
 
 def counted(gpus: int) -> QuotaAndRow:
@@ -304,43 +303,6 @@ def a_row_of_a_quota_that_was_known_before(*, rule: bool) -> QuotaAndRow:
     return around
 
 
-def a_row_is_created_late(*, rule: bool) -> QuotaAndRow:
-    """Create every ledger empty, and bring in what earlier versions left in the status by a swap."""
-    around = QuotaAndRow(1)
-    assert around.quota is not None
-    around.quota["status"] = FORMER_STATUS
-
-    def served_and_removed() -> None:
-        """Have another controller make the ledger; pods come and go by it, and it goes with the quota."""
-        other = around.controller()
-        other.keep()
-        other.count(used=vector(gpus=1))
-        around.remove()
-        other.keep()
-        around.grant(1)
-
-    around.before("POST", ledger_objects.PLURAL, served_and_removed)
-    with patch(
-        "webhook.quota.ledger_objects.uncounted",
-        ledger_objects.uncounted if rule else lambda granted: granted,
-    ):
-        around.controller().keep()
-    if around.ledger is not None and around.ledger.used is not None:
-        around.broken.append("S2: a ledger of another time is in force")
-    return around
-
-
-def an_earlier_version_writes_its_ledger_still(*, rule: bool) -> World:
-    """Take a ledger over from the status once nobody may reserve there any more."""
-    around = world(gpus=1)
-    status = World(PlainLedger(vector(gpus=1)), vector(gpus=1)).initialised()
-    old, new = around.request(gpus=1), around.request(gpus=1)
-    if not rule and status.try_admit(old, status.read()):  # the ledger has been taken over before
-        around.admitted(old)
-    around.admit(new)
-    return around
-
-
 def sums_that_lag_behind_their_revision(*, rule: bool) -> World:
     """Count by sums, objects and revisions of one moment."""
     around = world(gpus=1)
@@ -392,8 +354,6 @@ HISTORIES: tuple[History, ...] = (
     a_quota_that_was_gone_before_its_row_was_read,
     a_row_is_deleted_late,
     a_row_of_a_quota_that_was_known_before,
-    a_row_is_created_late,
-    an_earlier_version_writes_its_ledger_still,
     sums_that_lag_behind_their_revision,
     a_list_ends_while_the_watch_goes_on,
 )

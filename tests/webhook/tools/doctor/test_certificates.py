@@ -260,20 +260,6 @@ def test_what_the_secrets_hold(
         assert finding.remedy == certificates.REPAIR
 
 
-def test_an_authority_key_that_servers_can_read_is_found(tmp_path: Path) -> None:
-    with cluster(tmp_path, 1, OURS.certificate_pem(), **{SECRET: kept()[AUTHORITY]}) as found:
-        (finding,) = run_check(KEPT, found).findings
-
-    assert (finding.id, finding.object) == (
-        "authority-key-served",
-        "Secret/gpu-admission-certificates in gpu-admission",
-    )
-    assert finding.message == (
-        "must not hold ca.key: the webhook's pods can read it, and could issue certificates with it"
-    )
-    assert finding.remedy == certificates.MOVE
-
-
 def test_cert_manager_keeps_no_key_of_its_authority_in_the_secret(tmp_path: Path) -> None:
     with cluster(tmp_path, 1, OURS.certificate_pem(), **{SECRET: kept()[SECRET]}) as found:
         annotations = {"cert-manager.io/inject-ca-from": "gpu-admission/gpu-admission"}

@@ -1,13 +1,14 @@
 """What doctor holds installations against is what deploy/ has; UPDATE_EXPECTED=1 writes it anew."""
 
 import os
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import yaml
 
-from webhook.tools.doctor.expected import expected_objects, expected_of
+from webhook.tools.doctor.expected import ExpectedObjects, expected_objects, schema_digest
 
 ROOT = Path(__file__).parents[4]
 KEPT = ROOT / "webhook" / "tools" / "doctor" / "expected.json"
@@ -24,6 +25,24 @@ def manifests() -> list[dict[str, Any]]:
         for entry in patch.get("webhooks", ()):
             entries[entry["name"]].update(entry)
     return documents
+
+
+def expected_of(documents: Iterable[Mapping[str, Any]]) -> ExpectedObjects:
+    """Return what the manifests of deploy/ install."""
+    configurations: dict[str, dict[str, Any]] = {}
+    custom_resources = {}
+    for document in documents:
+        if document["kind"].endswith("WebhookConfiguration"):
+            configurations[f"{document['kind'].lower()}s"] = {
+                webhook["name"]: {
+                    **{key: value for key, value in webhook.items() if key != "clientConfig"},
+                    "path": webhook["clientConfig"]["service"]["path"],
+                }
+                for webhook in document["webhooks"]
+            }
+        elif document["kind"] == "CustomResourceDefinition":
+            custom_resources[document["metadata"]["name"]] = schema_digest(document)
+    return ExpectedObjects(configurations=configurations, custom_resources=custom_resources)
 
 
 def test_expected_is_what_deploy_has() -> None:

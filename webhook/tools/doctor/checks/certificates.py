@@ -19,7 +19,7 @@ from cryptography import x509
 from certs.check import issued_by, problems
 from certs.reconciler import StoredSecret
 from certs.rotation import COMMON_NAME, pem
-from certs.secret import CA, CA_KEY, CERTIFICATE, KEY, DamagedError, decode, holds_state
+from certs.secret import CA, CERTIFICATE, KEY, DamagedError, decode
 from webhook.certificates.objects import ClusterSecret, SecretName
 from webhook.cluster.objects import AUTHORITY_SECRET
 from webhook.tools.doctor.check import (
@@ -39,7 +39,6 @@ from webhook.tools.doctor.cluster import InstalledCluster, Names
 REPAIR = "run `gpu-admission controller --certificate-secret`, which repairs it within seconds; see its log"
 ROTATE = "see the controller's log for why it was not renewed; then gpu-admission certs rotate"
 RENEW_FILES = "renew the files: cert-manager does, and `serve --self-signed` at its next start"
-MOVE = "run controllers of this version and no older ones: they move it 10 minutes after their start"
 OVERDUE = 0.8
 """Of a life: renewal is due after two thirds, and a running controller does it at once."""
 SECONDS = 3.0
@@ -281,12 +280,7 @@ def _kept(cluster: InstalledCluster) -> Iterator[Observation]:
     for bundle in bundles if CA in data else ():
         if bundle.pem != data[CA]:
             yield failure("ca-bundle-differs", bundle.where, f"caBundle must equal {CA} of {where}", REPAIR)
-    if holds_state(stored.content):
-        message = (
-            f"must not hold {CA_KEY}: the webhook's pods can read it, and could issue certificates with it"
-        )
-        yield warning("authority-key-served", where, message, MOVE)
-    elif CA in data and not has_cert_manager(cluster):
+    if CA in data and not has_cert_manager(cluster):
         yield from _authority(cluster)
 
 
