@@ -3,6 +3,7 @@
 import queue
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 
 from policies.quota.spec import NAME
@@ -11,9 +12,8 @@ from webhook.quota.documents import GROUP, KIND, VERSION
 
 MOST_WAITING = 500
 """Events: what exceeds it is in the logs alone. Each takes two calls."""
-POLL_SECONDS = 0.1
 STOP_SECONDS = 5.0
-"""For the Events that are left at the end."""
+"""For the Events that are left at the end, and as much for a place in a full queue."""
 
 
 class QuotaEvents:
@@ -22,8 +22,7 @@ class QuotaEvents:
     def __init__(self, writer: EventWriter, lost: Callable[[], object]) -> None:
         self._writer = writer
         self._lost = lost
-        self._waiting: queue.Queue[EventRecord] = queue.Queue(MOST_WAITING)
-        self._stopping = threading.Event()
+        self._waiting: queue.Queue[EventRecord | None] = queue.Queue(MOST_WAITING)
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)
 
     def start(self) -> None:
@@ -31,8 +30,9 @@ class QuotaEvents:
 
     def stop(self) -> None:
         """Write what is waiting, as far as there is time."""
-        self._stopping.set()
-        self._thread.join(STOP_SECONDS)
+        with suppress(queue.Full):
+            self._waiting.put(None, timeout=STOP_SECONDS)
+            self._thread.join(STOP_SECONDS)
 
     def warn(
         self,
@@ -63,10 +63,6 @@ class QuotaEvents:
             self._lost()
 
     def _run(self) -> None:
-        while not (self._stopping.is_set() and self._waiting.empty()):
-            try:
-                record = self._waiting.get(timeout=POLL_SECONDS)
-            except queue.Empty:
-                continue
+        while (record := self._waiting.get()) is not None:
             if not self._writer.write(record):
                 self._lost()

@@ -75,9 +75,15 @@ def test_what_the_api_server_does_not_take_is_counted(world: World) -> None:
     assert (len(world.writer.requested), world.lost) == (2, 1)
 
 
-def test_the_end_waits_for_no_api_server(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "waiting", [pytest.param(0, id="one-under-way"), pytest.param(MOST_WAITING, id="a-full-queue")]
+)
+def test_the_end_waits_for_no_api_server(world: World, waiting: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quota_events, "STOP_SECONDS", 0.01)
-    world.warn(0)
+    world.warn(-1)
+    assert eventually(world.events._waiting.empty), "it is being written"
+    for number in range(waiting):
+        world.warn(number)
     world.events.stop()
     assert world.writer.requested == []
     world.writer.answers.set()
