@@ -8,8 +8,8 @@ from typing import Any
 
 from policies.finding import truncate
 from policies.gpus.classes import ClassCatalogue
+from policies.pods.fingerprint import TOKEN_VOLUME
 from policies.pods.pod import Metadata, Pod
-from policies.pods.siblings import TOKEN_VOLUME
 from policies.quota.amounts import CLASSES, NOTHING, Vector, add, texts
 from policies.quota.charge_request import ChargeRequest
 from policies.rule import Phase

@@ -7,9 +7,9 @@ import msgspec
 from policies.gpus.cards import too_many_resources
 from policies.gpus.claims import DeviceClassNames
 from policies.placement.pinning import named_nodes
+from policies.pods.fingerprint import fingerprint_of
 from policies.pods.limits import excesses
 from policies.pods.pod import Pod, decode_pod
-from policies.pods.siblings import alike
 from policies.pods.submission import as_submitted, injected_changes
 from policies.quota.charge_request import charge_request_for_pod
 from policies.rule import Phase
@@ -23,7 +23,7 @@ from webhook.serving.review import AdmissionRequest
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 
 LONGEST_COMPARED = 64 * 1024
-"""Bytes of a pod that is compared with those before it: with managed fields four times what rules read (`siblings.LONGEST`)."""
+"""Bytes of a pod that is compared with those before it: with managedFields four times what rules read."""
 
 DAEMONSET_CONTROLLER = "system:serviceaccount:kube-system:daemon-set-controller"
 CONTROLLER_MANAGER = "system:kube-controller-manager"
@@ -41,7 +41,7 @@ def review_pod(requested: Review) -> Answered:
         return Answered(review.allowed(request.uid), name=name)
     policy, evaluator = requested.policy(), requested.evaluator
     mutates = requested.phase is Phase.MUTATE
-    fingerprint = alike(pod) if memoryview(request.object).nbytes <= LONGEST_COMPARED else None
+    fingerprint = fingerprint_of(pod) if memoryview(request.object).nbytes <= LONGEST_COMPARED else None
     claims: Mapping[str, DeviceClassNames] = {}
     decision = too_long = evaluator.too_long(policy, pod, before)
     if decision is None:
@@ -49,7 +49,7 @@ def review_pod(requested: Review) -> Answered:
             check_identity(request, pod.metadata)
         by_daemonset, is_update = made_by_daemonset(pod, request), before is not None
         subject = evaluator.subject(
-            policy, pod, made_by_daemonset=by_daemonset, is_update=is_update, alike=fingerprint
+            policy, pod, made_by_daemonset=by_daemonset, is_update=is_update, fingerprint=fingerprint
         )
         claims = subject.claims
         if mutates:

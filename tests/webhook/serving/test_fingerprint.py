@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from policies.finding import Finding
 from policies.placement.nodes import NodeFacts
+from policies.pods.fingerprint import fingerprint_of
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod
-from policies.pods.siblings import alike
 from policies.policy import Binding, EffectivePolicy, Exemption, PolicySet
 from policies.rule import Context, Mode, Rule, RuleOptions
 from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, gpu_container, pod, view
@@ -31,7 +31,7 @@ BUILT_IN = POLICIES.for_namespace("ml")
 
 def decide(engine: Engine, phase: str, document: JSON, **tweaks: Any) -> Decision:
     seen = view(document)
-    subject = Subject(**{"policy": BUILT_IN, "pod": seen, "alike": alike(seen), **tweaks})
+    subject = Subject(**{"policy": BUILT_IN, "pod": seen, "fingerprint": fingerprint_of(seen), **tweaks})
     decision: Decision = getattr(engine, phase)(subject, NOW)
     return decision
 
@@ -44,7 +44,7 @@ def test_a_sibling_gets_the_decision_that_it_would_get_alone(phase: str, documen
     if (metadata := document.get("metadata")) is not None:
         decide(engine, phase, {**document, "metadata": {**metadata, "name": "first", "uid": "1"}})
     again = decide(engine, phase, document)
-    assert replace(again, pod=None) == replace(decide(engine, phase, document, alike=None), pod=None)
+    assert replace(again, pod=None) == replace(decide(engine, phase, document, fingerprint=None), pod=None)
 
 
 class Counted:
@@ -82,7 +82,7 @@ def test_rules_run_once_for_all_siblings() -> None:
     [
         pytest.param({"made_by_daemonset": True}, id="of-a-daemonset"),
         pytest.param({"nodes": NodeFacts(keys=frozenset())}, id="with-other-nodes"),
-        pytest.param({"alike": None}, id="not-compared"),
+        pytest.param({"fingerprint": None}, id="not-compared"),
     ],
 )
 def test_what_a_decision_rests_on_tells_siblings_apart(tweaks: Any) -> None:
