@@ -16,19 +16,19 @@ import msgspec
 from policies.finding import Severity
 from policies.gpus.cards import vendor
 from policies.gpus.classes import ClassCatalogue, GPUClass
-from policies.gpus.resource_mapping import GPUResource, Measure, ResourceMapping
+from policies.gpus.resource_mapping import NVIDIA_GPU, GPUResource, Measure, ResourceMapping
+from policies.gpus.vendors import MIG_SLICE
 from policies.placement.class_choice import ANY, is_covered, offers
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import pinning
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.pod import Pod
 
-NVIDIA_GPU = "nvidia.com/gpu"
 _LONGEST_PROFILE = 63
 """Of a resource's name; more of it is not compared with anything."""
 _MOST_COMPARED = 8
 """Names of slices in one pod for which the nearest are looked up: that takes 1 ms each."""
-_MIG, _COUNT = "nvidia.com/mig-", ".count"
+_COUNT = ".count"
 """GPU Feature Discovery counts the slices of a node (strategy mixed): label `nvidia.com/mig-1g.10gb.count`, as their resource."""
 
 
@@ -227,7 +227,7 @@ class Availability:
         if nodes is None or nodes.pools or self._use.known_pools:
             return frozenset()
         keys = (key for labels in nodes.label_sets for key, _ in labels)
-        return frozenset(key for key in keys if key.startswith(_MIG) and key.endswith(_COUNT))
+        return frozenset(key for key in keys if key.startswith(MIG_SLICE) and key.endswith(_COUNT))
 
     @property
     def _description(self) -> str:

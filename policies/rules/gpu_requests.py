@@ -22,6 +22,7 @@ import msgspec
 
 from policies.finding import Finding, Severity, truncate
 from policies.gpus.classes import ClassCatalogue
+from policies.gpus.exposure import NVIDIA_VISIBLE_DEVICES
 from policies.gpus.fraction_annotations import LEAST_PART, fraction_container, fraction_problems
 from policies.gpus.resource_limits import ResourceLimits, limit_of, limit_problems, unknown_names
 from policies.gpus.resource_mapping import DEFAULT_SCHEDULER, GPURequest, GPUResource, Measure, gpu_requests
@@ -37,7 +38,7 @@ from policies.rules.gpu_class import GPUClassOptions
 
 ID = "gpu-requests"
 
-VISIBLE_DEVICES = ("NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+VISIBLE_DEVICES = (NVIDIA_VISIBLE_DEVICES, "CUDA_VISIBLE_DEVICES")
 
 SHARED_SUFFIX = ".shared"
 """What NVIDIA's device plugin appends to a resource that it time-slices (`renameByDefault`)."""
