@@ -205,13 +205,13 @@ def test_forged_review_is_refused_and_changes_no_row(registered: ControlPlane) -
         team = Namespace(registered)
         team.quota({"gpus": "8"})
         assert uses(team, 0)
-        before = team.row()
+        before = team.ledger_object()
 
         for path in ("/validate", "/mutate", "/validate/for-people?timeout=5s", "//validate", "/nowhere"):
             status, said = ask(webhook, "POST", path, forged(team.name, 8))
             assert (status, said) == (403, f"{REFUSED}\n"), path
 
-        assert team.row() == before
+        assert team.ledger_object() == before
         assert registered.client().post(team.path("pods"), gpu_pod())[0] == 201, "the quota is not held"
 
 

@@ -1,4 +1,4 @@
-"""Histories of one row that nobody thought of: every step of serve, controllers, users and administrators in any order.
+"""Histories of one ledger that nobody thought of: every step of serve, controllers, users and administrators in any order.
 
 Decisions and counts are held up between read and swap for as long as it pleases; the oracle is that of the world.
 """
@@ -114,11 +114,11 @@ def machine(  # noqa: C901 - one class, whose ledger is the argument
         @rule(decision=consumes(decisions))
         def and_is_killed_before_it_answers(self, decision: tuple[Flight, VersionedLedger]) -> None:
             request, before = decision
-            asked = request.id in self.world.flights
+            requested = request.id in self.world.flights
             if self._may_be_asked(request):
                 with suppress(LedgerConflict, QuotaGone):
                     self.world.try_admit(request, before)
-                if not asked:
+                if not requested:
                     self.world.fail(request)
 
         # Controllers: two at once, and their lists may be old.

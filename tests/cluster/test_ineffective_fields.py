@@ -1,4 +1,4 @@
-"""unread-fields denies what the API server refuses by itself, and nothing else; kubectl shows its warnings."""
+"""ineffective-fields denies what the API server refuses by itself, and nothing else; kubectl shows its warnings."""
 
 import json
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from policies.finding import Severity
-from policies.rules.unread_fields import RULE, check
+from policies.rules.ineffective_fields import RULE, check
 from tests.builders import JSON, container, context, gpu_container, pod, view
 from tests.cluster.test_admission import apply
 from tests.controlplane import ControlPlane
@@ -136,7 +136,7 @@ def named(document: JSON) -> JSON:
             (
                 'Warning: spec.containers[0].resources.limits[nvidia.com/gpus] (container "main"): did you mean '
                 "nvidia.com/gpu? Is a resource of no device plugin that is known: the pod stays pending unless a node "
-                "has it [unread-fields]"
+                "has it [ineffective-fields]"
             ),
             id="misspelt-resource",
         ),
@@ -154,7 +154,7 @@ def named(document: JSON) -> JSON:
             (
                 "Warning: metadata.annotations[gpu-admission.dev/gpu-class]: write it into "
                 "spec.template.metadata.annotations; has no effect here: the pods of a Deployment do not get its "
-                "annotations [unread-fields]"
+                "annotations [ineffective-fields]"
             ),
             id="annotation-of-a-deployment",
         ),
