@@ -48,4 +48,4 @@ def test_a_rule_is_in_every_list_of_rules(rule: Rule) -> None:
         if mark.format(id=rule.id) not in path.read_text()
     ]
 
-    assert lacking == [], f"{rule.id} is forgotten in"
+    assert not lacking, "\n".join((f"{rule.id} is forgotten in", *lacking))
