@@ -1,4 +1,4 @@
-"""A new rule is in every place that lists all of them; a test that fails names the file that was forgotten.
+"""A new rule, or dimension of the quota, is in every place that lists all of them; what fails names the forgotten file.
 
 docs/development.md says what to write by hand, and what writes the rest.
 """
@@ -6,7 +6,9 @@ docs/development.md says what to write by hand, and what writes the rest.
 from pathlib import Path
 
 import pytest
+import yaml
 
+from policies.quota.amounts import DIMENSIONS, Hard
 from policies.registry import RULES
 from policies.rule import Rule
 from tests.deploy.rule_files import AUDIT, CRD, FIRST_INSTALL, PAGE
@@ -49,3 +51,35 @@ def test_a_rule_is_in_every_list_of_rules(rule: Rule) -> None:
     ]
 
     assert not lacking, "\n".join((f"{rule.id} is forgotten in", *lacking))
+
+
+CRDS, CHART = CRD.parent, ROOT / "deploy" / "chart" / "files"
+_DIMENSIONS = {
+    CRDS / "gpuquotas.yaml": ("\n                  {dimension}:", "describe `spec.hard.{dimension}`"),
+    CHART / "dashboard-tenants.json": ('dimension=\\"{dimension}\\"', "chart it"),
+    ROOT / "docs" / "quota.md": ("`{key}`", "say what counts"),
+    ROOT / "docs" / "audit-log.md": ("`{KEY}`", "name the key of `charge`"),
+    ROOT / "docs" / "api.md": ("`spec.hard.{dimension}`", DOCS),
+}
+"""By the files that name all dimensions of a quota: by what one is found there, and what to do where it is not."""
+
+
+@pytest.mark.parametrize("dimension", DIMENSIONS)
+def test_a_dimension_of_the_quota_is_everywhere(dimension: str) -> None:
+    is_named = getattr(Hard(), dimension) is not None
+    words = {
+        "dimension": dimension,
+        "key": f"{dimension}/<name>" if is_named else dimension,
+        "KEY": f"{dimension}/NAME" if is_named else dimension,
+    }
+    lacking = []
+    for path, (mark, remedy) in _DIMENSIONS.items():
+        text = path.read_text().replace(f'=~\\"{dimension}/.+\\"', f'=\\"{dimension}\\"')
+        if mark.format(**words) not in text:
+            lacking.append(f"{path.relative_to(ROOT)}: {remedy.format(**words)}")
+    schema = yaml.safe_load((CRDS / "gpuquotas.yaml").read_text())["spec"]["versions"][0]
+    paths = [column["jsonPath"] for column in schema["additionalPrinterColumns"]]
+    if f".spec.hard.{dimension}" not in paths:
+        lacking.append(f"deploy/chart/files/crds/gpuquotas.yaml: a column for .spec.hard.{dimension}")
+
+    assert not lacking, "\n".join((f"{dimension} is forgotten in", *lacking))

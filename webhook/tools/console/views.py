@@ -112,7 +112,7 @@ def amount(value: Fraction | None) -> str:
 
 def dimension(key: str) -> str:
     """Return a dimension as people name it: `GPUs`, the class, or the resource."""
-    return "GPUs" if key == GPUS else key.partition("/")[2]
+    return "GPUs" if key == GPUS else key.partition("/")[2] or key
 
 
 def ago(moment: datetime, now: datetime) -> str:
