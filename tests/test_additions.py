@@ -12,6 +12,7 @@ from policies.quota.amounts import DIMENSIONS, Hard
 from policies.registry import RULES
 from policies.rule import Rule
 from tests.deploy.rule_files import AUDIT, CRD, FIRST_INSTALL, PAGE
+from webhook.tools.scan.report import NamespaceUse
 
 ROOT = Path(__file__).parents[1]
 MODULES = sorted(path for path in (ROOT / "policies" / "rules").glob("*.py") if path.stem != "__init__")
@@ -81,5 +82,7 @@ def test_a_dimension_of_the_quota_is_everywhere(dimension: str) -> None:
     paths = [column["jsonPath"] for column in schema["additionalPrinterColumns"]]
     if f".spec.hard.{dimension}" not in paths:
         lacking.append(f"deploy/chart/files/crds/gpuquotas.yaml: a column for .spec.hard.{dimension}")
+    if dimension not in NamespaceUse.__struct_fields__:
+        lacking.append("webhook/tools/scan/report.py: show it in NamespaceUse")
 
     assert not lacking, "\n".join((f"{dimension} is forgotten in", *lacking))

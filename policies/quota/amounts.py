@@ -123,6 +123,13 @@ def format_amount(amount: Fraction) -> str:
     return f"{whole} {rest}" if whole else str(rest)
 
 
+def unit(key: str, amount: Fraction = NOTHING) -> str:
+    """Return what a key counts, for people: `GPUs`, the class, or the resource."""
+    if key == GPUS:
+        return "GPU" if amount == 1 else "GPUs"
+    return key.partition("/")[2] or key
+
+
 def parse_amount(raw: Any) -> Fraction:
     """Read an amount such as 3, "0.5" or "2/7": no sign, no exponent, no suffix. Raises ValueError with a sentence."""
     if isinstance(raw, int) and not isinstance(raw, bool) and 0 <= raw < _MOST:
