@@ -7,9 +7,8 @@ process chooses among the devices that its container has already.
 import posixpath
 import re
 
-from policies.gpus.vendors import HIDING, NVIDIA, VENDORS, of_all
+from policies.gpus.vendors import HIDING, VENDORS, of_all
 
-(NVIDIA_VISIBLE_DEVICES,) = NVIDIA.visible_devices
 VISIBLE_DEVICES = of_all(lambda vendor: vendor.visible_devices)
 _HIDING = {variable: vendor.hiding for vendor in VENDORS for variable in vendor.visible_devices}
 DOCKER_RESOURCE = "DOCKER_RESOURCE_"

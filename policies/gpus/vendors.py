@@ -22,16 +22,9 @@ HIDING = ("", NONE, VOID)
 """Values that show no GPU; `none` admits the driver's libraries (README of nvidia-container-runtime)."""
 
 AMD_GPU, GAUDI, NEURON, TPU = "amd.com/gpu", "habana.ai/gaudi", "aws.amazon.com/neuron", "google.com/tpu"
-MIG_SLICE = "nvidia.com/mig-"
+NVIDIA_VISIBLE_DEVICES, MIG_SLICE = "NVIDIA_VISIBLE_DEVICES", "nvidia.com/mig-"
 
 _DEVICES, _SHARES, _NOTHING = Measure.DEVICES, Measure.SHARES, Measure.NOTHING
-_MIB, _GIB, _BYTES, _PERCENT = (
-    Measure.MEMORY_MIB,
-    Measure.MEMORY_GIB,
-    Measure.MEMORY_BYTES,
-    Measure.MEMORY_PERCENT,
-)
-_CORE_PERCENT = Measure.CORE_PERCENT
 
 T = TypeVar("T")
 
@@ -76,238 +69,223 @@ def _device_classes(card: str, *patterns: str) -> tuple[DeviceClassPattern, ...]
     return tuple(DeviceClassPattern(pattern=each, resource=card) for each in patterns)
 
 
-NVIDIA = Vendor(
-    name="NVIDIA",
-    resources=(
-        # Its device plugin: whole cards, time-slicing with renameByDefault, MIG with the mixed strategy
-        *_names(_DEVICES, NVIDIA_GPU),
-        *_names(_SHARES, "nvidia.com/gpu.shared", "nvidia.com/mig-*.shared", card=NVIDIA_GPU),
-        *_names(Measure.SLICES, f"{MIG_SLICE}*", card=NVIDIA_GPU),
-        *_names(_SHARES, "nvidia.com/*.shared", card=NVIDIA_GPU),
-        # HAMi: amounts beside nvidia.com/gpu
-        *_names(_MIB, "nvidia.com/gpumem", card=NVIDIA_GPU),
-        *_names(_PERCENT, "nvidia.com/gpumem-percentage", card=NVIDIA_GPU),
-        *_names(_CORE_PERCENT, "nvidia.com/gpucores", card=NVIDIA_GPU),
-        *_names(_NOTHING, "nvidia.com/priority"),
-        # Its Network Operator names network devices as its policies say (its documentation: hostdev, mlnxnics, sriov_rdma,
-        # switchdev, bf2_sf, cx7_qsfp, and rail_0 or rail-1 of Spectrum-X; of DGX clusters: resibp24s0).
-        *_names(
-            _NOTHING, "nvidia.com/hostdev*", "nvidia.com/hostdev", "nvidia.com/mlnx*", "nvidia.com/rail*"
-        ),
-        *_names(_NOTHING, "nvidia.com/resib*", "nvidia.com/switchdev*", "nvidia.com/switchdev"),
-        *_names(_NOTHING, "nvidia.com/rdma*", "nvidia.com/rdma", "nvidia.com/*rdma", "nvidia.com/sriov*"),
-        *_names(_NOTHING, "nvidia.com/roce*", "nvidia.com/*_sf", "nvidia.com/*_vf"),
-        *_names(_NOTHING, "nvidia.com/cx*", "nvidia.com/bf*"),
-        # Every other name is a device: the device plugin's `resources` and `rename`, KubeVirt's names of whole cards and vGPUs
-        # (nvidia.com/GA102GL_A10, nvidia.com/GRID_T4-1Q, nvidia.com/L40S-48Q).
-        *_names(_DEVICES, "nvidia.com/*", card=NVIDIA_GPU),
-    ),
-    device_classes=(
-        *_device_classes(NVIDIA_GPU, "gpu.nvidia.com", "mig.nvidia.com", "vfio.gpu.nvidia.com"),
-        # Channels of NVLink domains
-        DeviceClassPattern(pattern="compute-domain*nvidia.com", measure=_NOTHING),
-    ),
-    one_device_each=(NVIDIA_GPU,),
-    # nvidia-container-toolkit (`internal/config/image`)
-    visible_devices=("NVIDIA_VISIBLE_DEVICES",),
-    # Devices by number, with nvidia-uvm and nvidia-caps; the root of its driver container, with a /dev of its own.
-    node_paths=("/dev/nvidia", "/run/nvidia/driver/"),
-    hardware_labels=(
-        # By these its GPU Operator marks nodes and places its parts (controllers/state_manager.go).
-        "!nvidia.com/gpu.present",
-        "!nvidia.com/gpu.deploy.*",
-        # GPU Feature Discovery: product, family, memory, count, compute, mig.capable, …; CoreWeave's class, model, vram
-        "nvidia.com/gpu.*",
-        "nvidia.com/mig[-.]*",
-        "nvidia.com/mps.*",
-        "nvidia.com/vgpu.*",
-        "gpu.nvidia.com/*",
-    ),
-    # GPU Feature Discovery: the versions of driver and CUDA
-    other_labels=(
-        "nvidia.com/cuda.driver.*",
-        "nvidia.com/cuda.driver-version.*",
-        "nvidia.com/cuda.runtime.*",
-        "nvidia.com/cuda.runtime-version.*",
-    ),
-    product_labels=("nvidia.com/gpu.product",),
-    memory_mib_labels=("nvidia.com/gpu.memory",),
-)
-
-AMD = Vendor(
-    name="AMD",
-    resources=(
-        *_names(_DEVICES, AMD_GPU),
-        # FPGAs (Xilinx's device plugin), media accelerators, and the NICs of its Network Operator
-        *_names(_NOTHING, "amd.com/xilinx*", "amd.com/ama*", "amd.com/nic", "amd.com/vnic", "amd.com/sev*"),
-        # Every other name is a device, its partitions too (amd.com/cpx_nps4).
-        *_names(_DEVICES, "amd.com/*", card=AMD_GPU),
-    ),
-    device_classes=_device_classes(AMD_GPU, "gpu.amd.com", "gpu.amd.com-spx"),
-    one_device_each=(AMD_GPU,),
-    # ROCm's container-toolkit (`internal/oci`)
-    visible_devices=("AMD_VISIBLE_DEVICES",),
-    node_paths=("/dev/dri/", "/dev/kfd/"),
-    # The node labeller of ROCm's device plugin (its README): also with the value in the key, beta.amd.com/gpu.family.AI
-    hardware_labels=("amd.com/gpu.*", "beta.amd.com/gpu.*"),
-    product_labels=("amd.com/gpu.product-name",),
-    memory_gb_labels=("amd.com/gpu.vram",),
-)
-
-INTEL = Vendor(
-    name="Intel",
-    resources=(
-        # Its device plugin: monitoring handles give no GPU
-        *_names(_NOTHING, "gpu.intel.com/*_monitoring", "gpu.intel.com/monitoring"),
-        *_names(Measure.CORE_MILLIS, "gpu.intel.com/millicores"),
-        *_names(_BYTES, "gpu.intel.com/memory.max"),
-        # Its NPU plugin (npu.intel.com/accel), and the name that people give to GPUs under the company's domain
-        *_names(_DEVICES, "gpu.intel.com/*", "npu.intel.com/*", "intel.com/gpu"),
-    ),
-    device_classes=_device_classes("gpu.intel.com/xe", "gpu.intel.com"),
-    node_paths=("/dev/dri/",),
-    # The Node Feature Discovery rules of its device plugins: family, device-id.<class>-<device>.present
-    hardware_labels=("gpu.intel.com/*",),
-)
-
-HABANA = Vendor(
-    name="Intel Gaudi",
-    resources=(
-        # The first is what people write under the company's domain.
-        *_names(_DEVICES, "intel.com/gaudi", card=GAUDI),
-        *_names(_DEVICES, GAUDI),
-        *_names(_DEVICES, "habana.ai/*", card=GAUDI),
-    ),
-    device_classes=_device_classes(GAUDI, "gaudi.intel.com"),
-    one_device_each=(GAUDI,),
-    visible_devices=("HABANA_VISIBLE_DEVICES",),
-    # The hook of habana-container-runtime reads an empty value and `void` as `all` (`getDevicesFromEnvvar`).
-    hiding=(NONE,),
-    node_paths=("/dev/accel", "/dev/hl"),
-)
-
-AWS_NEURON = Vendor(
-    name="AWS Neuron",
-    resources=(
-        # `neuron` and `neurondevice` are cards, `neuroncore` parts of one.
-        *_names(Measure.CORES, "aws.amazon.com/neuroncore", card=NEURON),
-        *_names(_DEVICES, "aws.amazon.com/neuron*", card=NEURON),
-        *_names(_DEVICES, NEURON),
-    ),
-    device_classes=_device_classes(NEURON, "neuron.aws.com"),
-    node_paths=("/dev/neuron",),
-)
-
-GOOGLE_TPU = Vendor(
-    name="Google TPU",
-    resources=(*_names(_DEVICES, TPU), *_names(Measure.CORES, "cloud-tpus.google.com/*", card=TPU)),
-    device_classes=_device_classes(TPU, "tpu.google.com"),
-    node_paths=("/dev/accel",),
-)
-
-HYGON = Vendor(
-    name="Hygon",
-    resources=(
-        *_names(_SHARES, "hygon.com/dcunum"),
-        *_names(_MIB, "hygon.com/dcumem"),
-        *_names(_CORE_PERCENT, "hygon.com/dcucores"),
-        *_names(_DEVICES, "hygon.com/*"),
-    ),
-    # From its examples
-    visible_devices=("DCU_VISIBLE_DEVICES",),
-    node_paths=("/dev/dri/", "/dev/kfd/", "/dev/mkfd/"),
-)
-
-CAMBRICON = Vendor(
-    name="Cambricon",
-    resources=(
-        *_names(_DEVICES, "cambricon.com/mlunum"),
-        *_names(_MIB, "cambricon.com/mlumem"),
-        # mlu, or the type of the card where the device plugin says so (mlu370). Percent, or units of 256 MiB (HAMi's
-        # documentation, userguide/cambricon-device): as GiB they count too much, never too little.
-        *_names(_GIB, "cambricon.com/*.smlu.vmemory"),
-        *_names(_CORE_PERCENT, "cambricon.com/*.smlu.vcore"),
-        *_names(_SHARES, "cambricon.com/vmlu", "cambricon.com/mlu.share"),
-        *_names(_DEVICES, "cambricon.com/*"),
-    ),
-    # From its examples
-    visible_devices=("CAMBRICON_VISIBLE_DEVICES",),
-    node_paths=("/dev/cambricon",),
-)
-
-HUAWEI = Vendor(
-    name="Huawei Ascend",
-    resources=(
-        *_names(_MIB, "huawei.com/Ascend*-memory"),
-        *_names(_DEVICES, "huawei.com/Ascend*"),
-        *_names(_CORE_PERCENT, "huawei.com/npu-core", "huawei.com/gpu-core"),
-        *_names(_DEVICES, "huawei.com/ascend*", "huawei.com/npu*", "huawei.com/npu"),
-    ),
-    # ascend-docker-runtime
-    visible_devices=("ASCEND_VISIBLE_DEVICES",),
-    node_paths=("/dev/davinci",),
-)
-
-METAX = Vendor(
-    name="MetaX",
-    resources=(
-        *_names(_DEVICES, "metax-tech.com/gpu"),
-        *_names(_SHARES, "metax-tech.com/sgpu"),
-        *_names(_CORE_PERCENT, "metax-tech.com/vcore"),
-        *_names(_BYTES, "metax-tech.com/vmemory"),
-        *_names(_DEVICES, "metax-tech.com/*"),
-    ),
-)
-
-ILUVATAR = Vendor(
-    name="Iluvatar",
-    resources=(
-        *_names(_SHARES, "iluvatar.ai/*vgpu"),
-        *_names(_CORE_PERCENT, "iluvatar.ai/vcuda-core", "iluvatar.ai/*.vCore"),
-        # Units of 256 MiB (HAMi's docs/iluvatar-gpu-support.md), which no measure has: as GiB they count too much, never too
-        # little.
-        *_names(_GIB, "iluvatar.ai/vcuda-memory", "iluvatar.ai/*.vMem"),
-        *_names(_DEVICES, "iluvatar.ai/*", "iluvatar.com/gpu"),
-    ),
-)
-
-KUNLUNXIN = Vendor(
-    name="Kunlunxin",
-    resources=(
-        *_names(_SHARES, "kunlunxin.com/vxpu"),
-        *_names(_MIB, "kunlunxin.com/vxpu-memory"),
-        *_names(_DEVICES, "kunlunxin.com/*"),
-    ),
-)
-
-ENFLAME = Vendor(
-    name="Enflame",
-    resources=(
-        *_names(_SHARES, "enflame.com/vgcu", "enflame.com/shared-gcu", "enflame.com/drs-gcu"),
-        *_names(_PERCENT, "enflame.com/vgcu-percentage"),
-        # MiB (HAMi's documentation, userguide/enflame-device), or GiB (Enflame's GCUShare): more than a card is one card.
-        *_names(_GIB, "enflame.com/gcu-memory"),
-        *_names(_CORE_PERCENT, "enflame.com/gcu-core"),
-        *_names(_DEVICES, "enflame.com/*"),
-    ),
-)
-
-MOORE_THREADS = Vendor(
-    name="Moore Threads",
-    resources=(
-        *_names(_SHARES, "mthreads.com/vgpu"),
-        # Units of 512 MiB, up to 160 (HAMi's documentation, userguide/mthreads-device), as GiB, and sixteenths of its compute
-        *_names(_GIB, "mthreads.com/sgpu-memory"),
-        *_names(_CORE_PERCENT, "mthreads.com/sgpu-*"),
-        *_names(_DEVICES, "mthreads.com/*"),
-    ),
-    # From its examples
-    visible_devices=("MTHREADS_VISIBLE_DEVICES",),
-)
-
 VENDORS = (
-    *(NVIDIA, AMD, INTEL, HABANA, AWS_NEURON, GOOGLE_TPU, HYGON, CAMBRICON, HUAWEI, METAX, ILUVATAR),
-    *(KUNLUNXIN, ENFLAME, MOORE_THREADS),
+    Vendor(
+        name="NVIDIA",
+        resources=(
+            # Its device plugin: whole cards, time-slicing with renameByDefault, MIG with the mixed strategy
+            *_names(_DEVICES, NVIDIA_GPU),
+            *_names(_SHARES, "nvidia.com/gpu.shared", "nvidia.com/mig-*.shared", card=NVIDIA_GPU),
+            *_names(Measure.SLICES, f"{MIG_SLICE}*", card=NVIDIA_GPU),
+            *_names(_SHARES, "nvidia.com/*.shared", card=NVIDIA_GPU),
+            # HAMi: amounts beside nvidia.com/gpu
+            *_names(Measure.MEMORY_MIB, "nvidia.com/gpumem", card=NVIDIA_GPU),
+            *_names(Measure.MEMORY_PERCENT, "nvidia.com/gpumem-percentage", card=NVIDIA_GPU),
+            *_names(Measure.CORE_PERCENT, "nvidia.com/gpucores", card=NVIDIA_GPU),
+            *_names(_NOTHING, "nvidia.com/priority"),
+            # Its Network Operator names network devices as its policies say (its documentation: hostdev, mlnxnics, sriov_rdma,
+            # switchdev, bf2_sf, cx7_qsfp, and rail_0 or rail-1 of Spectrum-X; of DGX clusters: resibp24s0).
+            *_names(_NOTHING, "nvidia.com/hostdev*", "nvidia.com/hostdev", "nvidia.com/mlnx*"),
+            *_names(_NOTHING, "nvidia.com/rail*", "nvidia.com/resib*", "nvidia.com/switchdev*"),
+            *_names(
+                _NOTHING, "nvidia.com/switchdev", "nvidia.com/rdma*", "nvidia.com/rdma", "nvidia.com/*rdma"
+            ),
+            *_names(_NOTHING, "nvidia.com/sriov*", "nvidia.com/roce*", "nvidia.com/*_sf", "nvidia.com/*_vf"),
+            *_names(_NOTHING, "nvidia.com/cx*", "nvidia.com/bf*"),
+            # Every other name is a device: the device plugin's `resources` and `rename`, KubeVirt's names of cards and vGPUs
+            # (nvidia.com/GA102GL_A10, nvidia.com/GRID_T4-1Q, nvidia.com/L40S-48Q).
+            *_names(_DEVICES, "nvidia.com/*", card=NVIDIA_GPU),
+        ),
+        device_classes=(
+            *_device_classes(NVIDIA_GPU, "gpu.nvidia.com", "mig.nvidia.com", "vfio.gpu.nvidia.com"),
+            # Channels of NVLink domains
+            DeviceClassPattern(pattern="compute-domain*nvidia.com", measure=_NOTHING),
+        ),
+        one_device_each=(NVIDIA_GPU,),
+        # nvidia-container-toolkit (`internal/config/image`)
+        visible_devices=(NVIDIA_VISIBLE_DEVICES,),
+        # Devices by number, with nvidia-uvm and nvidia-caps; the root of its driver container, with a /dev of its own.
+        node_paths=("/dev/nvidia", "/run/nvidia/driver/"),
+        hardware_labels=(
+            # By these its GPU Operator marks nodes and places its parts (controllers/state_manager.go).
+            "!nvidia.com/gpu.present",
+            "!nvidia.com/gpu.deploy.*",
+            # GPU Feature Discovery: product, family, memory, count, compute, mig.capable, …; CoreWeave's class, model, vram
+            "nvidia.com/gpu.*",
+            "nvidia.com/mig[-.]*",
+            "nvidia.com/mps.*",
+            "nvidia.com/vgpu.*",
+            "gpu.nvidia.com/*",
+        ),
+        # GPU Feature Discovery: the versions of driver and CUDA
+        other_labels=(
+            "nvidia.com/cuda.driver.*",
+            "nvidia.com/cuda.driver-version.*",
+            "nvidia.com/cuda.runtime.*",
+            "nvidia.com/cuda.runtime-version.*",
+        ),
+        product_labels=("nvidia.com/gpu.product",),
+        memory_mib_labels=("nvidia.com/gpu.memory",),
+    ),
+    Vendor(
+        name="AMD",
+        resources=(
+            *_names(_DEVICES, AMD_GPU),
+            # FPGAs (Xilinx's device plugin), media accelerators, and the NICs of its Network Operator
+            *_names(_NOTHING, "amd.com/xilinx*", "amd.com/ama*", "amd.com/nic", "amd.com/vnic"),
+            *_names(_NOTHING, "amd.com/sev*"),
+            # Every other name is a device, its partitions too (amd.com/cpx_nps4).
+            *_names(_DEVICES, "amd.com/*", card=AMD_GPU),
+        ),
+        device_classes=_device_classes(AMD_GPU, "gpu.amd.com", "gpu.amd.com-spx"),
+        one_device_each=(AMD_GPU,),
+        # ROCm's container-toolkit (`internal/oci`)
+        visible_devices=("AMD_VISIBLE_DEVICES",),
+        node_paths=("/dev/dri/", "/dev/kfd/"),
+        # The node labeller of ROCm's device plugin (its README): also with the value in the key, beta.amd.com/gpu.family.AI
+        hardware_labels=("amd.com/gpu.*", "beta.amd.com/gpu.*"),
+        product_labels=("amd.com/gpu.product-name",),
+        memory_gb_labels=("amd.com/gpu.vram",),
+    ),
+    Vendor(
+        name="Intel",
+        resources=(
+            # Its device plugin: monitoring handles give no GPU
+            *_names(_NOTHING, "gpu.intel.com/*_monitoring", "gpu.intel.com/monitoring"),
+            *_names(Measure.CORE_MILLIS, "gpu.intel.com/millicores"),
+            *_names(Measure.MEMORY_BYTES, "gpu.intel.com/memory.max"),
+            # Its NPU plugin (npu.intel.com/accel), and the name that people give to GPUs under the company's domain
+            *_names(_DEVICES, "gpu.intel.com/*", "npu.intel.com/*", "intel.com/gpu"),
+        ),
+        device_classes=_device_classes("gpu.intel.com/xe", "gpu.intel.com"),
+        node_paths=("/dev/dri/",),
+        # The Node Feature Discovery rules of its device plugins: family, device-id.<class>-<device>.present
+        hardware_labels=("gpu.intel.com/*",),
+    ),
+    Vendor(
+        name="Intel Gaudi",
+        resources=(
+            # The first is what people write under the company's domain.
+            *_names(_DEVICES, "intel.com/gaudi", card=GAUDI),
+            *_names(_DEVICES, GAUDI),
+            *_names(_DEVICES, "habana.ai/*", card=GAUDI),
+        ),
+        device_classes=_device_classes(GAUDI, "gaudi.intel.com"),
+        one_device_each=(GAUDI,),
+        visible_devices=("HABANA_VISIBLE_DEVICES",),
+        # The hook of habana-container-runtime reads an empty value and `void` as `all` (`getDevicesFromEnvvar`).
+        hiding=(NONE,),
+        node_paths=("/dev/accel", "/dev/hl"),
+    ),
+    Vendor(
+        name="AWS Neuron",
+        resources=(
+            # `neuron` and `neurondevice` are cards, `neuroncore` parts of one.
+            *_names(Measure.CORES, "aws.amazon.com/neuroncore", card=NEURON),
+            *_names(_DEVICES, "aws.amazon.com/neuron*", card=NEURON),
+            *_names(_DEVICES, NEURON),
+        ),
+        device_classes=_device_classes(NEURON, "neuron.aws.com"),
+        node_paths=("/dev/neuron",),
+    ),
+    Vendor(
+        name="Google TPU",
+        resources=(*_names(_DEVICES, TPU), *_names(Measure.CORES, "cloud-tpus.google.com/*", card=TPU)),
+        device_classes=_device_classes(TPU, "tpu.google.com"),
+        node_paths=("/dev/accel",),
+    ),
+    Vendor(
+        name="Hygon",
+        resources=(
+            *_names(_SHARES, "hygon.com/dcunum"),
+            *_names(Measure.MEMORY_MIB, "hygon.com/dcumem"),
+            *_names(Measure.CORE_PERCENT, "hygon.com/dcucores"),
+            *_names(_DEVICES, "hygon.com/*"),
+        ),
+        # From its examples
+        visible_devices=("DCU_VISIBLE_DEVICES",),
+        node_paths=("/dev/dri/", "/dev/kfd/", "/dev/mkfd/"),
+    ),
+    Vendor(
+        name="Cambricon",
+        resources=(
+            *_names(_DEVICES, "cambricon.com/mlunum"),
+            *_names(Measure.MEMORY_MIB, "cambricon.com/mlumem"),
+            # mlu, or the type of the card where the device plugin says so (mlu370). Percent, or units of 256 MiB (HAMi's
+            # documentation, userguide/cambricon-device): as GiB they count too much, never too little.
+            *_names(Measure.MEMORY_GIB, "cambricon.com/*.smlu.vmemory"),
+            *_names(Measure.CORE_PERCENT, "cambricon.com/*.smlu.vcore"),
+            *_names(_SHARES, "cambricon.com/vmlu", "cambricon.com/mlu.share"),
+            *_names(_DEVICES, "cambricon.com/*"),
+        ),
+        # From its examples
+        visible_devices=("CAMBRICON_VISIBLE_DEVICES",),
+        node_paths=("/dev/cambricon",),
+    ),
+    Vendor(
+        name="Huawei Ascend",
+        resources=(
+            *_names(Measure.MEMORY_MIB, "huawei.com/Ascend*-memory"),
+            *_names(_DEVICES, "huawei.com/Ascend*"),
+            *_names(Measure.CORE_PERCENT, "huawei.com/npu-core", "huawei.com/gpu-core"),
+            *_names(_DEVICES, "huawei.com/ascend*", "huawei.com/npu*", "huawei.com/npu"),
+        ),
+        # ascend-docker-runtime
+        visible_devices=("ASCEND_VISIBLE_DEVICES",),
+        node_paths=("/dev/davinci",),
+    ),
+    Vendor(
+        name="MetaX",
+        resources=(
+            *_names(_DEVICES, "metax-tech.com/gpu"),
+            *_names(_SHARES, "metax-tech.com/sgpu"),
+            *_names(Measure.CORE_PERCENT, "metax-tech.com/vcore"),
+            *_names(Measure.MEMORY_BYTES, "metax-tech.com/vmemory"),
+            *_names(_DEVICES, "metax-tech.com/*"),
+        ),
+    ),
+    Vendor(
+        name="Iluvatar",
+        resources=(
+            *_names(_SHARES, "iluvatar.ai/*vgpu"),
+            *_names(Measure.CORE_PERCENT, "iluvatar.ai/vcuda-core", "iluvatar.ai/*.vCore"),
+            # Units of 256 MiB (HAMi's docs/iluvatar-gpu-support.md), which no measure has: as GiB they count too much, never too
+            # little.
+            *_names(Measure.MEMORY_GIB, "iluvatar.ai/vcuda-memory", "iluvatar.ai/*.vMem"),
+            *_names(_DEVICES, "iluvatar.ai/*", "iluvatar.com/gpu"),
+        ),
+    ),
+    Vendor(
+        name="Kunlunxin",
+        resources=(
+            *_names(_SHARES, "kunlunxin.com/vxpu"),
+            *_names(Measure.MEMORY_MIB, "kunlunxin.com/vxpu-memory"),
+            *_names(_DEVICES, "kunlunxin.com/*"),
+        ),
+    ),
+    Vendor(
+        name="Enflame",
+        resources=(
+            *_names(_SHARES, "enflame.com/vgcu", "enflame.com/shared-gcu", "enflame.com/drs-gcu"),
+            *_names(Measure.MEMORY_PERCENT, "enflame.com/vgcu-percentage"),
+            # MiB (HAMi's documentation, userguide/enflame-device), or GiB (Enflame's GCUShare): more than a card is one card.
+            *_names(Measure.MEMORY_GIB, "enflame.com/gcu-memory"),
+            *_names(Measure.CORE_PERCENT, "enflame.com/gcu-core"),
+            *_names(_DEVICES, "enflame.com/*"),
+        ),
+    ),
+    Vendor(
+        name="Moore Threads",
+        resources=(
+            *_names(_SHARES, "mthreads.com/vgpu"),
+            # Units of 512 MiB, up to 160 (HAMi's documentation, userguide/mthreads-device), as GiB, and sixteenths of its compute
+            *_names(Measure.MEMORY_GIB, "mthreads.com/sgpu-memory"),
+            *_names(Measure.CORE_PERCENT, "mthreads.com/sgpu-*"),
+            *_names(_DEVICES, "mthreads.com/*"),
+        ),
+        # From its examples
+        visible_devices=("MTHREADS_VISIBLE_DEVICES",),
+    ),
     Vendor(name="Biren", resources=_names(_DEVICES, "birentech.com/*")),
     Vendor(name="Vastai", resources=_names(_DEVICES, "vastaitech.com/*")),
     Vendor(name="Rebellions", resources=_names(_DEVICES, "rebellions.ai/*")),

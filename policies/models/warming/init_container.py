@@ -2,8 +2,7 @@
 
 import msgspec
 
-from policies.gpus.exposure import NVIDIA_VISIBLE_DEVICES
-from policies.gpus.vendors import VOID
+from policies.gpus.vendors import NVIDIA_VISIBLE_DEVICES, VOID
 from policies.models.warming.model_uri import ModelURI
 from policies.models.warming.options import SourceOptions
 from policies.models.warming.server_credentials import KEY_FILE, ServerCredentials

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from policies.gpus.exposure import NVIDIA_VISIBLE_DEVICES
+from policies.gpus.vendors import NVIDIA_VISIBLE_DEVICES
 from policies.models.warming.model_uri import SCHEMES, ModelURI
 from policies.pods.names import is_data_key, is_dns_subdomain, is_variable_name
 from policies.pods.quantity import QuantityError, parse_quantity
