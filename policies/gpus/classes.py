@@ -17,6 +17,7 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import asdict, replace
 
+from policies.gpus.resource_mapping import NVIDIA_GPU
 from policies.pods.names import (
     is_class_name,
     is_dns_subdomain,
@@ -75,7 +76,7 @@ class GPUClassSpec(
 
     memory_gib: int = msgspec.field(name="memoryGiB")
     family: str = ""
-    resource: str = "nvidia.com/gpu"
+    resource: str = NVIDIA_GPU
     gpus_per_node: int | None = None
     tolerations: tuple[Toleration, ...] = ()
     node_labels: tuple[NodeLabel, ...] = ()

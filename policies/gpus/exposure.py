@@ -1,50 +1,25 @@
 """Ways by which a container gets to GPUs that nobody counts: variables of container runtimes, files of the node, annotations.
 
-Which variables show devices is from the sources of the runtimes: nvidia-container-toolkit (`internal/config/image`), ROCm's
-container-toolkit (`internal/oci`), habana-container-runtime, ascend-docker-runtime; for Cambricon, Hygon and Moore Threads from
-their examples. CUDA_, HIP_, ROCR_ and ASCEND_RT_VISIBLE_DEVICES are not among them: by these a process chooses among the
-devices that its container has already.
+Variables and devices are those of `vendors`. CUDA_, HIP_, ROCR_ and ASCEND_RT_VISIBLE_DEVICES are not among them: by these a
+process chooses among the devices that its container has already.
 """
 
 import posixpath
 import re
 
-NVIDIA_VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
-HABANA_VISIBLE_DEVICES = "HABANA_VISIBLE_DEVICES"
-VISIBLE_DEVICES = (
-    NVIDIA_VISIBLE_DEVICES,
-    "AMD_VISIBLE_DEVICES",
-    "ASCEND_VISIBLE_DEVICES",
-    "CAMBRICON_VISIBLE_DEVICES",
-    "DCU_VISIBLE_DEVICES",
-    HABANA_VISIBLE_DEVICES,
-    "MTHREADS_VISIBLE_DEVICES",
-)
+from policies.gpus.vendors import HIDING, VENDORS, of_all
+
+VISIBLE_DEVICES = of_all(lambda vendor: vendor.visible_devices)
+_HIDING = {variable: vendor.hiding for vendor in VENDORS for variable in vendor.visible_devices}
 DOCKER_RESOURCE = "DOCKER_RESOURCE_"
 """Prefix of variables (swarm's generic resources) that AMD's runtime reads as AMD_VISIBLE_DEVICES."""
 
-VOID, NONE = "void", "none"
-HIDING = ("", NONE, VOID)
-"""Values that show no GPU; `none` admits the driver's libraries (README of nvidia-container-runtime)."""
-HIDING_HABANA = (NONE,)
-"""Its hook reads an empty value and `void` as `all` (`getDevicesFromEnvvar`)."""
-
 NODE_PATHS = (
-    # Devices: NVIDIA (with nvidia-uvm, nvidia-caps), Gaudi and TPU, Neuron, Ascend, Cambricon; AMD and Hygon; all by number.
-    "/dev/nvidia",
-    "/dev/accel",
-    "/dev/hl",
-    "/dev/neuron",
-    "/dev/davinci",
-    "/dev/cambricon",
-    "/dev/dri/",
-    "/dev/kfd/",
-    "/dev/mkfd/",
+    *of_all(lambda vendor: vendor.node_paths),
+    # Every device by its number
     "/dev/char/",
     # Cards that are passed through to virtual machines.
     "/dev/vfio/",
-    # The root of NVIDIA's driver container, with a /dev of its own.
-    "/run/nvidia/driver/",
     # A device plugin is what registers in the one; what reads the other is taken for an exporter.
     "/var/lib/kubelet/device-plugins/",
     "/var/lib/kubelet/pod-resources/",
@@ -95,7 +70,7 @@ def shows_devices(variable: str) -> bool:
 
 def hiding_values(variable: str) -> tuple[str, ...]:
     """Return the values of that variable by which no device is shown, the best one last."""
-    return HIDING_HABANA if variable == HABANA_VISIBLE_DEVICES else HIDING
+    return _HIDING.get(variable, HIDING)
 
 
 def may_set_devices(prefix: str) -> bool:

@@ -8,11 +8,11 @@ import re
 from collections.abc import Iterator
 from fractions import Fraction
 
-from policies.gpus.resource_mapping import AnnotationKey, Measure, ResourceMapping
+from policies.gpus.resource_mapping import NVIDIA_GPU, AnnotationKey, Measure, ResourceMapping
 from policies.pods.annotations import BadAnnotation, whole_number
 from policies.pods.pod import Pod
 
-FRACTION_DEVICE = "nvidia.com/gpu"
+FRACTION_DEVICE = NVIDIA_GPU
 """Of which fractions are: KAI reserves the card by a pod that asks for it (pkg/binder/binding/resourcereservation)."""
 FRACTION_CONTAINER = "gpu-fraction-container-name"
 """Annotation that names the container which gets the part, the first one where it is missing (`GetFractionContainerRef`)."""

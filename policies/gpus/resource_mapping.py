@@ -23,6 +23,9 @@ IMPLICIT_DEVICE_CLASS = "deviceclass.resource.kubernetes.io/"
 """Prefix of the resource names that the API server turns into DRA claims; native to it, so it checks nothing about them."""
 
 
+NVIDIA_GPU = "nvidia.com/gpu"
+"""The whole cards that are meant where nothing says which."""
+
 DEFAULT_SCHEDULER = "default-scheduler"
 """What the API server writes into a pod without a schedulerName."""
 
@@ -79,7 +82,7 @@ class AnnotationKey(
 
     key: str
     measure: Measure
-    resource: str = "nvidia.com/gpu"
+    resource: str = NVIDIA_GPU
 
 
 class UnknownDeviceClasses(Enum):

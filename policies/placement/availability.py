@@ -16,20 +16,20 @@ import msgspec
 from policies.finding import Severity
 from policies.gpus.cards import vendor
 from policies.gpus.classes import ClassCatalogue, GPUClass
-from policies.gpus.resource_mapping import GPUResource, Measure, ResourceMapping
+from policies.gpus.resource_mapping import NVIDIA_GPU, GPUResource, Measure, ResourceMapping
+from policies.gpus.vendors import MIG_SLICE
 from policies.placement.class_choice import ANY, is_covered, offers
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import pinning
 from policies.pods.annotations import GPU_CLASS
 from policies.pods.pod import Pod
 
-NVIDIA_GPU = "nvidia.com/gpu"
 _LONGEST_PROFILE = 63
 """Characters of a profile that are compared with known profiles at most."""
 _MOST_COMPARED = 8
 """Slices of one pod whose nearest names are searched at most: each takes 1 ms."""
-_MIG, _COUNT = "nvidia.com/mig-", ".count"
-"""Under strategy mixed, GPU Feature Discovery counts slices in node labels such as `nvidia.com/mig-1g.10gb.count`."""
+_COUNT = ".count"
+"""GPU Feature Discovery counts the slices of a node (strategy mixed): label `nvidia.com/mig-1g.10gb.count`, as their resource."""
 
 
 class Complaint(NamedTuple):
@@ -227,7 +227,7 @@ class Availability:
         if nodes is None or nodes.pools or self._use.autoscaled_classes:
             return frozenset()
         keys = (key for labels in nodes.label_sets for key, _ in labels)
-        return frozenset(key for key in keys if key.startswith(_MIG) and key.endswith(_COUNT))
+        return frozenset(key for key in keys if key.startswith(MIG_SLICE) and key.endswith(_COUNT))
 
     @property
     def _description(self) -> str:

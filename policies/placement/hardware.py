@@ -6,33 +6,21 @@ A class that the webhook chose for such a pod could contradict it. A policy can 
 from collections.abc import Iterator
 from functools import lru_cache
 
+from policies.gpus.vendors import of_all
 from policies.placement.label_keys import LabelKeys
 from policies.placement.named_nodes import NODE_NAME
 from policies.placement.pinning import required_terms
 from policies.pods.pod import NodeSelectorTerm, Pod
 
 HARDWARE = (
-    # These labels say only that a node has a device, or its vendor: NVIDIA's GPU Operator marks nodes and places its parts by
-    # them (controllers/state_manager.go); Node Feature Discovery's pci-<vendor> and pci-<class>_<vendor> (its documentation,
-    # deviceLabelFields); AKS's reserved label; DOKS's; gpu-manufacturer of Karpenter's providers.
-    "!nvidia.com/gpu.present",
-    "!nvidia.com/gpu.deploy.*",
+    # What only says that a node has a device, or one of a vendor: Node Feature Discovery's pci-<vendor> and pci-<class>_<vendor>
+    # (its documentation, deviceLabelFields), AKS's reserved label, DOKS's, and gpu-manufacturer of Karpenter's providers.
     "!feature.node.kubernetes.io/pci-????.present",
     "!feature.node.kubernetes.io/pci-????_????.present",
     "!kubernetes.azure.com/accelerator",
     "!doks.digitalocean.com/gpu-brand",
     "!*gpu-manufacturer",
-    # NVIDIA GPU Feature Discovery: product, family, memory, count, compute, mig.capable, …; CoreWeave's class, model, vram
-    "nvidia.com/gpu.*",
-    "nvidia.com/mig[-.]*",
-    "nvidia.com/mps.*",
-    "nvidia.com/vgpu.*",
-    "gpu.nvidia.com/*",
-    # The node labeller of ROCm's device plugin (its README): also with the value in the key, beta.amd.com/gpu.family.AI
-    "amd.com/gpu.*",
-    "beta.amd.com/gpu.*",
-    # The Node Feature Discovery rules of Intel's device plugins: family, device-id.<class>-<device>.present
-    "gpu.intel.com/*",
+    *of_all(lambda vendor: vendor.hardware_labels),
     "feature.node.kubernetes.io/pci-*",
     # GKE: gke-accelerator and its count, gke-gpu-partition-size, gke-tpu-topology, …
     "!cloud.google.com/gke-gpu-driver-version",

@@ -7,6 +7,7 @@ from functools import cached_property
 
 import msgspec
 
+from policies.gpus.vendors import of_all
 from policies.pods.limits import LONGEST_NAME
 
 EXCEPT = "!"
@@ -36,12 +37,8 @@ class LabelKeys(msgspec.Struct, frozen=True, dict=True):
 
 
 KNOWN = (
-    # GPU Feature Discovery: the versions of driver and CUDA
-    "nvidia.com/cuda.driver.*",
-    "nvidia.com/cuda.driver-version.*",
-    "nvidia.com/cuda.runtime.*",
-    "nvidia.com/cuda.runtime-version.*",
-    # Well-known labels (k8s.io/api core/v1 well_known_labels.go) by which pods choose among nodes of one class
+    *of_all(lambda vendor: vendor.other_labels),
+    # Of well-known labels (k8s.io/api core/v1 well_known_labels.go) those by which pods choose among nodes of one class
     "topology.kubernetes.io/region",
     "topology.kubernetes.io/zone",
     "kubernetes.io/arch",

@@ -1,13 +1,12 @@
 """Amounts by name (demand, usage, limits of a quota), exact and never negative.
 
-Keys are flat: `gpus` (whole GPUs over everything), `classes/<class or family>` (whole GPUs of that kind), and
-`resources/<resource name>` (plain counts). A missing key is zero. The text of an amount is `str(Fraction)`: "3", "2/7". People
-may also write decimals.
+Keys are flat, by the dimensions of `Hard`: `gpus`, `classes/<class or family>`, `resources/<resource name>`. A key that is left
+out is zero. As text an amount is what `str(Fraction)` makes of it: "3", "2/7"; what people write may be a decimal, too.
 """
 
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -18,6 +17,26 @@ Vector = dict[str, Fraction]
 GPUS = "gpus"
 CLASSES = "classes/"
 RESOURCES = "resources/"
+
+
+class Hard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a quota grants. Each field is a dimension: of one amount, or of amounts by name.
+
+    An amount is a whole number, or text with a decimal or a fraction; what is left out is unlimited. A zero forbids.
+
+    gpus: whole-GPU equivalents over everything.
+    classes: the same, of a class or family.
+    resources: plain counts of a resource.
+    """
+
+    gpus: int | str | None = None
+    classes: Mapping[str, int | str] = {}
+    resources: Mapping[str, int | str] = {}
+
+
+DIMENSIONS: tuple[str, ...] = Hard.__struct_fields__
+"""In the order in which people read them."""
+_NAMED = frozenset(each for each in DIMENSIONS if getattr(Hard(), each) is not None)
 
 NOTHING = Fraction(0)
 
@@ -104,6 +123,13 @@ def format_amount(amount: Fraction) -> str:
     return f"{whole} {rest}" if whole else str(rest)
 
 
+def unit(key: str, amount: Fraction = NOTHING) -> str:
+    """Return what a key counts, for people: `GPUs`, the class, or the resource."""
+    if key == GPUS:
+        return "GPU" if amount == 1 else "GPUs"
+    return key.partition("/")[2] or key
+
+
 def parse_amount(raw: Any) -> Fraction:
     """Read an amount such as 3, "0.5" or "2/7": no sign, no exponent, no suffix. Raises ValueError with a sentence."""
     if isinstance(raw, int) and not isinstance(raw, bool) and 0 <= raw < _MOST:
@@ -127,30 +153,38 @@ def parse_vector(raw: Any) -> Vector:
     vector: Vector = {}
     for key, amount in raw.items():
         if not isinstance(key, str) or not _is_key(key):
-            names = "gpus, classes/<name> or resources/<name>"
-            raise VectorError(str(key), f"must be {names}, not {_quoted(key)}")
-        vector[key] = _parsed(key, amount)
+            *names, last = (each + "/<name>" * (each in _NAMED) for each in DIMENSIONS)
+            raise VectorError(str(key), f"must be {', '.join(names)} or {last}, not {_quoted(key)}")
+        vector[key] = parse_granted(key, amount)
     return vector
 
 
-def flattened(gpus: Any, classes: Mapping[str, Any] | None, resources: Mapping[str, Any] | None) -> Vector:
-    """Return the `hard` of a GPUQuota as a vector. Keep zeros. Raises VectorError."""
-    vector = {} if gpus is None else {GPUS: _parsed(GPUS, gpus)}
-    for prefix, members in ((CLASSES, classes), (RESOURCES, resources)):
-        for name, amount in (members or {}).items():
-            vector[prefix + name] = _parsed(f"{prefix.removesuffix('/')}[{name}]", amount)
-    return vector
+def granted(hard: Hard) -> Iterator[tuple[str, str, int | str]]:
+    """Yield each amount of `hard`, zeros too: its key, its field and the text."""
+    for dimension in DIMENSIONS:
+        value = getattr(hard, dimension)
+        if isinstance(value, Mapping):
+            yield from ((f"{dimension}/{name}", f"{dimension}[{name}]", raw) for name, raw in value.items())
+        elif value is not None:
+            yield dimension, dimension, value
 
 
-def _is_key(key: str) -> bool:
-    return key == GPUS or any(key.startswith(prefix) and key != prefix for prefix in (CLASSES, RESOURCES))
+def flattened(hard: Hard) -> Vector:
+    """Return what is granted as a vector; zeros stay. Raises VectorError."""
+    return {key: parse_granted(path, raw) for key, path, raw in granted(hard)}
 
 
-def _parsed(path: str, raw: Any) -> Fraction:
+def parse_granted(path: str, raw: Any) -> Fraction:
+    """Read one amount. Raises VectorError with the path."""
     try:
         return parse_amount(raw)
     except ValueError as error:
         raise VectorError(path, str(error)) from None
+
+
+def _is_key(key: str) -> bool:
+    dimension, slash, name = key.partition("/")
+    return bool(name) if dimension in _NAMED else dimension in DIMENSIONS and not slash
 
 
 def _quoted(raw: Any) -> str:

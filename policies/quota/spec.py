@@ -4,13 +4,13 @@ For extended resources, the API server counts only `requests.<resource>` (`pkg/q
 other key passes validation and limits nothing.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from policies.finding import Finding, Severity
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.quota.amounts import Vector, VectorError, flattened
+from policies.quota.amounts import Hard, Vector, VectorError, flattened, granted, parse_granted
 from policies.quota.charge import UnclassifiedPods
 
 NAME = "default"
@@ -20,14 +20,6 @@ RESOURCE_QUOTA = "resource-quota"
 """Rule id of findings about a ResourceQuota. No policy configures them, because administrators write ResourceQuotas."""
 
 REQUESTS, LIMITS = "requests.", "limits."
-
-
-class Hard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Limits: whole numbers, or text with a decimal or a fraction. A missing limit means unlimited; zero forbids."""
-
-    gpus: int | str | None = None
-    classes: Mapping[str, int | str] = {}
-    resources: Mapping[str, int | str] = {}
 
 
 class QuotaSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -45,18 +37,13 @@ class QuotaSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     @property
     def amounts(self) -> Vector:
         """The limits. Raises VectorError only if the spec has `problems`."""
-        return flattened(self.hard.gpus, self.hard.classes, self.hard.resources)
+        return flattened(self.hard)
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield the path below the spec, and a message, for every invalid amount."""
-        hard = self.hard
-        for gpus, classes, resources in (
-            (hard.gpus, {}, {}),
-            *((None, {name: amount}, {}) for name, amount in hard.classes.items()),
-            *((None, {}, {name: amount}) for name, amount in hard.resources.items()),
-        ):
+        """Yield (path below the spec, sentence) for every invalid amount."""
+        for _, path, raw in granted(self.hard):
             try:
-                flattened(gpus, classes, resources)
+                parse_granted(path, raw)
             except VectorError as error:
                 yield f"hard.{error.path}", str(error)
 

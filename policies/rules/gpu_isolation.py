@@ -22,6 +22,7 @@ import msgspec
 from policies.finding import Finding, Severity
 from policies.gpus import exposure
 from policies.gpus.fraction_annotations import fraction_container
+from policies.gpus.vendors import NVIDIA_VISIBLE_DEVICES, VOID
 from policies.pods.field_paths import annotation_path
 from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, EnvVar, Pod
@@ -31,7 +32,7 @@ from policies.rules import gpu_toleration
 
 ID = "gpu-isolation"
 
-VARIABLE, VOID = exposure.NVIDIA_VISIBLE_DEVICES, exposure.VOID
+VARIABLE = NVIDIA_VISIBLE_DEVICES
 
 # The texts of findings that `gpu-admission export` says in the API server, too; of a pair, what depends on the pod goes between.
 REQUEST_GPUS = "request nvidia.com/gpu: 1 in resources.limits"

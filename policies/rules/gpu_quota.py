@@ -22,7 +22,7 @@ from policies.finding import Finding, Severity
 from policies.gpus.claims import ResourceClaimTemplate
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.workload import Workload
-from policies.quota.amounts import CLASSES, NOTHING, format_amount
+from policies.quota.amounts import CLASSES, NOTHING, format_amount, unit
 from policies.quota.charge import RULE_ID
 from policies.quota.charge_request import ChargeRequest, LedgerError, ReservationOutcome
 from policies.quota.claims import template_findings
@@ -291,8 +291,7 @@ _MAXIMUM = {"HorizontalPodAutoscaler": "spec.maxReplicas", "ScaledObject": "spec
 
 def _count(key: str, amount: Fraction) -> str:
     """Return an amount with what it counts: `32 nvidia-a100`, `1 GPU`."""
-    name = key.partition("/")[2] or ("GPU" if amount == 1 else "GPUs")
-    return f"{format_amount(amount)} {name}"
+    return f"{format_amount(amount)} {unit(key, amount)}"
 
 
 def _all(words: Iterable[str]) -> str:

@@ -25,6 +25,7 @@ from policies.gpus.classes import ClassCatalogue
 from policies.gpus.fraction_annotations import LEAST_PART, fraction_container, fraction_problems
 from policies.gpus.resource_limits import ResourceLimits, limit_of, limit_problems, unknown_names
 from policies.gpus.resource_mapping import DEFAULT_SCHEDULER, GPURequest, GPUResource, Measure, gpu_requests
+from policies.gpus.vendors import NVIDIA_VISIBLE_DEVICES
 from policies.placement.availability import Availability, ClassUse, Complaint
 from policies.placement.class_choice import RULE_ID
 from policies.pods.field_paths import annotation_path
@@ -37,7 +38,7 @@ from policies.rules.gpu_class import GPUClassOptions
 
 ID = "gpu-requests"
 
-VISIBLE_DEVICES = ("NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+VISIBLE_DEVICES = (NVIDIA_VISIBLE_DEVICES, "CUDA_VISIBLE_DEVICES")
 
 SHARED_SUFFIX = ".shared"
 """What NVIDIA's device plugin appends to a resource that it time-slices (`renameByDefault`)."""

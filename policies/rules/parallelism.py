@@ -20,6 +20,7 @@ import msgspec
 
 from policies.finding import Finding, Severity
 from policies.gpus.resource_mapping import GPUResource, Measure, ResourceMapping
+from policies.gpus.vendors import of_all
 from policies.pods.pod import Container, ContainerPlace, Pod
 from policies.pods.quantity import Quantity
 from policies.pods.workload import Workload, WorkloadPods
@@ -31,9 +32,7 @@ LONGEST_TEXT = 16_384
 MOST_FLAGS = 16
 """Flags of one command that are read."""
 
-ONE_DEVICE_EACH = frozenset({"nvidia.com/gpu", "amd.com/gpu", "habana.ai/gaudi"})
-"""Resources of which one unit is one device to a process. A Neuron device has several cores, each a device, and of two MIG slices
-a process sees one; what an Intel or TPU unit is depends on the node."""
+ONE_DEVICE_EACH = of_all(lambda vendor: vendor.one_device_each)
 
 _TENSOR = r"--tensor[-_]parallel[-_]size|--?tp|--tp[-_]size|--num[-_]shard"
 _PER_NODE = r"--nproc[-_]per[-_]node"

@@ -1,7 +1,7 @@
 """The static manifests of deploy/static/: what the chart makes of values-first-install.yaml, for `kubectl apply` and kustomize.
 
 `python -m tests.deploy.manifests` writes them, the chart's README, and before both the chart's rules for the built-in kinds of
-workloads; with `--check` it only says whether they are up to date.
+workloads and what the CRD and the presets lack of new rules; with `--check` it only says whether they are up to date.
 """
 
 import os
@@ -16,6 +16,7 @@ import click
 import yaml
 
 from tests.controlplane import ControlPlaneUnavailable, helm
+from tests.deploy import rule_files
 from webhook.configuration.loader import load_directory
 
 ROOT = Path(__file__).parents[2]
@@ -129,6 +130,8 @@ def main(arguments: list[str]) -> int:
     is_checked = arguments == ["--check"]
     if not is_checked:
         WORKLOAD_RULES.write_text(workload_rules())
+        for listing in rule_files.LISTINGS:
+            listing.write_text(rule_files.with_every_rule(listing))
     elif WORKLOAD_RULES.read_text() != workload_rules():
         click.echo(
             f"{WORKLOAD_RULES.relative_to(ROOT)} lacks kinds of workloads: run `make manifests`", err=True

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from policies.gpus import vendors
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.device_classes import DeviceClass, device_class_mapping, unmapped_device_classes
 from policies.gpus.resource_mapping import ResourceMapping, ResourceMappingSpec
@@ -121,6 +122,7 @@ def _assembled(own: DocumentSet, version: str, device_classes: Sequence[DeviceCl
         tuple(spec for spec in each.resource_mappings.values() if spec != ResourceMappingSpec())
         for each in (own, built_in)
     )
+    shipped = (vendors.RESOURCE_MAPPING, *shipped)
     known = resource_mapping = ResourceMapping((*stated, *shipped))
     if device_classes:
         derived = device_class_mapping(device_classes, ResourceMapping(stated), known)

@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from policies.gpus.resource_mapping import NVIDIA_GPU
 from policies.pods.annotations import CANARY, INJECTED
 from policies.pods.pod import decode_pod
 from webhook.cluster import errors
@@ -23,7 +24,6 @@ from webhook.cluster.api import ApiClient, Attempt, api_path
 from webhook.cluster.objects import WEBHOOK_CONFIGURATION
 from webhook.serving.canary_trace import MUTATE, VALIDATE, CanaryTrace, read_canary_traces
 
-GPU = "nvidia.com/gpu"
 SECONDS = 20.0
 """For one request: the API server's 5 s for each of our webhooks, and time for the webhooks of others."""
 POLL_SECONDS = 0.5
@@ -102,7 +102,7 @@ def canary_pod(nonce: str, amount: str, labels: Mapping[str, str] | None = None)
     container = {
         "name": "canary",
         "image": "registry.k8s.io/pause:3.10",
-        "resources": {"limits": {GPU: amount}},
+        "resources": {"limits": {NVIDIA_GPU: amount}},
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
     }
     return {

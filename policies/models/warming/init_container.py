@@ -2,6 +2,7 @@
 
 import msgspec
 
+from policies.gpus.vendors import NVIDIA_VISIBLE_DEVICES, VOID
 from policies.models.warming.model_uri import ModelURI
 from policies.models.warming.options import SourceOptions
 from policies.models.warming.server_credentials import KEY_FILE, ServerCredentials
@@ -114,7 +115,7 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def _env(self) -> tuple[EnvVar, ...]:
         # It asks for no GPU, so it must see none.
-        void = EnvVar(name="NVIDIA_VISIBLE_DEVICES", value="void")
+        void = EnvVar(name=NVIDIA_VISIBLE_DEVICES, value=VOID)
         own = (EnvVar(name=name, value=value) for name, value in sorted(self.source.env.items()))
         return tuple({each.name: each for each in (void, *self._credentials.env, *own)}.values())
 

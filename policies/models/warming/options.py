@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from policies.gpus.vendors import NVIDIA_VISIBLE_DEVICES
 from policies.models.warming.model_uri import SCHEMES, ModelURI
 from policies.pods.names import is_data_key, is_dns_subdomain, is_variable_name
 from policies.pods.quantity import QuantityError, parse_quantity
@@ -98,7 +99,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
         for name in self.env:
             if not is_variable_name(name):
                 yield f"env[{name}]", "is not a valid variable name"
-            elif name == "NVIDIA_VISIBLE_DEVICES":
+            elif name == NVIDIA_VISIBLE_DEVICES:
                 yield f"env[{name}]", "is set by this rule itself"
             elif name == "MODEL_HTTP_AUTHORIZATION":
                 yield (

@@ -7,28 +7,17 @@ from typing import Any
 
 from click.testing import CliRunner
 
+from policies.registry import RULES
 from tests.cluster.controllers import eventually
 from tests.cluster.status.conftest import SERVING, TENANT, TRAINING
 from tests.controlplane import ControlPlane
 from webhook.commands import main
+from webhook.commands.rules import default_mode
 from webhook.configuration.documents import API_VERSION
 
-MODES = {
-    "enforce": [
-        *(
-            "gpu-requests",
-            "ineffective-fields",
-            "gpu-class",
-            "cuda-version",
-            "gpu-toleration",
-            "readiness-delay",
-        ),
-        *("parallelism", "model-warming"),
-    ],
-    "warn": ["gpu-quota"],
-    "audit": ["gpu-isolation"],
-    "disabled": ["spot", "shared-memory"],
-}
+MODES: dict[str, list[str]] = {"enforce": [], "warn": ["gpu-quota"], "audit": [], "disabled": []}
+for rule in RULES[:-1]:
+    MODES[default_mode(rule)].append(rule.id)
 POLICIES = f"/apis/{API_VERSION}/gpupolicies"
 
 

@@ -159,7 +159,9 @@ def test_what_is_no_vector(raw: Any, path: str, want: str) -> None:
 
 
 def test_what_a_quota_grants_is_one_vector() -> None:
-    hard = vector.flattened(16, {"nvidia-a100": "8", "nvidia-t4": 0}, {"nvidia.com/mig-1g.10gb": "14"})
+    classes: dict[str, int | str] = {"nvidia-a100": "8", "nvidia-t4": 0}
+    resources = {"nvidia.com/mig-1g.10gb": "14"}
+    hard = vector.flattened(vector.Hard(gpus=16, classes=classes, resources=resources))
 
     assert vector.texts(hard) == {
         "classes/nvidia-a100": "8",
@@ -167,14 +169,14 @@ def test_what_a_quota_grants_is_one_vector() -> None:
         "gpus": "16",
         "resources/nvidia.com/mig-1g.10gb": "14",
     }
-    assert vector.flattened(None, None, {}) == {}
+    assert vector.flattened(vector.Hard()) == {}
 
 
 def test_what_a_quota_cannot_grant_is_told_with_its_path() -> None:
     with pytest.raises(VectorError) as error:
-        vector.flattened("1", {"nvidia-t4": 2.5}, None)
+        vector.flattened(vector.Hard(gpus="1", classes={"nvidia-t4": "2.5x"}))
     assert error.value.path == "classes[nvidia-t4]"
-    assert str(error.value) == 'must be a whole number or text, such as 16, "0.5" or "2/7": quote 2.5'
+    assert str(error.value) == 'must be an amount such as 16, "0.5" or "2/7", not "2.5x"'
 
 
 @given(VECTORS)

@@ -1,7 +1,8 @@
 import pytest
 
+from policies.quota.amounts import Hard
 from policies.quota.charge import UnclassifiedPods
-from policies.quota.spec import Hard, QuotaSpec, resource_quota_findings, unheld_classes
+from policies.quota.spec import QuotaSpec, resource_quota_findings, unheld_classes
 from webhook.configuration.loader import load_directory
 
 RESOURCE_MAPPING = load_directory(None).resource_mapping

@@ -4,10 +4,10 @@ import msgspec
 
 from policies.policy import PolicySet
 from policies.quota.amounts import CLASSES as CLASSES_PREFIX
-from policies.quota.amounts import GPUS, Vector
+from policies.quota.amounts import GPUS, Hard, Vector
 from policies.quota.catalogue import CatalogueVersion, ChargeCatalogue, catalogue_digest
 from policies.quota.charge import UnclassifiedPods
-from policies.quota.spec import Hard, QuotaSpec
+from policies.quota.spec import QuotaSpec
 from tests.builders import CLASSES, RESOURCE_MAPPING
 from tests.webhook.quota.world import NAMESPACE
 from webhook.configuration.loader import Configuration

@@ -6,6 +6,7 @@ from time import monotonic
 import flask
 
 from policies.printable import printable_lines
+from policies.quota.amounts import unit
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.configuration.loader import ConfigurationError
@@ -28,7 +29,6 @@ FILTERS = (
     views.brief,
     views.clock,
     views.denied,
-    views.dimension,
     views.fill,
     views.height,
     views.in_force,
@@ -38,6 +38,7 @@ FILTERS = (
     views.percent,
     views.summary,
     views.words,
+    unit,
 )
 
 

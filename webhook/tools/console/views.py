@@ -110,11 +110,6 @@ def amount(value: Fraction | None) -> str:
     return "unknown" if value is None else format_amount(value)
 
 
-def dimension(key: str) -> str:
-    """Return a dimension as people name it: `GPUs`, the class, or the resource."""
-    return "GPUs" if key == GPUS else key.partition("/")[2]
-
-
 def ago(moment: datetime, now: datetime) -> str:
     """Return how long ago that was, in its largest unit."""
     seconds = max(int((now - moment).total_seconds()), 0)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from policies.finding import Severity
 from policies.gpus import exposure
 from policies.gpus.resource_mapping import ResourceMapping
+from policies.gpus.vendors import HIDING, VENDORS, VOID
 from policies.pods.pod import Toleration
 from policies.rules import gpu_isolation as rule
 from webhook.serving.pod_reviews import CONTROLLER_MANAGER, DAEMONSET_CONTROLLER
@@ -47,7 +48,7 @@ def fragments(
     before = "dyn(oldObject).spec.?ephemeralContainers.orValue([]).map(c, c.name)"
     yield MutationFragment(
         part="gpu-isolation.void",
-        description=f"Containers that request no GPU get {rule.VARIABLE}={rule.VOID}, unless they set the variable themselves.",
+        description=f"Containers that request no GPU get {rule.VARIABLE}={VOID}, unless they set the variable themselves.",
         resources=(PODS,),
         conditions=(NOT_A_MIRROR_POD, _NOT_OF_THE_GPU_STACK),
         variables=(*having_gpus, ("spared", "variables.asking + [variables.served]")),
@@ -55,7 +56,7 @@ def fragments(
     )
     yield MutationFragment(
         part="gpu-isolation.void-ephemeral",
-        description=f"Ephemeral containers, which cannot request a GPU, get {rule.VARIABLE}={rule.VOID}.",
+        description=f"Ephemeral containers, which cannot request a GPU, get {rule.VARIABLE}={VOID}.",
         resources=(EPHEMERAL_CONTAINERS,),
         variables=(("spared", before),),
         patch=_void(*EPHEMERAL),
@@ -90,7 +91,7 @@ def fragments(
 
 def _void(containers: str) -> str:
     """Return the operations that add the variable to the containers of that list which are not spared."""
-    variable = f"{{'name': {text(rule.VARIABLE)}, 'value': {text(rule.VOID)}}}"
+    variable = f"{{'name': {text(rule.VARIABLE)}, 'value': {text(VOID)}}}"
     return f"""\
 {POD}.spec.?{containers}.orValue([]).transformList(i, c,
   !(c.?name.orValue('') in variables.spared) && !c.?env.orValue([]).exists(e, e.name == {text(rule.VARIABLE)}),
@@ -100,9 +101,12 @@ def _void(containers: str) -> str:
 
 
 def _shown(containers: str) -> str:
-    is_habana = f"e.name == {text(exposure.HABANA_VISIBLE_DEVICES)}"
-    hiding = f"({is_habana} ? {texts(exposure.HIDING_HABANA)} : {texts(exposure.HIDING)})"
-    best = f"({is_habana} ? {text(exposure.HIDING_HABANA[-1])} : {text(exposure.HIDING[-1])})"
+    hiding, best = texts(HIDING), text(HIDING[-1])
+    for vendor in VENDORS:
+        if vendor.visible_devices and vendor.hiding != HIDING:
+            is_its_own = f"e.name in {texts(vendor.visible_devices)}"
+            hiding = f"({is_its_own} ? {texts(vendor.hiding)} : {hiding})"
+            best = f"({is_its_own} ? {text(vendor.hiding[-1])} : {best})"
     has_gpus = "(c.name in variables.asking || c.name == variables.served)"
     (before, beside), (_, without) = rule.REPLACED, rule.EXPOSED
     finding = sentence(

@@ -15,26 +15,26 @@ import msgspec
 from policies.gpus.classes import SEVENTHS
 from policies.gpus.device_classes import DeviceClass
 from policies.gpus.resource_mapping import ResourceMapping
+from policies.gpus.vendors import of_all
 from policies.pods.names import is_class_name
 from policies.quota.charge import Catalogues
 from webhook.configuration.documents import CLASS, Document
 from webhook.tools.status.capacity import GPUNode
 
 PRODUCTS = (
-    "nvidia.com/gpu.product",
-    "amd.com/gpu.product-name",
+    *of_all(lambda vendor: vendor.product_labels),
     "karpenter.k8s.aws/instance-gpu-name",
     "eks.amazonaws.com/instance-gpu-name",
 )
 """Labels with the product. Their labellers also write the memory of the card."""
 MIB_OF_MEMORY = (
-    "nvidia.com/gpu.memory",
+    *of_all(lambda vendor: vendor.memory_mib_labels),
     "karpenter.k8s.aws/instance-gpu-memory",
     "eks.amazonaws.com/instance-gpu-memory",
 )
-"""Labels with the memory of one card in MiB (GPU Feature Discovery; Karpenter and EKS Auto Mode)."""
-GB_OF_MEMORY = "amd.com/gpu.vram"
-"""The same as `192G` (the node labeller of ROCm's device plugin)."""
+"""Memory of one card in MiB (GPU Feature Discovery; Karpenter and EKS Auto Mode)."""
+GB_OF_MEMORY = of_all(lambda vendor: vendor.memory_gb_labels)
+"""Likewise as `192G`."""
 SHARED = "-SHARED"
 """GPU Feature Discovery appends it to the product under time-slicing and MPS."""
 SLICED = "-MIG-"
@@ -96,7 +96,9 @@ def _memory_gib(nodes: Iterable[GPUNode]) -> int | None:
     found = []
     for node in nodes:
         mib = next((node.labels[key] for key in MIB_OF_MEMORY if node.labels.get(key, "").isdecimal()), None)
-        gigabytes = node.labels.get(GB_OF_MEMORY, "").removesuffix("G")
+        gigabytes = next((node.labels[key] for key in GB_OF_MEMORY if key in node.labels), "").removesuffix(
+            "G"
+        )
         if mib is not None:
             found.append(round(Fraction(int(mib), 1024)))
         elif gigabytes.isdecimal():

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
-from policies.quota.amounts import CLASSES, GPUS, NOTHING, parse_amount
+from policies.quota.amounts import DIMENSIONS, GPUS, NOTHING, parse_amount
 from policies.quota.ledger.quota_ledger import Holder
 from webhook.controller.conditions import TRUE
 from webhook.quota.documents import QuotaRecord
@@ -12,8 +12,9 @@ from webhook.tools.status.report import QuotaHolder, QuotaRow, QuotaState, Quota
 
 
 def key_order(key: str) -> tuple[int, str]:
-    """Return by what the keys of amounts are sorted for people: `gpus`, then classes, then resources."""
-    return (0 if key == GPUS else 1 if key.startswith(CLASSES) else 2), key
+    """Return by what the keys of amounts are sorted for people: in the order of the dimensions."""
+    dimension = key.partition("/")[0]
+    return (DIMENSIONS.index(dimension) if dimension in DIMENSIONS else len(DIMENSIONS)), key
 
 
 def quota_status(record: QuotaRecord, denied: int | None) -> QuotaSummary:

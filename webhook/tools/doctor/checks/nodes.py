@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from policies.gpus.classes import GPUClass
+from policies.gpus.vendors import of_all
 from policies.placement.class_choice import is_covered
 from policies.placement.nodes import NodeFacts
 from policies.placement.pinning import classes_of_label, classes_of_node
@@ -29,7 +30,7 @@ TEMPORARY = (
     "ToBeDeletedByClusterAutoscaler",
 )
 """Taints that Kubernetes and autoscalers add and remove by themselves; nothing should tolerate them."""
-PRODUCT_LABELS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "cloud.google.com/gke-accelerator")
+PRODUCT_LABELS = (*of_all(lambda vendor: vendor.product_labels), "cloud.google.com/gke-accelerator")
 FEW = 3
 
 
