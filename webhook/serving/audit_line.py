@@ -9,8 +9,8 @@ from typing import Any
 from policies.finding import truncate
 from policies.gpus.classes import ClassCatalogue
 from policies.placement.pinning import named_nodes
+from policies.pods.fingerprint import TOKEN_VOLUME
 from policies.pods.pod import Metadata, Pod
-from policies.pods.siblings import TOKEN_VOLUME
 from policies.quota.amounts import CLASSES, NOTHING, Vector, add, texts
 from policies.quota.catalogue import catalogue_digest
 from policies.quota.charge import Charge

@@ -21,10 +21,10 @@ from policies.finding import Finding, Severity
 from policies.gpus.claims import DeviceClassNames, as_rules_see_it, decode_claim_template
 from policies.placement.nodes import NodeFacts
 from policies.pods.annotations import INJECTED
+from policies.pods.fingerprint import TOKEN_VOLUME
 from policies.pods.patch import Change, Operation, PodPatch
 from policies.pods.pod import Pod
 from policies.pods.restore import restore
-from policies.pods.siblings import TOKEN_VOLUME
 from policies.pods.submission import injected_changes
 from policies.pods.workload import Workload
 from policies.policy import Binding, EffectivePolicy, Exemption
@@ -93,8 +93,8 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     charge_request: ChargeRequest | None = None
     """What it costs; None where nothing is charged."""
     quota: NamespaceQuota | None = None
-    alike: bytes | None = None
-    """`siblings.alike` of the pod. With it the findings and changes may be those of a sibling, and the decision has no pod."""
+    fingerprint: bytes | None = None
+    """`fingerprint_of` the pod. With it the findings and changes may be those of an equal pod, and the decision has no pod."""
     deadline: float = inf
     """A moment of `monotonic`, checked before each rule and before the quota. Raises OutOfTime."""
 
@@ -268,8 +268,8 @@ class _Run:
         # While the policy is paused or has exemptions, time decides which rules hold.
         is_timeless = self.paused_until is None and not self.policy.exemptions
         self._key = (
-            (phase, subject.alike, subject.made_by_daemonset, subject.is_update, self.policy.namespace)
-            if subject.alike and is_timeless
+            (phase, subject.fingerprint, subject.made_by_daemonset, subject.is_update, self.policy.namespace)
+            if subject.fingerprint and is_timeless
             else None
         )
         self._charge_request, self._deadline = subject.charge_request, subject.deadline

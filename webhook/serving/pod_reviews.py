@@ -6,9 +6,9 @@ import msgspec
 
 from policies.gpus.cards import too_many_resources
 from policies.gpus.claims import DeviceClassNames
+from policies.pods.fingerprint import fingerprint_of
 from policies.pods.limits import excesses
 from policies.pods.pod import Pod, decode_pod
-from policies.pods.siblings import alike
 from policies.pods.submission import as_submitted, injected_changes
 from policies.quota.charge_request import charge_request_for_pod
 from policies.rule import Mode, Phase
@@ -22,7 +22,7 @@ from webhook.serving.review import AdmissionRequest
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 
 LONGEST_COMPARED = 64 * 1024
-"""Bytes of a pod that is compared with those before it: with managed fields four times what rules read (`siblings.LONGEST`)."""
+"""Bytes of a pod that is compared with those before it: with managedFields four times what rules read."""
 
 DAEMONSET_CONTROLLER = "system:serviceaccount:kube-system:daemon-set-controller"
 CONTROLLER_MANAGER = "system:kube-controller-manager"
@@ -41,7 +41,7 @@ def review_pod(requested: Review) -> Answered:
     policy, by_daemonset = requested.policy(), made_by_daemonset(pod, request)
     mutates, charge_request = requested.phase is Phase.MUTATE, None
     claims: Mapping[str, DeviceClassNames] = {}
-    of_siblings = alike(pod) if memoryview(request.object).nbytes <= LONGEST_COMPARED else None
+    fingerprint = fingerprint_of(pod) if memoryview(request.object).nbytes <= LONGEST_COMPARED else None
     too_long = excesses(pod) or (before and excesses(before))
     if before is None and not too_long:
         too_long = too_many_resources(pod, engine.configuration.resource_mapping)
@@ -55,7 +55,7 @@ def review_pod(requested: Review) -> Answered:
             claims=claims,
             made_by_daemonset=by_daemonset,
             nodes=requested.cluster.nodes(),
-            alike=of_siblings,
+            fingerprint=fingerprint,
             deadline=requested.deadline,
         )
         decision = engine.mutate(subject, requested.now)
@@ -72,7 +72,7 @@ def review_pod(requested: Review) -> Answered:
             nodes=requested.cluster.nodes(),
             charge_request=charge_request,
             quota=requested.quota(),
-            alike=of_siblings,
+            fingerprint=fingerprint,
             deadline=requested.deadline,
         )
         decision = engine.validate(subject, requested.now)

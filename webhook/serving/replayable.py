@@ -14,8 +14,8 @@ from policies.gpus import exposure
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.models.warming.server_credentials import KEY_FILE
 from policies.pods.annotations import DOMAIN, INJECTED
+from policies.pods.fingerprint import TOKEN_VOLUME
 from policies.pods.pod import Container, EnvVar, Metadata, Pod, Probe, Volume, VolumeMount
-from policies.pods.siblings import TOKEN_VOLUME
 from policies.rules.cuda_version import DISABLE, REQUIRE
 
 LONGEST_POD = 16 * 1024

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from policies.finding import Finding
 from policies.placement.nodes import NodeFacts
+from policies.pods.fingerprint import fingerprint_of
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod
-from policies.pods.siblings import alike
 from policies.policy import Binding, EffectivePolicy, Exemption, PolicySet
 from policies.quota.charge import Charge
 from policies.quota.charge_request import ChargeRequest
@@ -33,7 +33,7 @@ BUILT_IN = POLICIES.for_namespace("ml")
 
 def decide(engine: Engine, phase: str, document: JSON, **tweaks: Any) -> Decision:
     seen = view(document)
-    subject = Subject(**{"policy": BUILT_IN, "pod": seen, "alike": alike(seen), **tweaks})
+    subject = Subject(**{"policy": BUILT_IN, "pod": seen, "alike": fingerprint_of(seen), **tweaks})
     decision: Decision = getattr(engine, phase)(subject, NOW)
     return decision
 
@@ -46,7 +46,7 @@ def test_a_sibling_gets_the_decision_that_it_would_get_alone(phase: str, documen
     if (metadata := document.get("metadata")) is not None:
         decide(engine, phase, {**document, "metadata": {**metadata, "name": "first", "uid": "1"}})
     again = decide(engine, phase, document)
-    assert replace(again, pod=None) == replace(decide(engine, phase, document, alike=None), pod=None)
+    assert replace(again, pod=None) == replace(decide(engine, phase, document, fingerprint=None), pod=None)
 
 
 class Counted:
