@@ -1,9 +1,9 @@
-"""Ways by which a container gets to GPUs that nobody counts: variables of container runtimes, files of the node, annotations.
+"""Ways to reach GPUs without a request: variables of container runtimes, files of the node, and annotations.
 
-Which variables show devices is from the sources of the runtimes: nvidia-container-toolkit (`internal/config/image`), ROCm's
-container-toolkit (`internal/oci`), habana-container-runtime, ascend-docker-runtime; for Cambricon, Hygon and Moore Threads from
-their examples. CUDA_, HIP_, ROCR_ and ASCEND_RT_VISIBLE_DEVICES are not among them: by these a process chooses among the
-devices that its container has already.
+The variables come from the sources of the runtimes: nvidia-container-toolkit (`internal/config/image`), ROCm's container-toolkit
+(`internal/oci`), habana-container-runtime, ascend-docker-runtime; for Cambricon, Hygon and Moore Threads from their examples.
+CUDA_, HIP_, ROCR_ and ASCEND_RT_VISIBLE_DEVICES are not included: with them, a process only chooses among the devices of its
+container.
 """
 
 import posixpath
