@@ -68,7 +68,9 @@ def test_every_answer_is_modelled_or_said_not_to_be(answer: Reason | Refused) ->
 def test_every_rule_is_taken_out_explained_and_replayed() -> None:
     explained = dict(
         re.findall(
-            r"^\|.*\| `([A-Z_]+)` \| `(\w+)` \|$", (ROOT / "docs" / "quota.md").read_text(), re.MULTILINE
+            r"^\|.*\| `([A-Z_]+)` \| `(\w+)` \|$",
+            (ROOT / "docs" / "quota-protocol.md").read_text(),
+            re.MULTILINE,
         )
     )
     mutants = (MODEL.parent / "run").read_text().split("\nMUTANTS = (\n")[1].split("\n)\n")[0]

@@ -1,7 +1,7 @@
-"""Whole cards to which a pod's containers add up on a class of GPU, slices, shares and parts of a card included.
+"""The demand of a pod's containers in whole cards of a GPU class, including slices, shares and parts of a card.
 
-One unit of a resource weighs what the class says in `equivalents`, else as a MIG slice what its profile weighs, else one
-card. Beside an amount of memory or compute of the same vendor (HAMi, Volcano, Intel) a unit is only that part of a card.
+The weight of one unit is that of the class's `equivalents`, else that of its MIG profile, else one card. Beside a limit of memory
+or compute of the same vendor (HAMi, Volcano, Intel), a unit is only that part of a card.
 """
 
 from collections import defaultdict
@@ -22,9 +22,9 @@ from policies.pods.quantity import readable
 NOTHING, WHOLE = Fraction(0), Fraction(1)
 
 MOST_RESOURCES = 32
-"""GPU resources that one pod may name: each is weighed on every class. Real pods name one or two."""
+"""GPU resources that one pod may name at most, because each is computed for every class. Real pods name one or two."""
 MOST_BY_MEMORY = 256
-"""Amounts of GPU resources in all containers of a pod that are weighed on cards of every size, some 5 µs for each of both."""
+"""Amounts of GPU resources in one pod that are computed for every size of card at most. Each pair takes some 5 µs."""
 
 Amounts = dict[GPUResource, Fraction]
 
@@ -35,20 +35,21 @@ _MEMORY: dict[Measure, Callable[[Fraction, int | None], Fraction]] = {
     Measure.MEMORY_PERCENT: lambda amount, _: amount / 100,
     Measure.FRACTION: lambda amount, _: amount,
 }
-"""Share of a card's memory, by the GiB that the card has (None: unknown)."""
+"""Functions from a card's memory in GiB (None: unknown) to the share of that memory."""
 
 _SIZED = frozenset({Measure.MEMORY_GIB, Measure.MEMORY_MIB, Measure.MEMORY_BYTES})
 _COMPUTE = {Measure.CORE_PERCENT: 100, Measure.CORE_MILLIS: 1000}
 _PARTS = {**_COMPUTE, Measure.MEMORY_PERCENT: 100}
 """Measures that may come to several cards: 200 percent are two (Koordinator, Tencent's GPU manager)."""
 _DIVISIBLE = frozenset({Measure.DEVICES, Measure.SHARES})
-"""What may be asked for together with a limit of its memory or compute."""
+"""Measures that a limit of memory or compute can divide."""
 
 
 class Card(msgspec.Struct, frozen=True, dict=True):
-    """What matters of the card on which amounts are weighed: units that weigh something else than one card, and its memory.
+    """The properties of a card that demand depends on.
 
-    `weights` are by the name of the resource. `memory_gib` is None where nothing is asked by memory, or the card is not known.
+    `weights`: by resource name, the units that are not one card. `memory_gib`: None if no amount of memory is requested, or the
+    card is not known.
     """
 
     weights: tuple[tuple[str, Fraction], ...] = ()
@@ -68,7 +69,7 @@ UNKNOWN_CARD = Card()
 def card_of(
     gpu_class: GPUClass, requested: Collection[GPUResource], catalogue: ClassCatalogue, *, is_certain: bool
 ) -> Card:
-    """Return the card of the class as far as it matters to what is asked. Not `is_certain`: it may be another one."""
+    """Return the card of the class, reduced to the requested resources. Not `is_certain`: the pod may get another card."""
     weighed = (each for each in requested if each.profile is not None or each.name in catalogue.equivalents)
     weights = ((each.name, weight(each, gpu_class, catalogue)) for each in weighed)
     by_memory = is_certain and any(resource.measure in _SIZED for resource in requested)
@@ -89,7 +90,7 @@ def amounts(resources: ResourceList | None, resource_mapping: ResourceMapping) -
         quantity = readable(raw) if resource else None
         if resource is None or quantity is None:
             continue
-        # Nobody checks that an implicit one is whole; the scheduler asks for `Value()` devices.
+        # Nothing checks that an implicit resource is whole; the scheduler requests `Value()` devices.
         is_implicit = name.startswith(IMPLICIT_DEVICE_CLASS)
         amount = Fraction(quantity.value) if is_implicit else Fraction(quantity.milli_value, 1000)
         if amount > 0:
@@ -98,23 +99,23 @@ def amounts(resources: ResourceList | None, resource_mapping: ResourceMapping) -
 
 
 def container_amounts(container: Container, resource_mapping: ResourceMapping) -> Amounts:
-    """Return what the container asks for: the request, else the limit, as defaulting copies it."""
+    """Return the requested amounts of the container: the request, else the limit, as in defaulting."""
     return amounts({**container.limits, **container.requests}, resource_mapping)
 
 
 def is_limit(resource: GPUResource) -> bool:
-    """Whether it limits the memory or compute of what is asked for beside it in a container."""
+    """Whether the resource limits the memory or compute of the container's other resources."""
     return resource.measure in _MEMORY or resource.measure in _COMPUTE
 
 
 def is_shared(requested: Amounts) -> bool:
-    """Whether a limit makes what it stands beside only a part of each card."""
+    """Whether a limit reduces the container's devices to parts of cards."""
     limited = {vendor(each.name) for each in requested if each.measure in _MEMORY}
     return any(each.measure in _DIVISIBLE and vendor(each.name) in limited for each in requested)
 
 
 def too_many_resources(pod: Pod, resource_mapping: ResourceMapping) -> list[Finding]:
-    """Return a denial, at the container with which they become too many, of a pod that names more than MOST_RESOURCES."""
+    """Deny a pod that names more than MOST_RESOURCES. The finding is at the container that exceeds the limit."""
     names: set[str] = set()
     for place in pod.places:
         names.update(each.name for each in resource_mapping.named_resources(place.container))
@@ -132,9 +133,9 @@ def too_many_resources(pod: Pod, resource_mapping: ResourceMapping) -> list[Find
 
 
 def cards(requested: Amounts, card: Card) -> dict[GPUResource, Fraction]:
-    """Return the whole cards that one container's amounts come to, by resource; limits count with what they limit.
+    """Return one container's amounts in whole cards, by resource. A limit counts with the resource that it limits.
 
-    Without limits that is the amounts times their weights, so of several containers it is that of what they ask for together.
+    Without limits, the result is amounts times weights. So the results of several containers add up.
     """
     limits: dict[str, Amounts] = defaultdict(dict)
     for resource, amount in requested.items():
@@ -142,7 +143,7 @@ def cards(requested: Amounts, card: Card) -> dict[GPUResource, Fraction]:
             limits[vendor(resource.name)][resource] = amount
     shares = {name: _share(limit, card) for name, limit in limits.items()}
     found: dict[GPUResource, Fraction] = {}
-    # HAMi's own webhook adds one GPU where only an amount of its memory is asked for.
+    # HAMi's own webhook adds one GPU if a container requests only memory.
     alone = dict(limits)
     for resource, amount in requested.items():
         name = vendor(resource.name) if limits else ""
@@ -152,14 +153,14 @@ def cards(requested: Amounts, card: Card) -> dict[GPUResource, Fraction]:
         elif not is_limit(resource):
             found[resource] = amount * card.weight(resource)
     for name, limit in alone.items():
-        # Others know no number of devices.
+        # Other measures have no number of devices.
         several = (amount / _PARTS[r.measure] for r, amount in limit.items() if r.measure in _PARTS)
         found[next(iter(limit))] = max([shares[name], *several])
     return found
 
 
 def weight(resource: GPUResource, gpu_class: GPUClass, catalogue: ClassCatalogue) -> Fraction:
-    """Return what one unit is worth in whole cards of the class."""
+    """Return one unit in whole cards of the class."""
     stated = gpu_class.equivalents.get(resource.name)
     if stated is not None:
         return parse_share(stated)
@@ -169,9 +170,9 @@ def weight(resource: GPUResource, gpu_class: GPUClass, catalogue: ClassCatalogue
 
 
 def _share(limit: Amounts, card: Card) -> Fraction:
-    """Return the part of each card: the larger of memory and compute, never more than all of it.
+    """Return the part of each card: the larger of memory and compute, at most 1.
 
-    Where the memory is not limited, all of it may be used (HAMi's default), so nobody else fits on the card.
+    Without a limit of memory, the container may use all of it (HAMi's default), so no other pod fits on the card.
     """
     memory = [_MEMORY[r.measure](a, card.memory_gib) for r, a in limit.items() if r.measure in _MEMORY]
     compute = [a / _COMPUTE[r.measure] for r, a in limit.items() if r.measure in _COMPUTE]
@@ -186,9 +187,9 @@ def vendor(resource_name: str) -> str:
 
 
 def annotated_cards(pod: Pod, card: Card, resource_mapping: ResourceMapping) -> dict[GPUResource, Fraction]:
-    """Return the cards that the pod's fraction annotations come to: part times devices.
+    """Return the pod's fraction annotations in cards: part times devices.
 
-    A part is at least LEAST_PART; what cannot be read is a whole card.
+    A part is at least LEAST_PART. An unreadable part is a whole card.
     """
     present = resource_mapping.fractions_of(pod)
     if all(key.measure.is_count for key in present):

@@ -1,9 +1,9 @@
-"""What the ResourceClaims (DRA) of a pod ask for, and the pod without those that ask for no accelerator.
+"""The devices that a pod's ResourceClaims (DRA) request, and the pod without claims for other devices than accelerators.
 
-A pod only names its claims, or templates of them; whoever evaluates the pod looks up their DeviceClasses. A claim
-whose DeviceClasses are all known to have no accelerators (NICs, CPUs) is nothing to any rule: it is taken out of the view.
+A pod only names its claims, or their templates, and the caller looks up their DeviceClasses. Rules ignore a claim if all its
+DeviceClasses are known to have no accelerators (NICs, CPUs), so it is removed from the view.
 
-Reads resource.k8s.io v1 and v1beta2 (what is wanted stands under `exactly`) and v1beta1 (it stands in the request itself).
+The module reads resource.k8s.io v1 and v1beta2 (request below `exactly`) and v1beta1 (fields in the request itself).
 """
 
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ from policies.pods.pod import Container, Metadata, Pod, View
 
 
 class DeviceRequest(View, frozen=True):
-    """So many devices of a class: `exactly` of a request, one of `firstAvailable`, or a whole request of v1beta1."""
+    """A number of devices of a class: `exactly` of a request, one of `firstAvailable`, or a whole request of v1beta1."""
 
     name: str = ""
     device_class_name: str = ""
@@ -38,11 +38,11 @@ class ClaimSpec(View, frozen=True):
 
 
 class Allocation(View, frozen=True):
-    """The devices that the scheduler gave a claim; which ones, nobody here reads."""
+    """The allocation of a claim. Its devices are not read."""
 
 
 class Consumer(View, frozen=True):
-    """Who uses a claim: a pod (`pods` of the API group ""), or a PodGroup."""
+    """A user of a claim: a pod (`pods` of the API group ""), or a PodGroup."""
 
     api_group: str = ""
     resource: str = ""
@@ -76,10 +76,10 @@ decode_claim_template = msgspec.json.Decoder(ResourceClaimTemplate).decode
 CLAIM, TEMPLATE = "ResourceClaim", "ResourceClaimTemplate"
 
 DeviceClassNames = frozenset[str]
-"""The DeviceClasses for which one claim asks."""
+"""The DeviceClasses that one claim requests."""
 
 MOST_DEVICE_CLASSES = 8
-"""DeviceClasses of one claim that are read. Real claims name one or two; the API server accepts 256 of 253 characters."""
+"""DeviceClasses of one claim that are read at most. Real claims name one or two; the API server accepts 256."""
 
 
 class ClaimName(NamedTuple):
@@ -91,9 +91,9 @@ class ClaimName(NamedTuple):
 
 
 class ClaimRecord(msgspec.Struct, frozen=True):
-    """A claim or template as it is kept; `made_for_pod` if it was made for one pod, from a template.
+    """A cached claim or template. `made_for_pod`: it was made for one pod, from a template.
 
-    `device_classes` is None where it may be for anything: a request of a kind that is not known, or too many DeviceClasses.
+    `device_classes` is None if the claim may be for any device: it has an unknown kind of request, or too many DeviceClasses.
     """
 
     uid: str
@@ -122,7 +122,7 @@ RECORD_OF: Mapping[str, Callable[[bytes | msgspec.Raw], ClaimRecord]] = {
     CLAIM: _claim_record,
     TEMPLATE: _template_record,
 }
-"""By kind, what makes a record of an object in JSON. Raises msgspec.ValidationError."""
+"""The decoder for each kind. Raises msgspec.ValidationError."""
 
 
 def _record(kind: str, metadata: Metadata | None, spec: ClaimSpec | None) -> ClaimRecord:
@@ -138,7 +138,7 @@ def _record(kind: str, metadata: Metadata | None, spec: ClaimSpec | None) -> Cla
 
 
 def device_class_names(spec: ClaimSpec | None) -> DeviceClassNames | None:
-    """Return the DeviceClasses for which a claim asks, alternatives included; None where it may be for anything."""
+    """Return the DeviceClasses that a claim requests, with alternatives. None if it may be for any device."""
     requests = (spec and spec.devices and spec.devices.requests) or ()
     names = frozenset(each.device_class_name for request in requests for each in _alternatives(request))
     return None if "" in names or len(names) > MOST_DEVICE_CLASSES else _shared(names)
@@ -146,7 +146,7 @@ def device_class_names(spec: ClaimSpec | None) -> DeviceClassNames | None:
 
 @lru_cache(maxsize=1024)
 def _shared(names: DeviceClassNames) -> DeviceClassNames:
-    """Return the set that was there first: thousands of claims ask for the same."""
+    """Return the first equal set, because thousands of claims request the same classes."""
     return names
 
 
@@ -157,7 +157,7 @@ def _alternatives(request: DeviceRequest) -> tuple[DeviceRequest, ...]:
 def requested_by(
     pod: Pod, namespace: str, known: Callable[[ClaimName], DeviceClassNames | None]
 ) -> dict[str, DeviceClassNames]:
-    """Return the DeviceClasses for which the claims of a pod ask, by the claim's name in the pod, those that are `known`."""
+    """Return the DeviceClasses of the pod's `known` claims, by the claim's name in the pod."""
     found: dict[str, DeviceClassNames] = {}
     for each in pod.body.resource_claims or ():
         kind = TEMPLATE if each.resource_claim_template_name else CLAIM
@@ -169,10 +169,10 @@ def requested_by(
 
 
 class ClaimedDevices(msgspec.Struct, frozen=True):
-    """What the claims of a pod ask for, without those that ask for no accelerator.
+    """The accelerators that the claims of a pod request.
 
-    device_classes: DeviceClasses that are known to have accelerators, sorted by name; `ResourceMapping.device_class` has their
-      `resource`, by which the same cards are asked for without DRA.
+    device_classes: DeviceClasses with accelerators, sorted by name; `ResourceMapping.device_class` has their `resource`, the name
+      of the same cards without DRA.
     """
 
     device_classes: tuple[str, ...] = ()
@@ -184,10 +184,10 @@ NO_DEVICES = ClaimedDevices()
 def as_rules_see_it(
     pod: Pod, known: Mapping[str, DeviceClassNames], resource_mapping: ResourceMapping
 ) -> tuple[Pod, ClaimedDevices]:
-    """Return the pod without the claims that ask for no accelerator, and what the others ask for.
+    """Return the pod without claims for other devices than accelerators, and the devices of the remaining claims.
 
-    known: the DeviceClasses for which the pod's claims ask, by the claim's name in the pod; a claim that is not in it may be for
-      an accelerator, and stays.
+    known: the DeviceClasses of the pod's claims, by the claim's name in the pod. A missing claim may be for an accelerator, and
+      stays.
     """
     claims = pod.body.resource_claims
     if not claims:
@@ -211,7 +211,7 @@ def _without(pod: Pod, unseen: frozenset[str]) -> Pod:
     spec = replace(
         body,
         resource_claims=tuple(each for each in body.resource_claims or () if each.name not in unseen),
-        # A list that is missing stays missing: what a rule adds to it makes the list.
+        # A missing list stays missing, because a rule that adds to it must create it.
         containers=body.containers and tuple(_container_without(each, unseen) for each in body.containers),
         init_containers=body.init_containers
         and tuple(_container_without(each, unseen) for each in body.init_containers),

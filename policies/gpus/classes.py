@@ -52,8 +52,7 @@ class NodeLabel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class MigProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """A MIG slice: compute in sevenths of the card, memory as its name says, how many one card can hold.
 
-    `weight` is the share of a whole card that one slice is charged, such as "1/4"; where it is left out see
-    `ClassCatalogue.mig_weight`.
+    `weight` is the demand of one slice in whole cards, such as "1/4". Without it, see `ClassCatalogue.mig_weight`.
     """
 
     sevenths: int
@@ -67,11 +66,10 @@ class GPUClassSpec(
 ):
     """Spec of a GPUClass document.
 
-    `family` is the class's own name where it is left out. `memory_gib` is the nominal size that the vendor
-    sells. `resource` is the extended resource by which whole cards are asked for, `gpus_per_node` the most of them that a
-    node has; None: not known. `equivalents` says what one unit of a resource is worth in whole cards where that is not 1: "1/4"
-    for a pool that is time-sliced by four under an unchanged resource name. `device_classes` are the DeviceClasses (DRA) whose
-    devices are all of this class.
+    `family` defaults to the class's own name. `memory_gib` is the vendor's nominal size. `resource` is the extended resource of
+    whole cards. `gpus_per_node` is the maximum on a node, None if not known. `equivalents` gives the units of a resource that are
+    not one whole card: "1/4" for a pool that is time-sliced by four under an unchanged resource name. `device_classes` are the
+    DeviceClasses (DRA) whose devices are all of this class.
     """
 
     memory_gib: int = msgspec.field(name="memoryGiB")
@@ -113,7 +111,7 @@ def parse_share(raw: int | str) -> Fraction:
 
 
 class ClassCatalogue:
-    """All classes. Where two have one name the later holds, so a built-in class can be replaced."""
+    """All classes. A later class replaces an earlier one of the same name, so documents can replace built-in classes."""
 
     def __init__(self, classes: Iterable[GPUClass]) -> None:
         by_name = {gpu_class.name: gpu_class for gpu_class in classes}
@@ -133,7 +131,7 @@ class ClassCatalogue:
         self._listed = frozenset(profile for _, profile in self._profiles)
         self.label_keys = frozenset(key for key, _ in self._labels)
         self.equivalents = frozenset(name for c in self for name in c.equivalents)
-        """Names of resources of which a unit is not a whole card on some class."""
+        """Names of resources whose unit is not a whole card on at least one class."""
 
     def __iter__(self) -> Iterator[GPUClass]:
         return iter(self._classes.values())
@@ -154,11 +152,11 @@ class ClassCatalogue:
         return tuple(sorted(self._families))
 
     def family(self, name: str) -> tuple[GPUClass, ...]:
-        """Return the classes of that family, sorted by name; empty where there is no such family."""
+        """Return the classes of that family, sorted by name. Empty if there is no such family."""
         return self._families.get(name, ())
 
     def resolve(self, name: str) -> tuple[GPUClass, ...]:
-        """Return what the name may mean: one class, or else the classes of a family, or else nothing."""
+        """Return the class of that name, or else the classes of that family, or else nothing."""
         gpu_class = self._classes.get(name)
         return (gpu_class,) if gpu_class is not None else self.family(name)
 
@@ -167,7 +165,7 @@ class ClassCatalogue:
         return self._labels.get((key, value), ())
 
     def of_device_class(self, name: str) -> tuple[GPUClass, ...]:
-        """Return the classes of which the devices of that DeviceClass are; empty where none says so."""
+        """Return the classes that list the DeviceClass."""
         return self._device_classes.get(name, ())
 
     def mig_profile(self, gpu_class: GPUClass, profile: str) -> MigProfile | None:
@@ -175,14 +173,14 @@ class ClassCatalogue:
         return self._profiles.get((gpu_class.name, profile))
 
     def is_unlisted(self, profile: str | None) -> bool:
-        """Whether it is a MIG profile that no class has."""
+        """Whether no class lists the MIG profile."""
         return profile is not None and profile not in self._listed
 
     def mig_weight(self, gpu_class: GPUClass, profile: str) -> Fraction:
-        """Return what a slice is charged, in whole cards: the larger of its shares of compute and memory.
+        """Return the demand of a slice in whole cards: the larger of its shares of compute and memory.
 
-        So a 1g.20gb of an 80 GB card is a quarter, not a seventh. A weight that the class states holds
-        instead. Raises KeyError for a profile that the class does not have.
+        So a 1g.20gb of an 80 GB card is a quarter, not a seventh. A weight of the class overrides it. Raises KeyError for a
+        profile that the class does not have.
         """
         slice_of_card = self._profiles[gpu_class.name, profile]
         if slice_of_card.weight is not None:
@@ -191,7 +189,7 @@ class ClassCatalogue:
         return max(compute, Fraction(slice_of_card.memory_gib, gpu_class.memory_gib))
 
     def nearest(self, word: str) -> str | None:
-        """Return the class or family that was probably meant by a word which names none."""
+        """Return the class or family with the nearest name."""
         word = word.strip().lower()[:_LONGEST_WORD]
         named = self._named_by_label.get(word)
         if named is not None:
@@ -223,7 +221,7 @@ class ClassCatalogue:
     def document(self) -> bytes:
         """All classes as JSON: the same for the same classes in any order, in any process.
 
-        Without the size of nodes, on which no charge depends: an older release can read it while both run.
+        It omits the size of nodes, which demand does not depend on, so an older release can read it while both run.
         """
         classes = [replace(gpu_class, gpus_per_node=None) for gpu_class in self]
         return msgspec.json.encode(classes, order="deterministic")
@@ -242,7 +240,7 @@ def _grouped(pairs: Iterable[tuple[K, GPUClass]]) -> dict[K, tuple[GPUClass, ...
 
 
 def problems(name: str, spec: GPUClassSpec) -> Iterator[Problem]:
-    """Yield everything that is wrong with a GPUClass beyond the types of its fields."""
+    """Yield the problems of a GPUClass that its field types do not catch."""
     for path, each in (("metadata.name", name), *((("spec.family", spec.family),) if spec.family else ())):
         if not is_class_name(each):
             yield path, f'must be at most 63 of a-z, 0-9, "-" and ".", such as nvidia-t4, not "{each}"'

@@ -1,8 +1,7 @@
-"""What the DeviceClasses (DRA) of a cluster say about GPUs: which of them have GPUs, and by which names pods may ask for those.
+"""DeviceClasses (DRA) of a cluster: which of them have GPUs, and by which names pods may request those.
 
-A DeviceClass is an administrator's. Its selectors are CEL, of which only the text is read: a text in quotes that is the name of a
-driver of GPUs says that its devices are GPUs, and `device.driver` compared with other names, and with nothing else, that they are
-not. So `!=` and `||` count too much, never too little.
+Administrators write DeviceClasses. Their CEL selectors are read only as text. A quoted name of a GPU driver means GPUs.
+If `device.driver` is compared only with other names, the class has no GPUs. So `!=` and `||` may count too much, never too little.
 """
 
 import re
@@ -36,7 +35,7 @@ class DeviceClassSpec(View, frozen=True):
 
 
 class DeviceClass(View, frozen=True):
-    """A DeviceClass of resource.k8s.io v1, v1beta2 or v1beta1, as far as it is read."""
+    """The fields of a DeviceClass of resource.k8s.io v1, v1beta2 or v1beta1 that are read."""
 
     metadata: Metadata | None = None
     spec: DeviceClassSpec | None = None
@@ -47,7 +46,7 @@ class DeviceClass(View, frozen=True):
 
     @property
     def extended_resource_name(self) -> str:
-        """The name by which pods may ask for devices of this class beside the implicit one; "" if it has none."""
+        """The resource name by which pods may request its devices, beside the implicit name; "" if it has none."""
         return (self.spec and self.spec.extended_resource_name) or ""
 
     @property
@@ -65,10 +64,10 @@ decode_device_class = msgspec.json.Decoder(DeviceClass).decode
 def device_class_mapping(
     device_classes: Iterable[DeviceClass], documents: ResourceMapping, known: ResourceMapping
 ) -> ResourceMappingSpec:
-    """Return what the DeviceClasses say, to stand between the documents and the built-in patterns.
+    """Return the mapping from DeviceClasses. It comes after the documents and before the built-in patterns.
 
-    documents: what the cluster's own documents say of a class by its name holds.
-    known: the documents and the built-in patterns, which know drivers of GPUs, and classes whose selectors say nothing by name.
+    documents: the cluster's own documents, which take precedence for the names of classes.
+    known: the documents and the built-in patterns. They know GPU drivers, and by name classes whose selectors say nothing.
     """
     ordered = sorted(device_classes, key=lambda each: each.name)
     return ResourceMappingSpec(device_classes=tuple(_pattern(each, documents, known) for each in ordered))
@@ -85,7 +84,7 @@ def _pattern(each: DeviceClass, documents: ResourceMapping, known: ResourceMappi
 
 
 def _of_gpus(each: DeviceClass, known: ResourceMapping) -> DeviceClassPattern | None:
-    """Return the pattern of the driver of GPUs that the selectors name; of several vendors' one that names no vendor."""
+    """Return the pattern of the GPU driver in the selectors. For several vendors, the pattern names no vendor."""
     texts = {text[1:-1] for expression in each.expressions for text in _QUOTED.findall(expression)}
     stated = (known.stated_device_class(text) for text in sorted(texts))
     found = [pattern for pattern in stated if pattern is not None and pattern.measure is Measure.DEVICES]
@@ -96,7 +95,7 @@ def _of_gpus(each: DeviceClass, known: ResourceMapping) -> DeviceClassPattern | 
 
 
 def _drivers(each: DeviceClass) -> frozenset[str]:
-    """Return the drivers to which the selectors restrict the class; empty where they may leave others."""
+    """Return the drivers to which the selectors restrict the class. Empty if other drivers are possible."""
     drivers: set[str] = set()
     for expression in each.expressions:
         comparisons = [match.groups(default="") for match in _NAMED.finditer(expression)]
@@ -109,7 +108,7 @@ def _drivers(each: DeviceClass) -> frozenset[str]:
 def unmapped_device_classes(
     device_classes: Iterable[DeviceClass], known: ResourceMapping, in_force: ResourceMapping
 ) -> tuple[str, ...]:
-    """Return the names of those whose devices are charged nothing, though neither a document nor a built-in pattern says so."""
+    """Return the DeviceClasses without demand that neither a document nor a built-in pattern names."""
 
     def is_stated(each: DeviceClass) -> bool:
         drivers = _drivers(each) or {each.name}

@@ -1,7 +1,7 @@
-"""Ways by which a container gets to GPUs that nobody counts: variables of container runtimes, files of the node, annotations.
+"""Ways to reach GPUs without a request: variables of container runtimes, files of the node, and annotations.
 
-Variables and devices are those of `vendors`. CUDA_, HIP_, ROCR_ and ASCEND_RT_VISIBLE_DEVICES are not among them: by these a
-process chooses among the devices that its container has already.
+Variables and devices come from `vendors`. CUDA_, HIP_, ROCR_ and ASCEND_RT_VISIBLE_DEVICES are not included: with them, a
+process only chooses among the devices of its container.
 """
 
 import posixpath

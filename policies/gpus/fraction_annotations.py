@@ -13,13 +13,13 @@ from policies.pods.annotations import BadAnnotation, whole_number
 from policies.pods.pod import Pod
 
 FRACTION_DEVICE = NVIDIA_GPU
-"""Of which fractions are: KAI reserves the card by a pod that asks for it (pkg/binder/binding/resourcereservation)."""
+"""The resource of the divided card: KAI reserves it by a pod that requests it (pkg/binder/binding/resourcereservation)."""
 FRACTION_CONTAINER = "gpu-fraction-container-name"
-"""Annotation that names the container which gets the part, the first one where it is missing (`GetFractionContainerRef`)."""
+"""Annotation with the name of the container that gets the part. Default: the first one (`GetFractionContainerRef`)."""
 
 LEAST_PART = Fraction(1, 100)
-"""The least that a part of a card counts. KAI accepts less, and its scheduler takes so little for no GPU (`minGPUs` in
-`pkg/scheduler/api/resource_info`): any number of such pods would share a card, whose memory it limits for none."""
+"""A part counts at least this much. KAI accepts less, but its scheduler treats it as no GPU (`minGPUs` in
+`pkg/scheduler/api/resource_info`): any number of such pods would share a card, without limits of memory."""
 
 _DECIMAL = re.compile(r"[0-9]{0,9}(\.[0-9]{0,9})?")
 _UNITS = {Measure.MEMORY_MIB: "MiB", Measure.MEMORY_BYTES: "bytes"}
@@ -28,7 +28,7 @@ _LARGEST = 10**12
 
 
 def fraction_problems(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[BadAnnotation]:
-    """Yield every fraction annotation that has no usable value, or stands beside one that says something else."""
+    """Yield every fraction annotation with an unusable value, or beside a contradicting one."""
     present = [(key, pod.annotations[key.key]) for key in resource_mapping.fractions_of(pod)]
     for key, text in present:
         problem = _problem(key, text)
@@ -43,9 +43,9 @@ def fraction_problems(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[B
 
 
 def fraction_container(pod: Pod, resource_mapping: ResourceMapping) -> str | None:
-    """Return the name of the container to which a fraction scheduler assigns GPUs; None where no such scheduler places the pod.
+    """Return the name of the container to which a fraction scheduler assigns GPUs. None if no such scheduler places the pod.
 
-    That is so for a scheduler that only knows whole devices, and for a pod with a nodeName, which no scheduler looks at.
+    None also for a pod with a nodeName, which no scheduler places.
     """
     body = pod.body
     if body.node_name or body.scheduler_name not in resource_mapping.fraction_schedulers:

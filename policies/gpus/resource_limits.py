@@ -1,7 +1,7 @@
-"""The most of a GPU resource that a policy allows: one number for every resource, or numbers by resource, class and family.
+"""A policy's limits of GPU resources: one number for every resource, or numbers by resource, class and family.
 
-Of the names that fit the most specific holds: the class, its family, the resource, a pattern such as `nvidia.com/mig-*` (the
-longest), `*`. A class and a family limit whole cards only.
+The most specific matching name decides: the class, its family, the resource, the longest pattern such as `nvidia.com/mig-*`, `*`.
+A class and a family limit only whole cards.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,7 +40,7 @@ def unknown_names(limits: ResourceLimits, catalogue: ClassCatalogue, path: str) 
 
 
 def limit_of(limits: ResourceLimits, resource: GPUResource, classes: Sequence[GPUClass]) -> int | None:
-    """Return the most of the resource for a pod that runs on one of the classes (none: nothing is known), None for no limit."""
+    """Return the limit of the resource for a pod on one of the classes; no classes: they are not known. None: no limit."""
     if not isinstance(limits, Mapping):
         return limits
     named = limits_by_pattern(limits)

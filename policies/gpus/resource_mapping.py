@@ -64,10 +64,10 @@ _COUNTS = frozenset({Measure.DEVICES, Measure.CORES, Measure.SHARES, Measure.SLI
 class ResourcePattern(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """What one unit of the resources that the pattern fits is.
+    """The meaning of one unit of the resources that match the pattern.
 
-    resource: the extended resource of the whole cards of which these are parts or other names, by which nodes are tainted; None
-      where they are whole cards by their own name, or where that is not known.
+    resource: the extended resource of the whole cards, which is also the taint key of nodes. None if the matching names are those
+      of whole cards themselves, or if it is not known.
     """
 
     pattern: str
@@ -86,14 +86,14 @@ class AnnotationKey(
 
 
 class UnknownDeviceClasses(Enum):
-    """What becomes of devices about whose DeviceClass nothing says whether they are GPUs; the strictest first."""
+    """The treatment of devices whose DeviceClass is not known to have GPUs or not; the strictest first."""
 
     DENY = "deny"
     """Requests for them are denied; stored ones are counted."""
     COUNT = "count"
-    """Each is charged as a GPU."""
+    """Each counts as a GPU."""
     IGNORE = "ignore"
-    """They are charged nothing."""
+    """They do not count."""
 
 
 class DeviceClassPattern(
@@ -104,14 +104,13 @@ class DeviceClassPattern(
     forbid_unknown_fields=True,
     omit_defaults=True,
 ):
-    """Whether the devices of DeviceClasses (DRA) are GPUs, and the resource by which the same cards are asked for without DRA.
+    """Whether the devices of DeviceClasses (DRA) are GPUs, and the resource name of the same cards without DRA.
 
-    That `resource` names the vendor; without it any class may have the cards. The pattern fits names of DRA drivers, too: a
-    DeviceClass whose selectors name a driver of GPUs is one of GPUs.
+    `resource` also names the vendor. Without it, any class may have the cards. The pattern matches names of DRA drivers, too: a
+    DeviceClass whose selectors name a GPU driver has GPUs.
 
-    measure: `devices` or `nothing`; None, in what is derived from DeviceClasses, that nothing says which.
-    extended_resource_name: the name by which pods may ask for devices of this class: `spec.extendedResourceName` of the
-      DeviceClass, "" if it has none; None if that is not known.
+    measure: `devices` or `nothing`; None if it is derived from a DeviceClass that does not say which.
+    extended_resource_name: `spec.extendedResourceName` of the DeviceClass, "" if it has none, None if it is not known.
     """
 
     pattern: str
@@ -134,7 +133,7 @@ class DeviceClassPattern(
 class ResourceMappingSpec(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
 ):
-    """Spec of a GPUResourceMapping document; what it names comes before the built-in patterns."""
+    """Spec of a GPUResourceMapping document. Its patterns come before the built-in ones."""
 
     resources: tuple[ResourcePattern, ...] = ()
     fraction_annotations: tuple[AnnotationKey, ...] = ()
@@ -142,7 +141,7 @@ class ResourceMappingSpec(
     """The schedulers that read these annotations, by `schedulerName`; all others ignore them."""
     device_classes: tuple[DeviceClassPattern, ...] = ()
     unknown_device_classes: UnknownDeviceClasses | None = None
-    """Of several documents the strictest holds; `count` where none says anything."""
+    """The strictest value of all documents applies. The default is `count`."""
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield (path below the spec, sentence) for every invalid value."""
@@ -180,7 +179,7 @@ class ResourceMappingSpec(
 
 
 class GPUResource(msgspec.Struct, frozen=True):
-    """A resource name that asks for a GPU. `profile` is the MIG profile of a slice, e.g. `1g.10gb`."""
+    """A resource name that requests a GPU. `profile` is the MIG profile of a slice, e.g. `1g.10gb`."""
 
     name: str
     measure: Measure
@@ -192,7 +191,7 @@ class GPUResource(msgspec.Struct, frozen=True):
 
 
 class GPURequest(msgspec.Struct, frozen=True):
-    """What one container asks of one GPU resource; the limit where there is one, as the kubelet does."""
+    """One container's request for one GPU resource: its limit if there is one, as in the kubelet."""
 
     place: ContainerPlace
     resource: GPUResource
@@ -200,7 +199,7 @@ class GPURequest(msgspec.Struct, frozen=True):
 
 
 class ResourceMapping:
-    """Answers, for the patterns it was made from, what asks for a GPU."""
+    """Decides by its patterns which resources, annotations and devices are GPUs."""
 
     def __init__(self, specs: Iterable[ResourceMappingSpec]) -> None:
         self.specs = specs = tuple(specs)
@@ -215,7 +214,7 @@ class ResourceMapping:
         self._device_classes = tuple(pattern for spec in specs for pattern in spec.device_classes)
         self._resources = tuple(pattern for spec in specs for pattern in spec.resources)
         self.patterns = (*self._resources, *self._derived_patterns())
-        """Patterns of all resource names, with those by which DRA devices are asked for."""
+        """Patterns of all resource names, with those of DRA devices."""
         self._by_domain: dict[str, list[ResourcePattern]] = defaultdict(list)
         for each in self.patterns:
             self._by_domain[each.pattern.partition("/")[0]].append(each)
@@ -224,7 +223,7 @@ class ResourceMapping:
             for each in reversed(self._device_classes)
             if each.extended_resource_name is not None
         }
-        """The extended resource name, or "", of the DeviceClasses of which that is known."""
+        """The extended resource name, or "", of each DeviceClass where it is known."""
         # Tenants choose the names, so what is remembered is bounded.
         self.resource = lru_cache(maxsize=1024)(self._resource)
         self.stated_device_class = lru_cache(maxsize=1024)(self._stated_device_class)
@@ -236,12 +235,12 @@ class ResourceMapping:
         """Resources of whole cards, as far as patterns name them: nodes are tainted by these keys."""
 
     def _derived_patterns(self) -> Iterator[ResourcePattern]:
-        """Yield the names by which devices of DeviceClasses are asked for, after those that resource patterns fit."""
+        """Yield patterns of the resource names of DeviceClasses. They come after the resource patterns."""
         for each in self._device_classes:
             name = IMPLICIT_DEVICE_CLASS + each.pattern
             yield ResourcePattern(pattern=name, measure=self._measure(each), resource=each.resource)
         yield ResourcePattern(pattern=f"{IMPLICIT_DEVICE_CLASS}*", measure=self._measure(None))
-        # Of several DeviceClasses with one extended name one with GPUs is enough.
+        # If several DeviceClasses share an extended name, one with GPUs is enough.
         for each in self._device_classes:
             if each.extended_resource_name and self._measure(each) is not Measure.NOTHING:
                 name = each.extended_resource_name
@@ -254,7 +253,7 @@ class ResourceMapping:
         return Measure.NOTHING if is_ignored else Measure.DEVICES
 
     def _resource(self, name: str) -> GPUResource | None:
-        """Return what `name` asks for, None where it asks for no GPU; called through the cache `resource`."""
+        """Return the GPU resource of that name, None if it is not one. Called through the cache `resource`."""
         fitting = self._first(name)
         if fitting is None or fitting[0].measure is Measure.NOTHING:
             return None
@@ -263,7 +262,7 @@ class ResourceMapping:
         return GPUResource(name, pattern.measure, (filling or None) if is_slice else None)
 
     def _whole_card(self, name: str) -> str | None:
-        """Return the resource of the whole cards of which `name` asks for some or a part; None where that is not known.
+        """Return the resource of whole cards for a name that requests cards or parts of them. None if it is not known.
 
         Called through the cache `whole_card`.
         """
@@ -275,7 +274,7 @@ class ResourceMapping:
         return name if is_card else None
 
     def knows(self, name: str) -> bool:
-        """Whether some pattern fits the resource name, be it one that says that it is not a GPU."""
+        """Whether a pattern matches the resource name, also a pattern that says it is not a GPU."""
         return self._first(name) is not None
 
     def _misspelt(self, name: str) -> str | None:
@@ -298,18 +297,18 @@ class ResourceMapping:
         return _fitting(self._by_domain.get(name.partition("/")[0], ()), name)
 
     def _stated_device_class(self, name: str) -> DeviceClassPattern | None:
-        """Return the first pattern that fits the name of a DeviceClass or driver, whatever it says; called through the cache."""
+        """Return the first pattern that matches the name of a DeviceClass or driver. Called through the cache."""
         fitting = (each for each in self._device_classes if _filling(each.pattern, name) is not None)
         return next(fitting, None)
 
     def device_class(self, name: str) -> DeviceClassPattern | None:
-        """Return what says that devices of this DeviceClass are GPUs, or are charged as such; None where they are not."""
+        """Return the pattern by which devices of this DeviceClass count as GPUs. None if they do not."""
         stated = self.stated_device_class(name)
         is_gpu = self._measure(stated) is not Measure.NOTHING
         return (stated or DeviceClassPattern(pattern=name)) if is_gpu else None
 
     def refused_device_class(self, resource_name: str) -> str | None:
-        """Return the DeviceClass that the name asks for where `unknownDeviceClasses: deny` refuses that."""
+        """Return the DeviceClass of the resource name if `unknownDeviceClasses: deny` denies it."""
         if self.unknown_device_classes is not UnknownDeviceClasses.DENY:
             return None
         if resource_name.startswith(IMPLICIT_DEVICE_CLASS):
@@ -322,7 +321,7 @@ class ResourceMapping:
         return next(unknown, None)
 
     def is_unknown(self, device_class: str) -> bool:
-        """Whether nothing says if the devices of the DeviceClass are GPUs."""
+        """Whether it is not known if the devices of the DeviceClass are GPUs."""
         stated = self.stated_device_class(device_class)
         return stated is None or stated.measure is None
 
@@ -330,7 +329,7 @@ class ResourceMapping:
     def document(self) -> bytes:
         """The specs as JSON, in their order: the first pattern that fits decides.
 
-        Without the whole cards of resources, on which no charge depends: an older release can read it while both run.
+        It omits the whole cards of resources, which demand does not depend on, so an older release can read it while both run.
         """
         return msgspec.json.encode([_without_whole_cards(spec) for spec in self.specs])
 
@@ -347,7 +346,7 @@ class ResourceMapping:
                 yield resource
 
     def requests(self, pod: Pod) -> Iterator[GPURequest]:
-        """Yield what each container asks for: positive amounts only; gpu-requests reports invalid quantities."""
+        """Yield the positive GPU requests of each container. gpu-requests reports invalid quantities."""
         for place in pod.places:
             for resource, quantity in self.container_requests(place.container):
                 yield GPURequest(place, resource, quantity)
@@ -359,8 +358,8 @@ class ResourceMapping:
         )
 
     def container_requests(self, container: Container) -> tuple[tuple[GPUResource, Quantity], ...]:
-        """Return what the container asks for, positive amounts only."""
-        # Every rule wants to know, of a view that never changes: remembered with it, and with who gave the answer.
+        """Return the positive GPU requests of the container."""
+        # Every rule needs this, and the container never changes: remember the result on it, with its mapping.
         if container.resources is None:
             return ()
         memory = container.resources.__dict__
@@ -376,9 +375,9 @@ class ResourceMapping:
         return requested
 
     def pod_fraction(self, pod: Pod) -> tuple[AnnotationKey, str] | None:
-        """Return the annotation by which a fraction scheduler (KAI, Run:ai) is asked for a part of a GPU, and its value."""
+        """Return the annotation that requests a part of a GPU from a fraction scheduler (KAI, Run:ai), and its value."""
         present = ((key, pod.annotations[key.key]) for key in self.fractions_of(pod))
-        # A number of devices says only of how many the part is.
+        # A number of devices is only a factor of the part.
         return next((each for each in present if not each[0].measure.is_count), None)
 
     def fractions_of(self, pod: Pod) -> list[AnnotationKey]:
@@ -387,7 +386,7 @@ class ResourceMapping:
         return [key for key in self.fraction_annotations if key.key in annotations]
 
     def pod_asks(self, pod: Pod) -> bool:
-        """Whether the pod asks for a GPU by any way there is: resources, DRA claims, fraction annotations."""
+        """Whether the pod requests a GPU by resources, DRA claims or fraction annotations."""
         return (
             any(self.container_asks(place.container) for place in pod.places)
             or bool(pod.body.resource_claims)

@@ -1,6 +1,6 @@
-"""Pods that are alike: of all that rules read, siblings of one controller mostly differ in nothing.
+"""Fingerprints of pods: pods of one controller are mostly equal in all fields that rules read.
 
-Of the metadata rules read labels and annotations alone, and neither names nor owners.
+Of the metadata, rules read only labels and annotations, neither names nor owners.
 """
 
 import re
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from policies.pods.pod import Metadata, Pod
 
 LONGEST = 16 * 1024
-"""Bytes of a pod as rules see it, as JSON; a longer one is like no other."""
+"""Bytes of a pod's JSON at most. A longer pod gets no fingerprint."""
 TOKEN_VOLUME = "kube-api-access-"  # noqa: S105 - the prefix of a name
 """Before admission webhooks are called, the API server adds a volume of this name with five random characters to pods that get
 a token (`plugin/pkg/admission/serviceaccount`, ServiceAccountVolumeName)."""
@@ -22,14 +22,14 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def fingerprint_of(pod: Pod) -> bytes | None:
-    """Return a digest that two pods share only if no rule can tell them apart; None for a pod that is not compared.
+    """Return a digest that two pods share only if all rules treat them alike.
 
-    That is one with ResourceClaims, which are looked up, and a long one. The name of the token's volume is left out where only
-    the volume and its mounts have it.
+    None for a pod with ResourceClaims, which must be looked up, and for a long pod. The name of the token volume is left out if
+    only the volume and its mounts have it.
     """
     if pod.body.resource_claims:
         return None
-    # Whether a map is empty or not there decides what a patch adds.
+    # An empty map and a missing map need different patches.
     own = pod.metadata and Metadata(labels=pod.metadata.labels, annotations=pod.metadata.annotations)
     text = _ENCODER.encode(replace(pod, metadata=own))
     if len(text) > LONGEST:

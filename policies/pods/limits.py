@@ -1,7 +1,7 @@
-"""Lengths up to which a pod is read, far above those of any real one, so that a review of one takes milliseconds.
+"""Limits of a pod's lists and texts. They are far above those of real pods, and keep a review within milliseconds.
 
-A mutating webhook sees a pod before its validation, so its author decides how long its lists are, up to 3 MiB of them. The
-limits hold before any rule runs, whatever a policy says of the rules.
+A mutating webhook sees a pod before validation, so an author can send lists of any length up to 3 MiB. The limits apply before
+any rule, whatever the policy.
 """
 
 from collections.abc import Callable, Sequence, Sized
@@ -15,7 +15,7 @@ from policies.pods.field_paths import annotation_path
 from policies.pods.pod import Affinity, NodeSelectorTerm, Pod, View
 
 ID = "limits"
-"""Stands where a rule's id does."""
+"""Rule id of the findings of this module."""
 
 MOST_VALUES = 20_000
 """Commas in the JSON of an object, which count its values without decoding it. The largest of 220 real manifests has 330."""
@@ -81,7 +81,7 @@ def check_size(document: msgspec.Raw) -> msgspec.Raw:
 
 
 def excesses(pod: Pod) -> list[Finding]:
-    """Return a denial for each length of the pod that is above its limit; of its containers only if nothing else is."""
+    """Return a denial for each length above its limit. Check the containers only if nothing else is too long."""
     return _of_pod(pod) or _of_containers(pod)
 
 

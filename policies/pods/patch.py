@@ -83,10 +83,9 @@ class PodPatch:
         self._add(node_selector_words(key, value), value, ("spec", "node_selector", key))
 
     def require_node_affinity(self, requirement: NodeSelectorRequirement) -> None:
-        """Demand `requirement` of the node, in addition to whatever the pod requires already.
+        """Add `requirement` to the pod's required node affinity.
 
-        The terms of a required affinity are alternatives, so the requirement is added to each of them, but not to an
-        empty one: that matches no node, and would with the requirement.
+        Terms are alternatives, so the requirement is added to each of them. An empty term matches no node and stays empty.
         """
         affinity = self.pod.body.affinity and self.pod.body.affinity.node_affinity
         terms = (affinity.required.node_selector_terms if affinity and affinity.required else None) or ()

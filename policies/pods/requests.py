@@ -1,8 +1,8 @@
 """Resource requests of a pod, by the API server's own arithmetic.
 
-That is `PodRequests` of k8s.io/component-helpers v0.36.3 (`resource/helpers.go`) over what defaulting makes of the pod: a
-limit without a request is one, and every quantity is rounded up to thousandths (`SetDefaults_Pod`, `SetDefaults_ResourceList`
-in `pkg/apis/core/v1/defaults.go`). So a template counts like the pods that will be made from it.
+The arithmetic is `PodRequests` of k8s.io/component-helpers v0.36.3 (`resource/helpers.go`) after defaulting: a limit without a
+request sets the request, and every quantity is rounded up to thousandths (`SetDefaults_Pod`, `SetDefaults_ResourceList` in
+`pkg/apis/core/v1/defaults.go`). So a template counts like its pods.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -24,8 +24,8 @@ _Amount = TypeVar("_Amount", Quantity, Fraction)
 def pod_requests(pod: Pod) -> Demand:
     """Return how much of every named resource (`nvidia.com/gpu`) the pod needs, zeros included.
 
-    The native ones (cpu, memory, hugepages-*, …) are left out: they may also be asked for by the pod as a whole.
-    Raises QuantityError: the caller decides what a pod is worth that cannot be counted.
+    Native resources (cpu, memory, hugepages-*, …) are left out, because the pod as a whole may request them, too.
+    Raises QuantityError: the caller decides how to count such a pod.
     """
     return at_one_time(
         pod, lambda each: {**_named(each.limits), **_named(each.requests)}, _named(pod.body.overhead), NOTHING
@@ -38,10 +38,10 @@ def at_one_time(
     overhead: Mapping[_Name, _Amount],
     nothing: _Amount,
 ) -> dict[_Name, _Amount]:
-    """Return what the pod needs at one time, by name, where each container needs what `of_container` says.
+    """Return the pod's maximum need at one time, by name. `of_container` gives the need of a container.
 
-    App containers and sidecars add up; an init step runs beside the sidecars declared before it, and of all of these the
-    largest counts; overhead comes on top.
+    App containers and sidecars add up. An init step runs beside the sidecars declared before it. The largest of these sums
+    counts, plus overhead.
     """
     running = _sum((of_container(container) for container in pod.body.containers or ()), nothing)
     sidecars: dict[_Name, _Amount] = {}

@@ -1,11 +1,11 @@
-"""What an update of a pod lacks of what was injected when the pod was created, and the changes that put it back.
+"""Restores injected fields that an update of a pod lacks.
 
-The spec of a pod can hardly be changed, so the API server refuses an update by a manifest that lacks what admission added:
-`kubectl apply` for the second time, `kubectl diff`, server-side apply, `kubectl replace`. Its own plugins that add tolerations
-(DefaultTolerationSeconds, ExtendedResourceToleration) therefore complete updates as well.
+Most of a pod's spec is immutable, so the API server rejects an update by a manifest without the injected fields: a second
+`kubectl apply`, `kubectl diff`, server-side apply, `kubectl replace`. For the same reason, the API server's own plugins that add
+tolerations (DefaultTolerationSeconds, ExtendedResourceToleration) complete updates.
 
-What is put back is as it is stored, and where it is stored. Items count as present as the API server compares them, so nothing is
-put back into an update that it would take as it is.
+A restored field gets its stored value and place. List items are compared as the API server compares them, so an update that it
+would accept stays unchanged.
 """
 
 from collections.abc import Mapping
@@ -30,16 +30,16 @@ _IDENTITY: Mapping[str | int, tuple[str, ...]] = {
     "env": ("name",),
     "volumeMounts": ("mountPath",),
 }
-"""By which fields two items of a list are the same."""
+"""Fields that identify an item of a list."""
 _RAISED = frozenset({"initialDelaySeconds", "terminationGracePeriodSeconds"})
-"""Values of an author's that rules raise, and never lower."""
+"""Values of the author that rules raise, and never lower."""
 _CONTAINERS = frozenset({"containers", "initContainers"})
 
 
 class Restored(msgspec.Struct, frozen=True):
-    """What is put back, each change with its rule, and `note`, the annotation that names them, if the update lacks it as well.
+    """The restored changes, each with its rule. `note` is the annotation that lists them, if the update lacks it.
 
-    `warnings` are of values in the update that are overwritten.
+    `warnings` name values of the update that were overwritten.
     """
 
     changes: tuple[tuple[str, Change], ...] = ()
@@ -48,9 +48,9 @@ class Restored(msgspec.Struct, frozen=True):
 
 
 def restore(stored: Pod, before: bytes, after: bytes, wanted: Mapping[str, str]) -> Restored:
-    """Return what puts back into the update, the JSON `after`, what it lacks of the `stored` pod, the JSON `before`.
+    """Return the operations that restore fields of the `stored` pod (JSON `before`) in the update (JSON `after`).
 
-    wanted: the changes that may be put back, in the words of `policies.pods.patch`, each with its rule.
+    wanted: the changes that may be restored, in the words of `policies.pods.patch`, each with its rule.
     """
     found = find_injected(stored, wanted.keys())
     if not found:
@@ -76,7 +76,7 @@ def restore(stored: Pod, before: bytes, after: bytes, wanted: Mapping[str, str])
 
 
 def _place(path: Parts, old: JSON, new: JSON) -> Parts | None:
-    """Return the path in the new pod: containers are found by their names. None where the container is not there."""
+    """Return the path in the new pod, where containers are found by name. None if the container is missing."""
     _, part, *rest = path
     if part not in _CONTAINERS or len(rest) == 1:
         return path
@@ -87,7 +87,7 @@ def _place(path: Parts, old: JSON, new: JSON) -> Parts | None:
 
 
 def _at(node: JSON, path: Parts) -> JSON:
-    """Return what is at the path, None where nothing is."""
+    """Return the value at the path, or None."""
     for part in path:
         if isinstance(node, list):
             node = node[int(part)] if int(part) < len(node) else None
@@ -107,7 +107,7 @@ def _is_present(place: Parts, value: JSON, new: JSON) -> bool:
 
 
 def _put(node: JSON, path: Parts, value: JSON) -> Operation:
-    """Put the value at the path below the node, with the parents that are missing; return the operation that does so."""
+    """Put the value at the path below the node, with missing parents. Return the JSON Patch operation."""
     depth = 0
     while depth < len(path) - 1 and (child := _at(node, (path[depth],))) is not None:
         node, depth = child, depth + 1
@@ -127,7 +127,7 @@ def _nested(path: Parts, value: JSON) -> JSON:
 
 
 def _overwritten(rule: str, place: Parts, sent: int, stored: int) -> Finding:
-    """Return the warning of a value that is too short; whether its author has just lowered it, the stored pod does not say."""
+    """Return a warning about a value that is too short. The author may not have lowered it just now."""
     return Finding(
         rule=rule,
         severity=Severity.WARNING,

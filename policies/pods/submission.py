@@ -1,8 +1,8 @@
-"""What was injected into a pod, found by the words of its annotation `injected`; and the pod as its author submitted it.
+"""The injected fields of a pod, found by its annotation `injected`, and the pod as its author submitted it.
 
-The annotation names each change in the words of `policies.pods.patch`; what of the pod reads like that is taken for ours. What
-the API server's own plugins add (tolerations of unreachable nodes, the token's volume) was there before we saw it, and stays.
-Anyone can write the annotation, so nothing may be admitted or injected because of it alone.
+The annotation describes each change in the words of `policies.pods.patch`. A field that matches such a description counts as
+injected. Fields of the API server's own plugins (tolerations of unreachable nodes, the token volume) came before us and stay.
+Anyone can write the annotation, so it alone must never admit or inject anything.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -18,18 +18,18 @@ from policies.pods.pod import Container, Pod, PodSpec, View
 
 T = TypeVar("T")
 Words = AbstractSet[str]
-"""Words of changes."""
+"""Changes in words."""
 Described = Iterator[tuple[Parts, str]]
-"""Paths of JSON members, and the words for the change that would have put each there."""
+"""Paths of JSON members, and each injecting change in words."""
 
 _TERMS = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
 
 
 def as_submitted(pod: Pod, *, by_author: bool = False, injected: Words | None = None) -> Pod:
-    """Return the pod as it was submitted, without uid and status; with its nodeName only if that is there `by_author`.
+    """Return the pod as submitted, without uid and status, and with nodeName only if `by_author`.
 
-    What reads like one of the changes `injected` (None: those that its own annotation names) is left out. Of a value that we
-    replaced (a shorter delay or grace period) nothing is known any more: it is left out, and so its default.
+    Fields that match one of the changes `injected` (None: those of its own annotation) are removed. A value that we raised (a
+    delay or grace period) is removed, too, because the original value is not known.
     """
     metadata = pod.metadata and replace(
         pod.metadata,
@@ -46,15 +46,15 @@ def as_submitted(pod: Pod, *, by_author: bool = False, injected: Words | None = 
 
 
 def injected_changes(pod: Pod) -> Words:
-    """Return what the annotation says was injected, in the words of each change: lines of `rule: change, change`."""
+    """Return the changes in the annotation, which has lines of `rule: change, change`."""
     lines = pod.annotations.get(INJECTED, "").split("\n")
     return frozenset(what for line in lines for what in line.partition(": ")[2].split(", ") if what)
 
 
 def find_injected(pod: Pod, changes: Words) -> list[tuple[Parts, str]]:
-    """Return where the pod has what reads like one of the changes: paths below `spec` in their order, each with the words.
+    """Return the paths below `spec` of the fields that match one of the changes, in order, each with the change.
 
-    Of several items of a list that read alike only the last one is found, for we append.
+    If several items of a list match, only the last one counts, because we append.
     """
     if not changes:
         return []
@@ -63,7 +63,7 @@ def find_injected(pod: Pod, changes: Words) -> list[tuple[Parts, str]]:
 
 
 def _described(pod: Pod) -> Described:
-    """Yield everything in the pod that a rule could have injected."""
+    """Yield every field of the pod that a rule could have injected."""
     body = pod.body
     yield from _items(body.tolerations, patch.toleration_words, "tolerations")
     yield from _items(body.volumes, patch.volume_words, "volumes")
@@ -101,7 +101,7 @@ def _items(items: Iterable[T] | None, words: Callable[[T], str], *path: str | in
 
 
 def _without(node: Any, path: Parts) -> Any:
-    """Return the node without what is at the path, and without parents in which nothing else was; None where nothing is left."""
+    """Return the node without the value at the path, and without parents that become empty. None if nothing is left."""
     part, rest = path[0], path[1:]
     if isinstance(node, View):
         field = node.__struct_fields__[node.__struct_encode_fields__.index(str(part))]

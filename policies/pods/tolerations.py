@@ -1,4 +1,4 @@
-"""Tolerations and taints, which of them match, cover each other, and are valid.
+"""Tolerations and taints: matching, covering and validation.
 
 A taint is a `Toleration` without an operator: key, value and effect.
 """
@@ -10,9 +10,9 @@ from policies.pods.names import is_label_value, is_qualified_name
 from policies.pods.pod import Toleration
 
 EQUAL = ("", "Equal")
-"""The operators that compare a taint's value as text; left out, it is Equal."""
+"""The operators that compare a taint's value as text. The default is Equal."""
 DECIMAL_INTEGER = "^(0|-?[1-9][0-9]*)$"
-"""What Gt and Lt compare (`IsDecimalInteger`, k8s.io/apimachinery); another value meets neither."""
+"""Values that Gt and Lt compare (`IsDecimalInteger`, k8s.io/apimachinery). Another value meets neither."""
 
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _DECIMAL_INTEGER = re.compile(DECIMAL_INTEGER, re.ASCII)
@@ -62,7 +62,7 @@ def _tolerates_key_and_value(toleration: Toleration, taint: Toleration) -> bool:
 
 
 def _integer(value: str) -> int | None:
-    """Return the number that Gt and Lt compare, None where Kubernetes reads none: it has 64 bits."""
+    """Return the number that Gt and Lt compare. None for a value that Kubernetes does not read as a 64-bit integer."""
     # A label's value has at most 63 characters.
     number = int(value) if len(value) <= _BITS and _DECIMAL_INTEGER.fullmatch(value) else None
     return number if number is not None and -(1 << _BITS) <= number < 1 << _BITS else None
@@ -71,9 +71,9 @@ def _integer(value: str) -> int | None:
 def toleration_problems(
     toleration: Toleration, path: str, *, key_is_required: bool = False
 ) -> Iterator[tuple[str, str]]:
-    """Yield (path, sentence) for everything that an API server may refuse about a toleration of a pod.
+    """Yield the path and a message for each problem that an API server may reject in a pod's toleration.
 
-    key_is_required: refuse also what the API server takes, a toleration of every taint there is.
+    key_is_required: also report a toleration of every taint, which the API server accepts.
     """
     operator = toleration.operator or "Equal"
     if operator in {"Gt", "Lt"}:

@@ -1,4 +1,4 @@
-"""A workload as rules see it: the object itself, and the pods that it makes, with how many there are of each."""
+"""A workload for rules: the object, and the pods that it creates, with their numbers."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
@@ -9,20 +9,20 @@ from policies.pods.pod import Metadata, Pod
 
 
 class PodCount(msgspec.Struct, frozen=True):
-    """How many pods one template makes, as far as the object says."""
+    """The number of pods of one template, according to the object."""
 
     running: int | None = 1
-    """Pods at one time, as written: 0 of what is suspended or only a template, None where the object does not say."""
+    """Pods at one time, as written. 0 for a suspended workload or a mere template, None if the object does not say."""
     most: int | None = None
-    """Pods up to which the workload may scale itself, None where it does not scale, or without a limit."""
+    """Maximum of pods to which the workload may scale itself. None if it does not scale, or has no limit."""
     gang: int | None = None
-    """Pods of this template that must run at the same time for any of them to work, None where each works by itself."""
+    """Pods of this template that must run together. None if each works by itself."""
 
 
 class WorkloadPods(msgspec.Struct, frozen=True):
-    """The pods of one template: its path in the object, the pod as written, and their number.
+    """The pods of one template: its path in the object, the pod as written, and the number.
 
-    `admitted` is the pod with what the enforced rules add to it, `denied` whether they deny it.
+    `admitted` is the pod after the enforced rules. `denied`: the enforced rules deny it.
     """
 
     path: str
@@ -33,9 +33,9 @@ class WorkloadPods(msgspec.Struct, frozen=True):
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
-    """An object that may make pods. `data` is all of it as plain JSON; `pods` omits those that are too long to be read.
+    """An object that may create pods. `data` is its plain JSON. `pods` omits pods that are too long to be read.
 
-    Of a kind that is not known to make pods, `pods` is empty.
+    `pods` is empty for a kind that is not known to create pods.
     """
 
     group: str
@@ -46,7 +46,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     data: Mapping[str, Any]
     pods: tuple[WorkloadPods, ...] = ()
     target: "Workload | None" = None
-    """Of an autoscaler: what it scales, as it is with the most replicas that it may get; None where that is not known."""
+    """The target of an autoscaler, with its maximum of replicas. None if it is not known."""
 
     @classmethod
     def of(
@@ -58,7 +58,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
         pods: Iterable[WorkloadPods],
         target: "Workload | None" = None,
     ) -> Self:
-        """Return the workload of an object in plain JSON; what is of the wrong type, which no API server stores, is empty."""
+        """Return the workload of an object in plain JSON. A field of the wrong type, which no API server stores, is empty."""
         data = data if isinstance(data, dict) else {}
         try:
             metadata = msgspec.convert(data.get("metadata") or {}, Metadata)

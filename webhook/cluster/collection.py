@@ -1,11 +1,11 @@
-"""A collection of the API server in memory, merged from lists and from a watch that goes on while they are read.
+"""A collection of the API server in memory, merged from lists and from a watch that continues during the lists.
 
-Each object is held in the newest version that either showed. A list says what there is at its revision, so what it lacks goes,
-except what the watch showed later; what the watch showed deleted since the list began does not come back. Of events the
-list contains already, those of its revision and older, nothing is taken in.
+The collection holds the newest version of each object. A list is complete at its revision, so an object that it lacks is removed,
+unless the watch showed it later. An object whose deletion the watch showed since the list began does not come back. Events up to
+the revision of a list are ignored, because the list contains them.
 
-A watch that begins anew has missed what changed before, so that a namespace is a mixture of revisions until a list of it, from
-the watch's first revision on or later, is merged: there is a gap, and no `position`.
+A new watch has missed earlier changes. So a namespace mixes revisions until a list of it is merged that is as new as the start of
+the watch. Until then it has no `position`.
 """
 
 import logging
@@ -21,10 +21,10 @@ import msgspec
 log = logging.getLogger("gpu_admission.cluster")
 
 CLUSTER = ""
-"""The namespace under which objects without one are kept."""
+"""The namespace key of cluster-scoped objects."""
 
 DELETED_SECONDS = 120.0
-"""How long a deletion is remembered: longer than anything waits for the deleted object."""
+"""A deletion is remembered for this long: longer than any wait for the deleted object."""
 
 
 class CachedObject(Protocol):
@@ -40,9 +40,9 @@ K = TypeVar("K", bound=CachedObject)
 
 
 class Position(NamedTuple):
-    """At which revision a namespace is held, and when (monotonic) the list began from which all of it comes.
+    """The revision at which a namespace is held, and the monotonic time when its list began.
 
-    Zeros: it is not held as it was at any revision, until it is listed.
+    Zeros: the namespace must be listed before it is consistent.
     """
 
     revision: int
@@ -57,8 +57,8 @@ AT_ALL = 1e-9
 class Snapshot(msgspec.Struct, Generic[K], frozen=True):
     """A namespace's objects at a `Position`.
 
-    `deleted` are the uids that were found deleted in the last two minutes: each was stored, and is no longer. The watch showed
-    that, or a list lacks an object that was held in a version from before the list. What was never held is not among them.
+    `deleted` has the uids of objects that were found deleted in the last two minutes: the watch showed the deletion, or a list
+    lacks an object that was held before. An object that was never held is not included.
     """
 
     items: tuple[K, ...]
@@ -68,9 +68,9 @@ class Snapshot(msgspec.Struct, Generic[K], frozen=True):
 
 
 class Line(NamedTuple, Generic[K]):
-    """An object in a list, or of an event. `item` is its projection, None if that is not kept.
+    """An object in a list or an event. `item` is its projection, None if that is not kept.
 
-    `key` is the hash of its uid, of which the text is more than twice as large; nobody chooses uids.
+    `key` is the hash of its uid, which takes less than half of the memory. Nobody can choose a uid.
     """
 
     namespace: str
@@ -80,10 +80,9 @@ class Line(NamedTuple, Generic[K]):
 
 
 class MergedCollection(Generic[K]):
-    """Holds the items, and the version of every object, be its item kept or not.
+    """Holds the items, and the version of every object, also of objects without an item.
 
-    `changed(before, after)` is called with each difference, with `lock` held, in the order of the changes, and before anybody
-    sees the revision that has them.
+    Calls `changed(before, after)` for each difference, in order, with `lock` held, before the new revision becomes visible.
     """
 
     def __init__(
@@ -106,7 +105,7 @@ class MergedCollection(Generic[K]):
         self._reading: list[float] = []
         self._buried: dict[int, float] = {}
         self.missed = 0
-        """Changes that the watch had passed without showing them when a list did."""
+        """Changes that a list showed and the watch had missed."""
 
     @property
     def revision(self) -> int:
@@ -115,7 +114,7 @@ class MergedCollection(Generic[K]):
 
     @property
     def whole_list_started(self) -> float:
-        """When the last list of all namespaces began, 0.0 where there is none since the watch began."""
+        """When the last list of all namespaces began. 0.0 if there was none since the watch began."""
         return self._whole.list_started if self._whole.revision >= self._watched_from else 0.0
 
     def position(self, namespace: str = CLUSTER) -> Position:
@@ -136,7 +135,7 @@ class MergedCollection(Generic[K]):
             return frozenset(self._deleted.get(namespace, ()))
 
     def namespaces(self) -> list[str]:
-        """Return those that have items."""
+        """Return the namespaces with items."""
         with self.lock:
             return [namespace for namespace, items in self._items.items() if items]
 
@@ -152,16 +151,16 @@ class MergedCollection(Generic[K]):
         return self._listed(namespace).revision > 0
 
     def total(self) -> int:
-        """Return how many objects there are, be their items kept or not."""
+        """Return the number of objects, also of objects without an item."""
         with self.lock:
             return sum(map(len, self._versions.values()))
 
     def size(self, namespace: str) -> int:
-        """Return how many of them there are in a namespace."""
+        """Return the number of objects in a namespace."""
         return len(self._versions.get(namespace, ()))
 
     def watch_from(self, revision: int) -> None:
-        """Begin the watch anew at this revision."""
+        """Note that a new watch begins at this revision."""
         with self.lock:
             self._revision = self._watched_from = revision
 
@@ -170,7 +169,7 @@ class MergedCollection(Generic[K]):
             self._revision = max(self._revision, revision)
 
     def event(self, line: Line[K], *, deleted: bool) -> None:
-        """Take in what the watch shows: an object as it is since `line.version`, or was until then."""
+        """Apply an event of the watch."""
         with self.lock:
             self._revision = line.version
             if deleted:
@@ -208,7 +207,7 @@ class MergedCollection(Generic[K]):
                 max(before.revision, listed.revision), max(before.list_started, listed.list_started)
             )
             if listed.revision < before.revision:
-                return  # nothing new: what is held is of a later list
+                return  # a later list is merged already
             missed = 0
             known = self._versions.setdefault(namespace, {})
             for key in [key for key, at in known.items() if key not in shown and at <= listed.revision]:
@@ -225,7 +224,7 @@ class MergedCollection(Generic[K]):
                 log.warning("%s of %s: the watch had missed %d changes", self._name, namespace, missed)
 
     def merge_whole(self, listed: Position, namespaces: Collection[str]) -> None:
-        """Note that a list of everything had objects in these namespaces alone, and that they are merged."""
+        """Note that a list of everything had objects only in these namespaces, and that all of them are merged."""
         with self.lock:
             for namespace in self._versions.keys() - namespaces:
                 self.merge(namespace, listed, ())

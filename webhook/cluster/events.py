@@ -1,7 +1,7 @@
-"""Events of core/v1, which `kubectl describe` shows below an object; what happens again raises the count of one Event.
+"""Events of core/v1, which `kubectl describe` shows below an object. A repetition raises the count of the same Event.
 
-Its name says what happened to which object because of whom, so all replicas count in the same one. They need the rights to
-`create` and `patch` events, and none to read any: a patch that changes nothing returns what is stored.
+The name of an Event contains object, reason and cause, so all replicas count in the same Event. They need the rights to `create`
+and `patch` events, but not to read them: an empty patch returns the stored Event.
 """
 
 import logging

@@ -137,14 +137,13 @@ class Pauses:
 
 
 class Informer(MergedCollection[K]):
-    """Keeps what `project` makes of every object; None is not kept. `changed(before, after)` is called with every difference.
+    """Keeps the projection of every object, unless that is None. Calls `changed(before, after)` for every difference.
 
-    `changed` is called with `lock` held, in the order of the changes, and before anybody sees the revision that has them: sums
-    that it keeps are of `position(namespace).revision` for whoever holds the lock. It must not block. Informers whose
-    callbacks read one another must share one lock.
+    `changed` runs in order, with `lock` held, before the new revision becomes visible. So its sums match
+    `position(namespace).revision` for the holder of the lock. It must not block. Informers whose callbacks read one another must
+    share one lock.
 
-    `awaited` returns the namespaces that must be listed first after the watch has begun anew, unless they are so many that a
-    list of everything is there before.
+    `awaited` returns the namespaces to list first after a new watch began, unless a list of everything is faster.
     """
 
     def __init__(
@@ -173,7 +172,7 @@ class Informer(MergedCollection[K]):
         self.relists = 0
         self.failures = 0
         self.is_missing = False
-        """Whether the API server answered 404 last: it does not serve this kind."""
+        """Whether the last answer was 404: the API server does not serve this kind."""
 
     @property
     def age(self) -> float:
@@ -186,20 +185,20 @@ class Informer(MergedCollection[K]):
         return self._synced.is_set()
 
     def is_longer(self, namespaces: int) -> bool:
-        """Whether to list so many namespaces one by one takes longer than to list everything, both as metadata."""
+        """Whether single lists of so many namespaces take longer than one list of everything, both as metadata."""
         return namespaces > LISTS_OF_A_PAGE * (1 + self.total() // IDENTITIES_PAGE)
 
     def wait(self, seconds: float) -> bool:
-        """Wait for the first list; return whether it was complete in that time."""
+        """Wait for the first list, and return whether it was complete in time."""
         return self._synced.wait(seconds)
 
     def refresh(self, namespace: str = CLUSTER, *, since: float = inf) -> None:
-        """List one namespace, or everything, unless what is held comes from a list that began at `since` or later.
+        """List one namespace, or everything, unless its last list began at `since` or later.
 
         Raises `errors.ApiError`.
         """
         if self.position(namespace).list_started >= since:
-            return  # whatever is being listed for others
+            return  # even while a list for another caller is running
         with self._turn_of(namespace):
             if self.position(namespace).list_started < since:
                 self._refresh(namespace)
@@ -221,7 +220,7 @@ class Informer(MergedCollection[K]):
 
     @contextmanager
     def _turn_of(self, namespace: str) -> Iterator[None]:
-        """Have one list of a namespace at a time: who waits for one may need no other."""
+        """Allow one list of a namespace at a time. A caller that waited may not need another list."""
         with self._turns:
             self._turns.wait_for(lambda: namespace not in self._listed_now)
             self._listed_now.add(namespace)
@@ -268,7 +267,7 @@ class Informer(MergedCollection[K]):
         threading.Thread(target=self.run, args=(stopping,), name=name, daemon=True).start()
 
     def _list_if_due(self, stopping: threading.Event) -> None:
-        """List in a thread of its own, if that is due: what is awaited, and everything unless that goes on already."""
+        """If lists are due, start a thread for the awaited namespaces, and for everything unless that runs already."""
         with self.lock:
             if not self._list_is_due:
                 return

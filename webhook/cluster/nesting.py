@@ -1,7 +1,7 @@
-"""JSON that is nested too deeply for a decoder: the API server takes 10,000 levels (`sigs.k8s.io/json`), Python some 1,000.
+"""JSON that is nested too deeply for a decoder: the API server accepts 10,000 levels (`sigs.k8s.io/json`), Python some 1,000.
 
-Anybody who may create a ResourceClaimTemplate can store it, in the parameters of a driver; it must not make a whole list
-unreadable. What is deeper than DEEPEST, where no API has a field of its own, is read as null.
+A user who may create a ResourceClaimTemplate can store such JSON in the parameters of a driver. It must not make a whole list
+unreadable. So a value deeper than DEEPEST is read as null. No API has fields of its own that deep.
 """
 
 import re
