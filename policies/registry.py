@@ -12,17 +12,17 @@ from policies.rules import (
     gpu_quota,
     gpu_requests,
     gpu_toleration,
+    ineffective_fields,
     model_warming,
     parallelism,
     readiness_delay,
     shared_memory,
     spot,
-    unread_fields,
 )
 
 RULES: tuple[Rule, ...] = (
     gpu_requests.RULE,
-    unread_fields.RULE,
+    ineffective_fields.RULE,
     gpu_class.RULE,
     cuda_version.RULE,
     gpu_toleration.RULE,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-# CI judges this change, not the luck of its draw; everywhere else each run looks at new examples. `make test-all` asks for
+# CI evaluates this change, not the luck of its draw; everywhere else each run looks at new examples. `make test-all` asks for
 # all of them; a test that needs more or fewer than others takes a multiple of `settings().max_examples`.
 DERANDOMIZE = bool(os.environ.get("CI"))
 # How long an example takes says how busy the machine is.

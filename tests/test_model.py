@@ -16,7 +16,7 @@ import pytest
 from hypothesis import settings
 
 from policies.quota.amounts import Vector, maximum, total
-from policies.quota.charge import Unpinned
+from policies.quota.charge import UnclassifiedPods
 from policies.quota.ledger.decide import Reason, ReservationRequest, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
 from policies.quota.ledger.reconcile import Listing, Reconciled, Refused, StoredObject, initialise, reconcile
@@ -109,9 +109,11 @@ def run(instance: str, seed: int, folder: Path) -> list[str]:
 def replay_decision(line: str) -> None:
     facts = facts_of(line)
     number, before = int(facts["request"]), row(facts)
-    asked = requests(facts, knows_next=facts["knows_next"] == "1", bases=before.bases)[number]
+    requested = requests(
+        facts, knows_next=facts["knows_next"] == "1", catalogue_versions=before.catalogue_versions
+    )[number]
 
-    (verdict,) = decide(before, [asked]).verdicts
+    (verdict,) = decide(before, [requested]).verdicts
 
     assert verdict.reason.name == facts["verdict"].removesuffix("_ROW"), line
 
@@ -121,8 +123,8 @@ def replay_count(line: str) -> None:
     facts, expected = facts_of(state), row(facts_of(after))
     before, listing = row(facts), listing_of(facts, expected.class_catalogue or "")
     ids = [
-        UNREADABLE + unreadable(number) if number == int(facts["unreadable"]) else asked.reservation.id
-        for number, asked in enumerate(requests(facts))
+        UNREADABLE + unreadable(number) if number == int(facts["unreadable"]) else requested.reservation.id
+        for number, requested in enumerate(requests(facts))
     ]
     matured = frozenset(
         each for each, is_matured in zip(ids, numbers(facts["matured"]), strict=True) if is_matured
@@ -164,28 +166,28 @@ def vector(code: int) -> Vector:
 
 
 def requests(
-    facts: dict[str, str], *, knows_next: bool = False, bases: frozenset[str] = frozenset()
+    facts: dict[str, str], *, knows_next: bool = False, catalogue_versions: frozenset[str] = frozenset()
 ) -> list[ReservationRequest]:
     """Return what each request of the instance asks; those beyond the objects change object 0.
 
-    Of a row that has these `bases`, by a serve that knows the next one or does not.
+    Of a row that has these `catalogue_versions`, by a serve that knows the next one or does not.
     """
-    objects, charged_by = len(numbers(facts["used"])), bases if knows_next else {NOW}
-    asked = []
+    objects, charged_by = len(numbers(facts["used"])), catalogue_versions if knows_next else {NOW}
+    requested = []
     for number, entry in enumerate(filter(None, facts["entries"].split(","))):
         _, base, after, version, by_next = (int(part) for part in entry.split("/"))
         if number < objects:
             costs = {NOW: vector(after), NEXT: vector(by_next)}
-            demand = maximum(*(costs[basis] for basis in charged_by or {NOW}))
+            demand = maximum(*(costs[catalogue_version] for catalogue_version in charged_by or {NOW}))
             uid, name = f"object-{number}", name_of(number, facts)
-            asked.append(ReservationRequest.creation(uid, demand, *charged_by, name=name))
+            requested.append(ReservationRequest.creation(uid, demand, *charged_by, name=name))
         else:
-            asked.append(
+            requested.append(
                 ReservationRequest.change(
                     "object-0", str(number), vector(base), vector(after), *charged_by, version=version
                 )
             )
-    return asked
+    return requested
 
 
 def name_of(number: int, facts: dict[str, str]) -> str:
@@ -199,9 +201,9 @@ def unreadable(number: int) -> str:
 def entries_of(facts: dict[str, str]) -> Reservations:
     kinds = [int(entry.split("/")[0]) for entry in facts["entries"].split(",") if entry]
     by = {
-        FULL: requests(facts, knows_next=True, bases=frozenset({NOW})),
-        BY_BOTH: requests(facts, knows_next=True, bases=frozenset({NOW, NEXT})),
-        BY_NEXT: requests(facts, knows_next=True, bases=frozenset({NEXT})),
+        FULL: requests(facts, knows_next=True, catalogue_versions=frozenset({NOW})),
+        BY_BOTH: requests(facts, knows_next=True, catalogue_versions=frozenset({NOW, NEXT})),
+        BY_NEXT: requests(facts, knows_next=True, catalogue_versions=frozenset({NEXT})),
     }
     entries, lines = [], []
     for number, kind in enumerate(kinds):
@@ -222,11 +224,11 @@ def row(facts: dict[str, str]) -> QuotaLedger:
     stored = vector(int(facts["stored_name"]))
     next_basis, moving = facts["next_basis"] == "1", facts["moving"] == "1"
     return QuotaLedger(
-        row_uid=facts["row_uid"],
+        ledger_uid=facts["row_uid"],
         quota_uid=facts["uid"],
         generation=int(facts["generation"]),
         hard=hard,
-        unpinned=Unpinned.TOTAL_ONLY,
+        unclassified_pods=UnclassifiedPods.TOTAL_ONLY,
         used={key: counted.get(key, Fraction(0)) for key in known} if facts["counted"] == "1" else None,
         stored_names={"pods/one-name": stored} if stored else {},
         reservations=entries_of(facts),
@@ -251,13 +253,13 @@ def lists_of(facts: dict[str, str]) -> list[list[int]]:
     return [[int(part) for part in each.split("/")] for each in facts["listed"].split(",") if each]
 
 
-def listing_of(facts: dict[str, str], basis: str) -> Listing:
+def listing_of(facts: dict[str, str], catalogue_version: str) -> Listing:
     """Return what the lists show together."""
     shown = [tuple(int(part) for part in each.split("/")) for each in facts["shown"].split(",") if each]
     by_next = [int(entry.split("/")[-1]) for entry in facts["entries"].split(",") if entry]
     objects = {
         f"object-{number}": StoredObject(
-            {} if code == TERMINAL else vector(by_next[number] if basis == NEXT else code),
+            {} if code == TERMINAL else vector(by_next[number] if catalogue_version == NEXT else code),
             terminal=code == TERMINAL,
             version=version,
             name=name_of(number, facts),
@@ -268,5 +270,5 @@ def listing_of(facts: dict[str, str], basis: str) -> Listing:
     return listing(
         objects,
         revisions([revision for revision, *_ in lists_of(facts)]),
-        catalogue=basis,
+        catalogue=catalogue_version,
     )

@@ -66,12 +66,12 @@ UNKNOWN_CARD = Card()
 
 
 def card_of(
-    gpu_class: GPUClass, asked: Collection[GPUResource], catalogue: ClassCatalogue, *, is_certain: bool
+    gpu_class: GPUClass, requested: Collection[GPUResource], catalogue: ClassCatalogue, *, is_certain: bool
 ) -> Card:
     """Return the card of the class as far as it matters to what is asked. Not `is_certain`: it may be another one."""
-    weighed = (each for each in asked if each.profile is not None or each.name in catalogue.equivalents)
+    weighed = (each for each in requested if each.profile is not None or each.name in catalogue.equivalents)
     weights = ((each.name, weight(each, gpu_class, catalogue)) for each in weighed)
-    by_memory = is_certain and any(resource.measure in _SIZED for resource in asked)
+    by_memory = is_certain and any(resource.measure in _SIZED for resource in requested)
     return Card(
         tuple((name, share) for name, share in weights if share is not WHOLE and share != WHOLE),
         gpu_class.memory_gib if by_memory else None,
@@ -107,10 +107,10 @@ def is_limit(resource: GPUResource) -> bool:
     return resource.measure in _MEMORY or resource.measure in _COMPUTE
 
 
-def is_shared(asked: Amounts) -> bool:
+def is_shared(requested: Amounts) -> bool:
     """Whether a limit makes what it stands beside only a part of each card."""
-    limited = {vendor(each.name) for each in asked if each.measure in _MEMORY}
-    return any(each.measure in _DIVISIBLE and vendor(each.name) in limited for each in asked)
+    limited = {vendor(each.name) for each in requested if each.measure in _MEMORY}
+    return any(each.measure in _DIVISIBLE and vendor(each.name) in limited for each in requested)
 
 
 def too_many_resources(pod: Pod, resource_mapping: ResourceMapping) -> list[Finding]:
@@ -131,20 +131,20 @@ def too_many_resources(pod: Pod, resource_mapping: ResourceMapping) -> list[Find
     return []
 
 
-def cards(asked: Amounts, card: Card) -> dict[GPUResource, Fraction]:
+def cards(requested: Amounts, card: Card) -> dict[GPUResource, Fraction]:
     """Return the whole cards that one container's amounts come to, by resource; limits count with what they limit.
 
     Without limits that is the amounts times their weights, so of several containers it is that of what they ask for together.
     """
     limits: dict[str, Amounts] = defaultdict(dict)
-    for resource, amount in asked.items():
+    for resource, amount in requested.items():
         if is_limit(resource):
             limits[vendor(resource.name)][resource] = amount
     shares = {name: _share(limit, card) for name, limit in limits.items()}
     found: dict[GPUResource, Fraction] = {}
     # HAMi's own webhook adds one GPU where only an amount of its memory is asked for.
     alone = dict(limits)
-    for resource, amount in asked.items():
+    for resource, amount in requested.items():
         name = vendor(resource.name) if limits else ""
         if name in limits and resource.measure in _DIVISIBLE:
             found[resource] = amount * shares[name]

@@ -1,6 +1,6 @@
 """What the ResourceClaims (DRA) of a pod ask for, and the pod without those that ask for no accelerator.
 
-A pod only names its claims, or templates of them; whoever judges the pod looks up the DeviceClasses for which they ask. A claim
+A pod only names its claims, or templates of them; whoever evaluates the pod looks up their DeviceClasses. A claim
 whose DeviceClasses are all known to have no accelerators (NICs, CPUs) is nothing to any rule: it is taken out of the view.
 
 Reads resource.k8s.io v1 and v1beta2 (what is wanted stands under `exactly`) and v1beta1 (it stands in the request itself).
@@ -154,7 +154,7 @@ def _alternatives(request: DeviceRequest) -> tuple[DeviceRequest, ...]:
     return request.first_available or (request.exactly or request,)
 
 
-def asked_by(
+def requested_by(
     pod: Pod, namespace: str, known: Callable[[ClaimName], DeviceClassNames | None]
 ) -> dict[str, DeviceClassNames]:
     """Return the DeviceClasses for which the claims of a pod ask, by the claim's name in the pod, those that are `known`."""
@@ -194,13 +194,13 @@ def as_rules_see_it(
     claims = pod.body.resource_claims
     if not claims:
         return pod, NO_DEVICES
-    asked: dict[str, DeviceClassNames | None] = {each.name: known.get(each.name) for each in claims}
+    requested: dict[str, DeviceClassNames | None] = {each.name: known.get(each.name) for each in claims}
     unseen = frozenset(
         name
-        for name, classes in asked.items()
+        for name, classes in requested.items()
         if classes is not None and not any(resource_mapping.device_class(each) for each in classes)
     )
-    left = [classes for name, classes in asked.items() if name not in unseen]
+    left = [classes for name, classes in requested.items() if name not in unseen]
     wanted = frozenset[str]().union(*(each for each in left if each is not None))
     accelerators = frozenset(each for each in wanted if resource_mapping.device_class(each) is not None)
     doubtful = frozenset(filter(resource_mapping.is_unknown, accelerators))

@@ -106,7 +106,7 @@ def _drivers(each: DeviceClass) -> frozenset[str]:
     return frozenset(drivers)
 
 
-def uncharged_device_classes(
+def unmapped_device_classes(
     device_classes: Iterable[DeviceClass], known: ResourceMapping, in_force: ResourceMapping
 ) -> tuple[str, ...]:
     """Return the names of those whose devices are charged nothing, though neither a document nor a built-in pattern says so."""

@@ -369,8 +369,8 @@ class ResourceMapping:
                 if (quantity := readable(effective[resource.name])) and quantity.nano > 0
             )
             memory["resource_mapping"] = self
-        asked: tuple[tuple[GPUResource, Quantity], ...] = memory["asked"]
-        return asked
+        requested: tuple[tuple[GPUResource, Quantity], ...] = memory["asked"]
+        return requested
 
     def pod_fraction(self, pod: Pod) -> tuple[AnnotationKey, str] | None:
         """Return the annotation by which a fraction scheduler (KAI, Run:ai) is asked for a part of a GPU, and its value."""
@@ -393,8 +393,8 @@ class ResourceMapping:
 
     def names_gpus(self, pod: Pod) -> bool:
         """Whether the pod asks for a GPU by resources or fraction annotations, whatever its claims ask for."""
-        asked = any(self.container_requests(place.container) for place in pod.places)
-        return asked or self.pod_fraction(pod) is not None
+        requested = any(self.container_requests(place.container) for place in pod.places)
+        return requested or self.pod_fraction(pod) is not None
 
 
 def _without_whole_cards(spec: ResourceMappingSpec) -> ResourceMappingSpec:

@@ -1,6 +1,6 @@
 """Availability of what a pod requests on the GPU classes on which it can run, and what they have instead.
 
-Only what the class catalogue knows is judged: slices of a vendor none of whose classes lists any are left alone. A MIG profile
+Only what the class catalogue knows is evaluated: slices of a vendor none of whose classes lists any are left alone. A MIG profile
 that no class lists may be one of a newer card or driver, so it is at most a warning, unless the catalogue is closed, or the nodes
 say which profiles there are. What is suggested is of the pod's own class, and of classes that its namespace may use.
 """
@@ -45,7 +45,7 @@ class ClassUse(msgspec.Struct, frozen=True, kw_only=True):
 
     allowed: tuple[str, ...] = (ANY,)
     default: str | None = None
-    known_pools: tuple[str, ...] = ()
+    autoscaled_classes: tuple[str, ...] = ()
     reads_annotation: bool = True
 
 
@@ -86,10 +86,10 @@ class Availability:
 
     def other_vendor(self, resource: GPUResource) -> Complaint | None:
         """Complain if the resource is one vendor's and the pod is pinned to the classes of another."""
-        asked = vendor(resource.name)
-        if not self.pinned or any(vendor(c.resource) == asked for c in self.classes):
+        requested = vendor(resource.name)
+        if not self.pinned or any(vendor(c.resource) == requested for c in self.classes):
             return None
-        having = [gpu_class for gpu_class in self._catalogue if vendor(gpu_class.resource) == asked]
+        having = [gpu_class for gpu_class in self._catalogue if vendor(gpu_class.resource) == requested]
         if not having:
             return None
         offered = " or ".join(sorted({gpu_class.resource for gpu_class in self.classes}))
@@ -224,7 +224,7 @@ class Availability:
     def _counted_slices(self) -> frozenset[str]:
         """The labels by which nodes count their slices; none where nodes are not known, or others may be made on demand."""
         nodes = self._nodes
-        if nodes is None or nodes.pools or self._use.known_pools:
+        if nodes is None or nodes.pools or self._use.autoscaled_classes:
             return frozenset()
         keys = (key for labels in nodes.label_sets for key, _ in labels)
         return frozenset(key for key in keys if key.startswith(_MIG) and key.endswith(_COUNT))
@@ -250,10 +250,10 @@ class Availability:
         if self._compared >= _MOST_COMPARED:
             return ""
         self._compared += 1
-        asked = resource.profile or ""
+        requested = resource.profile or ""
         profiles = sorted({profile.replace("+", ".") for c in classes for profile in c.mig_profiles})
-        close = difflib.get_close_matches(asked[:_LONGEST_PROFILE], profiles, n=2, cutoff=0.0)
-        return " or ".join(resource.name.removesuffix(asked) + profile for profile in close)
+        close = difflib.get_close_matches(requested[:_LONGEST_PROFILE], profiles, n=2, cutoff=0.0)
+        return " or ".join(resource.name.removesuffix(requested) + profile for profile in close)
 
 
 def _is_variant(profile: str) -> bool:

@@ -42,10 +42,10 @@ def is_covered(gpu_class: GPUClass, globs: Iterable[str]) -> bool:
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """The classes on which the pod may run, never none. `asked` is the class or family that was named, `because` who did."""
+    """The classes on which the pod may run, never none. `requested` is the class or family that was named, `because` who did."""
 
     classes: tuple[GPUClass, ...]
-    asked: str
+    requested: str
     source: ChoiceSource
     because: str
     whole_family: bool
@@ -69,7 +69,7 @@ class Word(msgspec.Struct, frozen=True):
         return cls(name, label_values(choice, label_key))
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class ClassSelection(msgspec.Struct, frozen=True, kw_only=True):
     """What a choice depends on: the pod, and what the policy says of classes. `label_key` is what pods are pinned by."""
 
     pod: Pod
@@ -83,7 +83,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     hardware: LabelKeys
     """Keys of the node labels that choose hardware."""
     nodes: NodeFacts | None = None
-    known_pools: tuple[str, ...] = ()
+    autoscaled_classes: tuple[str, ...] = ()
     """Globs of classes whose nodes are made on demand."""
 
     @property
@@ -107,7 +107,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
     def has_nodes(self, gpu_class: GPUClass) -> bool:
         """Whether nodes of the class are there, or can be made; no where that is not known."""
-        if is_covered(gpu_class, self.known_pools):
+        if is_covered(gpu_class, self.autoscaled_classes):
             return True
         values = label_values_of(gpu_class, self.label_key)
         return self.nodes is not None and self.nodes.could_take(OPEN_POD, self.label_key, values)
@@ -126,7 +126,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         words = [Word.of((gpu_class,), gpu_class.name, self.label_key)]
         if set(family) <= set(among):
             words.append(Word.of(family, gpu_class.family, self.label_key))
-        is_made = is_covered(gpu_class, self.known_pools)
+        is_made = is_covered(gpu_class, self.autoscaled_classes)
         nodes = self.nodes
         return next(
             (
@@ -152,7 +152,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         having = [each.name for each in self.catalogue if self.may_offer(each)]
         remedy = f"request {few(others)}: 1" if others else ""
         if not having:
-            return remedy, f"for a GPUClass with {self.asked_words}"
+            return remedy, f"for a GPUClass with {self.requested_words}"
         return remedy, f"to allow {few(having)} in namespace {self.namespace}"
 
     def meant(self, word: str) -> str:
@@ -162,12 +162,12 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         return f"did you mean {near}?" if not set(self.usable()).isdisjoint(named) else ""
 
     @property
-    def asked_words(self) -> str:
+    def requested_words(self) -> str:
         return ", ".join(resource.name for resource in self.resources)
 
     @property
     def none_usable(self) -> str:
-        return f"no class that namespace {self.namespace} may use has {self.asked_words}"
+        return f"no class that namespace {self.namespace} may use has {self.requested_words}"
 
     @property
     def has_claims(self) -> bool:
@@ -198,61 +198,61 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         return self.offers(gpu_class) and not is_shared
 
 
-def choose(question: Question, need: ModelNeed | None, *, is_pinned: bool) -> Choice | Finding | None:
+def choose(selection: ClassSelection, need: ModelNeed | None, *, is_pinned: bool) -> Choice | Finding | None:
     """Return the choice, what is wrong with how it was asked for, or None where nobody says anything.
 
     Only an annotation speaks to a pod that pins itself already, or leaves no hardware to be chosen.
     """
-    if GPU_CLASS in question.pod.annotations:
-        return _named(question, question.pod.annotations[GPU_CLASS])
-    if is_pinned or not (need or question.default) or question.has_claims or question.chosen_hardware:
+    if GPU_CLASS in selection.pod.annotations:
+        return _named(selection, selection.pod.annotations[GPU_CLASS])
+    if is_pinned or not (need or selection.default) or selection.has_claims or selection.chosen_hardware:
         return None
-    return (_fitting(question, need) if need else None) or _default(question)
+    return (_fitting(selection, need) if need else None) or _default(selection)
 
 
-def _named(question: Question, name: str) -> Choice | Finding:
-    named = question.catalogue.resolve(name)
-    permitted = question.allowed_of(named)
-    if permitted and any(question.may_offer(gpu_class) for gpu_class in named):
-        return _chosen(question, permitted, name, ChoiceSource.ANNOTATION, f"annotation {GPU_CLASS}")
-    usable = question.usable()
-    named_so = few([word.name for word in question.words(usable)])
-    remedy, ask = (f"set {GPU_CLASS}: {named_so}", "") if usable else question.without_any()
+def _named(selection: ClassSelection, name: str) -> Choice | Finding:
+    named = selection.catalogue.resolve(name)
+    permitted = selection.allowed_of(named)
+    if permitted and any(selection.may_offer(gpu_class) for gpu_class in named):
+        return _chosen(selection, permitted, name, ChoiceSource.ANNOTATION, f"annotation {GPU_CLASS}")
+    usable = selection.usable()
+    named_so = few([word.name for word in selection.words(usable)])
+    remedy, ask = (f"set {GPU_CLASS}: {named_so}", "") if usable else selection.without_any()
     if not usable:
-        message = question.none_usable
+        message = selection.none_usable
     elif not named:
-        message, remedy = "must be a GPU class or a family of classes", question.meant(name) or remedy
+        message, remedy = "must be a GPU class or a family of classes", selection.meant(name) or remedy
     elif permitted:
-        message = f"must be a class with {question.asked_words}"
+        message = f"must be a class with {selection.requested_words}"
     else:
-        message = f"must be a class that namespace {question.namespace} may use"
+        message = f"must be a class that namespace {selection.namespace} may use"
     return about_annotation(name, message, remedy, ask=ask)
 
 
-def _fitting(question: Question, need: ModelNeed) -> Choice | Finding | None:
+def _fitting(selection: ClassSelection, need: ModelNeed) -> Choice | Finding | None:
     candidates = [
         gpu_class
-        for gpu_class in question.catalogue
-        if label_values_of(gpu_class, question.label_key) and question.offers_whole(gpu_class)
+        for gpu_class in selection.catalogue
+        if label_values_of(gpu_class, selection.label_key) and selection.offers_whole(gpu_class)
     ]
     if not candidates:
         return None  # the catalogue knows nothing of what the pod asks for, such as TPUs
-    usable = question.allowed_of(candidates)
-    fitting = [gpu_class for gpu_class in usable if need.fits(gpu_class, question.catalogue)]
+    usable = selection.allowed_of(candidates)
+    fitting = [gpu_class for gpu_class in usable if need.fits(gpu_class, selection.catalogue)]
     # An estimate may be too high: then every class that holds the weights is left. gpu-class warns of it.
-    left = [each for each in usable if need.weights_fit(each, question.catalogue)]
+    left = [each for each in usable if need.weights_fit(each, selection.catalogue)]
     if fitting:
         least = min(gpu_class.memory_gib for gpu_class in fitting)
         equal = [gpu_class for gpu_class in fitting if gpu_class.memory_gib == least]
         # The catalogue has cards that most clusters have not: of equal ones the first that has nodes.
-        smallest = next(filter(question.has_nodes, equal), equal[0])
-        is_certain = need.estimate.knows_cache or question.has_nodes(smallest)
+        smallest = next(filter(selection.has_nodes, equal), equal[0])
+        is_certain = need.estimate.knows_cache or selection.has_nodes(smallest)
         # A rule of thumb alone keeps no pod from the nodes that are there.
-        having = [] if is_certain else [each for each in left if question.has_nodes(each)]
+        having = [] if is_certain else [each for each in left if selection.has_nodes(each)]
         left = [each for each in having if each in fitting] or having or [smallest]
     if left:
-        asked = left[0].name if len(left) == 1 else "that holds the weights"
-        return _chosen(question, tuple(left), asked, ChoiceSource.ESTIMATE, need.words)
+        requested = left[0].name if len(left) == 1 else "that holds the weights"
+        return _chosen(selection, tuple(left), requested, ChoiceSource.ESTIMATE, need.words)
     key, value = need.declared
     return Finding(
         rule=RULE_ID,
@@ -264,20 +264,24 @@ def _fitting(question: Question, need: ModelNeed) -> Choice | Finding | None:
     )
 
 
-def _default(question: Question) -> Choice | None:
-    name = question.default or ""
-    permitted = question.allowed_of(question.catalogue.resolve(name))
-    if not any(question.is_for(gpu_class) for gpu_class in permitted):
+def _default(selection: ClassSelection) -> Choice | None:
+    name = selection.default or ""
+    permitted = selection.allowed_of(selection.catalogue.resolve(name))
+    if not any(selection.is_for(gpu_class) for gpu_class in permitted):
         return None
-    return _chosen(question, permitted, name, ChoiceSource.DEFAULT, "the default of the policy")
+    return _chosen(selection, permitted, name, ChoiceSource.DEFAULT, "the default of the policy")
 
 
 def _chosen(
-    question: Question, classes: tuple[GPUClass, ...], asked: str, source: ChoiceSource, because: str
+    selection: ClassSelection,
+    classes: tuple[GPUClass, ...],
+    requested: str,
+    source: ChoiceSource,
+    because: str,
 ) -> Choice:
-    is_class = question.catalogue.get(asked) is not None
-    whole_family = not is_class and classes == question.catalogue.family(asked)
-    return Choice(classes, asked, source, because, whole_family)
+    is_class = selection.catalogue.get(requested) is not None
+    whole_family = not is_class and classes == selection.catalogue.family(requested)
+    return Choice(classes, requested, source, because, whole_family)
 
 
 def label_values_of(gpu_class: GPUClass, key: str) -> tuple[str, ...]:
@@ -290,7 +294,7 @@ def label_values(choice: Choice, key: str) -> tuple[str, ...]:
     A family goes by its own name where its classes go by theirs, as `policies.placement.pinning` reads it.
     """
     if choice.whole_family and all(c.name in label_values_of(c, key) for c in choice.classes):
-        return (choice.asked,)
+        return (choice.requested,)
     each = (value for gpu_class in choice.classes for value in label_values_of(gpu_class, key))
     return tuple(dict.fromkeys(each))
 
@@ -328,14 +332,14 @@ def names(classes: Iterable[GPUClass]) -> str:
 
 
 def about_annotation(
-    asked: str, message: str, remedy: str, severity: Severity = Severity.DENIAL, *, ask: str = ""
+    requested: str, message: str, remedy: str, severity: Severity = Severity.DENIAL, *, ask: str = ""
 ) -> Finding:
     """Return a finding about the annotation that names a class."""
     return Finding(
         rule=RULE_ID,
         severity=severity,
         path=ANNOTATION_PATH,
-        value=asked,
+        value=requested,
         message=message,
         remedy=remedy,
         ask=ask,

@@ -108,7 +108,7 @@ def _of_pod(pod: Pod) -> list[Finding]:
     if body.affinity is not None:
         found += _of_affinity(body.affinity)
     for key, value in pod.annotations.items():
-        # What we wrote ourselves grows with the pod, and is never read.
+        # What we wrote ourselves grows with the pod, and is only split into words.
         if len(value) > LONGEST_ANNOTATION and key.startswith(DOMAIN) and key != INJECTED:
             path = annotation_path(truncate(key))
             found += _longer(path, len(value), LONGEST_ANNOTATION, "characters")

@@ -15,7 +15,7 @@ from policies.pods.quantity import QuantityText
 ResourceList = dict[str, QuantityText]
 
 LONGEST_MAKER = 256
-"""Characters of `Metadata.maker`."""
+"""Characters of `Metadata.controlled_by`."""
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -264,7 +264,7 @@ class Metadata(View, frozen=True):
         return any(owner.controller for owner in self.owner_references or ())
 
     @property
-    def maker(self) -> str:
+    def controlled_by(self) -> str:
         """The controller that made the object, as `ReplicaSet/train-5d9`, as far as the object says; "" if none did.
 
         Cut to LONGEST_MAKER: an owner of a kind that the API server does not serve may have a name of 1 MB.

@@ -10,10 +10,10 @@ import msgspec
 
 from policies.gpus.classes import ClassCatalogue, GPUClass
 from policies.gpus.resource_mapping import ResourceMapping, ResourceMappingSpec
-from policies.quota.charge import Catalogues, Unpinned
+from policies.quota.charge import Catalogues, UnclassifiedPods
 
 _DIGITS = 8
-"""Hex digits for each of the two parts of a digest: it stands in every row, and in reservations."""
+"""Hex digits for each of the two parts of a digest: it stands in every ledger, and in reservations."""
 
 
 class CatalogueError(ValueError):
@@ -37,21 +37,21 @@ class _Document(msgspec.Struct, frozen=True, rename="camel"):
         return "".join(parts)
 
 
-class Basis(msgspec.Struct, frozen=True):
+class CatalogueVersion(msgspec.Struct, frozen=True):
     """By what something is charged: the digest of a catalogue, and what a quota says of unpinned pods."""
 
     digest: str
-    unpinned: Unpinned
+    unclassified_pods: UnclassifiedPods
 
     @classmethod
-    def parse(cls, text: str) -> "Basis | None":
+    def parse(cls, text: str) -> "CatalogueVersion | None":
         """Read what `str` wrote; None for what this release does not know."""
-        digest, _, unpinned = text.partition("/")
-        known = next((each for each in Unpinned if each.value == unpinned), None)
+        digest, _, unclassified_pods = text.partition("/")
+        known = next((each for each in UnclassifiedPods if each.value == unclassified_pods), None)
         return cls(digest, known) if known else None
 
     def __str__(self) -> str:
-        return f"{self.digest}/{self.unpinned.value}"
+        return f"{self.digest}/{self.unclassified_pods.value}"
 
 
 def catalogue_digest(catalogues: Catalogues) -> str:

@@ -5,8 +5,8 @@ arithmetic, under `gpus` what that comes to in whole cards, and the same by clas
 
 - the class of the node that `nodeName` names, which the scheduler or the pod's author wrote;
 - else the classes that it pins itself to: one is charged with its family; of several in one family, the family, and each of
-  them unless `Unpinned` says TOTAL_ONLY; of several families, every one of them;
-- else what `Unpinned` says; every class, whatever it says, where the pod names a node that is not known.
+  them unless `UnclassifiedPods` says TOTAL_ONLY; of several families, every one of them;
+- else what `UnclassifiedPods` says; every class, whatever it says, where the pod names a node that is not known.
 
 Where several classes are possible, each key gets the amount of the most expensive of its classes, resource by resource.
 """
@@ -47,7 +47,7 @@ from policies.quota.amounts import CLASSES, GPUS, RESOURCES, Vector, add, total
 RULE_ID = "gpu-quota"
 
 
-class Unpinned(Enum):
+class UnclassifiedPods(Enum):
     """What is charged by class to a pod that pins none, until it is bound to a node of a known class.
 
     Limits by class hold under the last two: nothing that is bound is charged a class that it was not charged before.
@@ -85,12 +85,12 @@ class Catalogues(Protocol):
     def resource_mapping(self) -> ResourceMapping: ...
 
 
-class Tariff(msgspec.Struct, frozen=True, kw_only=True):
+class DemandCatalogue(msgspec.Struct, frozen=True, kw_only=True):
     """What amounts are weighed by."""
 
     classes: ClassCatalogue
     resource_mapping: ResourceMapping
-    unpinned: Unpinned
+    unclassified_pods: UnclassifiedPods
 
 
 def charge_pod(
@@ -98,7 +98,7 @@ def charge_pod(
     *,
     classes: ClassCatalogue,
     resource_mapping: ResourceMapping,
-    unpinned: Unpinned,
+    unclassified_pods: UnclassifiedPods,
     nodes: NodeIndex = NO_NODES,
 ) -> Charge:
     """Return what the pod costs; `nodes` are those that it may name.
@@ -108,14 +108,16 @@ def charge_pod(
     """
     if pod.is_terminal:
         return Charge({})
-    tariff = Tariff(classes=classes, resource_mapping=resource_mapping, unpinned=unpinned)
+    demand_catalogue = DemandCatalogue(
+        classes=classes, resource_mapping=resource_mapping, unclassified_pods=unclassified_pods
+    )
     denials = tuple(unreadable(pod, resource_mapping))
     overhead = amounts(pod.body.overhead, resource_mapping)
     # By identity: two of them may be alike. They are read once, and weighed on every kind of card.
     read = {id(place.container): container_amounts(place.container, resource_mapping) for place in pod.places}
     plain = at_one_time(pod, lambda each: read[id(each)], overhead, NOTHING)
-    asked = (*plain, *annotated_cards(pod, UNKNOWN_CARD, resource_mapping))
-    if not asked:
+    requested = (*plain, *annotated_cards(pod, UNKNOWN_CARD, resource_mapping))
+    if not requested:
         return Charge({}, denials=denials)
     candidates = candidate_classes(pod, classes, nodes)
 
@@ -129,21 +131,23 @@ def charge_pod(
         )
         return {**in_containers, **annotated_cards(pod, card, resource_mapping)}
 
-    if len(asked) > MOST_RESOURCES:  # admission refuses so many: only what it never saw is stored with them
-        charge = _weighed_as_one(cards_on, candidates, tariff)
+    if (
+        len(requested) > MOST_RESOURCES
+    ):  # admission refuses so many: only what it never saw is stored with them
+        charge = _weighed_as_one(cards_on, candidates, demand_catalogue)
     else:
         by_memory = sum(map(len, read.values())) <= MOST_BY_MEMORY
-        charge = weighed(asked, cards_on, candidates, tariff, by_memory=by_memory)
+        charge = weighed(requested, cards_on, candidates, demand_catalogue, by_memory=by_memory)
     counted = {RESOURCES + resource.name: amount for resource, amount in plain.items()}
     vector, denials = add(charge.vector, counted), (*denials, *charge.denials)
     return msgspec.structs.replace(charge, vector=vector, denials=denials)
 
 
 def weighed(
-    asked: Collection[GPUResource],
+    requested: Collection[GPUResource],
     cards_on: CardsOn,
     candidates: CandidateClasses,
-    tariff: Tariff,
+    demand_catalogue: DemandCatalogue,
     *,
     by_memory: bool = True,
 ) -> Charge:
@@ -155,48 +159,57 @@ def weighed(
 
     @cache
     def on_class(gpu_class: GPUClass, is_certain: bool) -> Mapping[GPUResource, Fraction]:
-        return cards_on(card_of(gpu_class, asked, tariff.classes, is_certain=is_certain and by_memory))
+        return cards_on(
+            card_of(gpu_class, requested, demand_catalogue.classes, is_certain=is_certain and by_memory)
+        )
 
     def weigh(resource: GPUResource, gpu_class: GPUClass, *, is_certain: bool) -> Fraction:
         """Return how many cards it comes to on a class. Limits of memory come to none: they count with what they limit."""
         return on_class(gpu_class, is_certain).get(resource, NOTHING)
 
-    narrowed = [for_resource(each, candidates, tariff.classes, tariff.resource_mapping) for each in asked]
+    narrowed = [
+        for_resource(each, candidates, demand_catalogue.classes, demand_catalogue.resource_mapping)
+        for each in requested
+    ]
     parts: list[Vector] = []
-    for resource, left in zip(asked, narrowed, strict=True):
+    for resource, left in zip(requested, narrowed, strict=True):
         on_classes = [weigh(resource, each, is_certain=left.is_known) for each in left.classes]
         # Most are one and the same object, and to compare two takes longer than to find that out.
         distinct = {id(each): each for each in on_classes}.values()
         in_total = max(distinct, default=cards_on(UNKNOWN_CARD).get(resource, NOTHING))
         weigh_it = partial(weigh, resource, is_certain=True)
-        parts += [{GPUS: in_total}, _by_class(left, tariff.unpinned, weigh_it)]
-    return _charge(total(parts), narrowed, tariff)
+        parts += [{GPUS: in_total}, _by_class(left, demand_catalogue.unclassified_pods, weigh_it)]
+    return _charge(total(parts), narrowed, demand_catalogue)
 
 
-def _weighed_as_one(cards_on: CardsOn, candidates: CandidateClasses, tariff: Tariff) -> Charge:
+def _weighed_as_one(
+    cards_on: CardsOn, candidates: CandidateClasses, demand_catalogue: DemandCatalogue
+) -> Charge:
     """Return at least what `weighed` does, with little work: every unit is a whole card of whatever class is possible."""
     amount = sum(cards_on(UNKNOWN_CARD).values(), NOTHING)
-    by_class = _by_class(candidates, tariff.unpinned, lambda _: amount)
-    return _charge(total([{GPUS: amount}, by_class]), [candidates], tariff)
+    by_class = _by_class(candidates, demand_catalogue.unclassified_pods, lambda _: amount)
+    return _charge(total([{GPUS: amount}, by_class]), [candidates], demand_catalogue)
 
 
-def _charge(vector: Vector, narrowed: Collection[CandidateClasses], tariff: Tariff) -> Charge:
+def _charge(
+    vector: Vector, narrowed: Collection[CandidateClasses], demand_catalogue: DemandCatalogue
+) -> Charge:
     return Charge(
         vector,
         classes=tuple(sorted(key.removeprefix(CLASSES) for key in vector if key.startswith(CLASSES))),
         because=" and ".join(dict.fromkeys(each.because for each in narrowed)),
-        denials=tuple(_refusals(narrowed, tariff)),
+        denials=tuple(_refusals(narrowed, demand_catalogue)),
     )
 
 
 def _by_class(
-    candidates: CandidateClasses, unpinned: Unpinned, weigh: Callable[[GPUClass], Fraction]
+    candidates: CandidateClasses, unclassified_pods: UnclassifiedPods, weigh: Callable[[GPUClass], Fraction]
 ) -> Vector:
     """Return what each class and family is charged."""
     is_open = not candidates.is_known and not candidates.names_unknown_node
-    if is_open and unpinned is not Unpinned.MOST_EXPENSIVE:
+    if is_open and unclassified_pods is not UnclassifiedPods.MOST_EXPENSIVE:
         return {}
-    may_be_any = not candidates.is_known or unpinned is not Unpinned.TOTAL_ONLY
+    may_be_any = not candidates.is_known or unclassified_pods is not UnclassifiedPods.TOTAL_ONLY
     members = Counter(gpu_class.family for gpu_class in candidates.classes)
     charged: Vector = {}
     for gpu_class in candidates.classes:
@@ -209,8 +222,8 @@ def _by_class(
     return charged
 
 
-def _refusals(narrowed: Iterable[CandidateClasses], tariff: Tariff) -> Iterator[Finding]:
-    if tariff.unpinned is not Unpinned.DENY:
+def _refusals(narrowed: Iterable[CandidateClasses], demand_catalogue: DemandCatalogue) -> Iterator[Finding]:
+    if demand_catalogue.unclassified_pods is not UnclassifiedPods.DENY:
         return
     for because in dict.fromkeys(each.because for each in narrowed if not each.is_known):
         yield Finding(
@@ -228,8 +241,8 @@ def unreadable(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[Finding]
         resources, path, name = place.container.resources or Resources(), place.path, place.container.name
         lists.append((f"{path}.resources.limits", resources.limits, name))
         lists.append((f"{path}.resources.requests", resources.requests, name))
-    for path, asked, container in (*lists, ("spec.overhead", pod.body.overhead, None)):
-        for name, raw in (asked or {}).items():
+    for path, requested, container in (*lists, ("spec.overhead", pod.body.overhead, None)):
+        for name, raw in (requested or {}).items():
             if resource_mapping.resource(name) is not None and not _is_countable(raw):
                 yield Finding(
                     rule=RULE_ID,

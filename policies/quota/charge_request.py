@@ -17,24 +17,24 @@ from policies.placement.named_nodes import HOSTNAME, NO_NODES, NodeIndex
 from policies.pods.names import is_dns_subdomain
 from policies.pods.pod import Metadata, Pod
 from policies.quota.amounts import Vector, maximum, positive_difference
-from policies.quota.catalogue import Basis, catalogue_digest
-from policies.quota.charge import RULE_ID, Catalogues, Charge, Unpinned, charge_pod
+from policies.quota.catalogue import CatalogueVersion, catalogue_digest
+from policies.quota.charge import RULE_ID, Catalogues, Charge, UnclassifiedPods, charge_pod
 from policies.quota.claims import SCHEDULER, charge_claim, marked_for, uncovered
 from policies.quota.ledger.decide import ReservationRequest, ReservationVerdict
 from policies.quota.ledger.quota_ledger import QuotaLedger
 
-ChargeOf = Callable[[Catalogues, Unpinned], Charge]
+ChargeOf = Callable[[Catalogues, UnclassifiedPods], Charge]
 
 
 class ChargedRequest(msgspec.Struct, frozen=True):
-    """What a request costs by the bases of one ledger, and what it asks of it: None if it is denied whatever is free."""
+    """What a request costs on one ledger, and its reservation: None if it is denied whatever is free."""
 
     charge: Charge
     request: ReservationRequest | None
 
 
 class ChargeRequest:
-    """What a request costs, by any catalogue and `unpinned`: worked out when a ledger says by which, once each.
+    """What a request costs, by any catalogue and `unclassifiedPods`: worked out when a ledger says by which, once each.
 
     Of a change, `before` is what the object costs as it is stored, in `version`. `name` is that of a new object, with its kind:
     `pods/train-0`. `is_free` holds by every catalogue.
@@ -50,16 +50,16 @@ class ChargeRequest:
         *,
         version: int = 0,
         name: str = "",
-        maker: str = "",
+        controlled_by: str = "",
         is_free: bool = False,
     ) -> None:
         # Only reviews that no API server made lack a uid; each is of an object of its own.
         self._uid, self._request_uid = uid or request_uid, request_uid
         self._own, self._after, self._before = catalogues, after, before
         self._version, self._name = version, name
-        self._charges: dict[Basis, Charge] = {}
+        self._charges: dict[CatalogueVersion, Charge] = {}
         self.is_free = is_free
-        self.maker = maker
+        self.controlled_by = controlled_by
         """The controller that made a new object, as holders are named."""
         self.outcome: ReservationOutcome | None = None
         """What the quota of its namespace answered; None until it was asked."""
@@ -76,39 +76,49 @@ class ChargeRequest:
             return Charge({})
         if self.outcome is not None and self.outcome.ledger is not None:
             return self.outcome.charge
-        return self._charge(Basis(catalogue_digest(self._own), Unpinned.TOTAL_ONLY), self._own)
+        return self._charge(
+            CatalogueVersion(catalogue_digest(self._own), UnclassifiedPods.TOTAL_ONLY), self._own
+        )
 
     def charged(self, ledger: QuotaLedger, published: Mapping[str, Catalogues]) -> ChargedRequest:
-        """Charge by every basis of the ledger, key by key the larger amount; the basis to come decides what is denied.
+        """Charge by both catalogue versions of the ledger, key by key the larger amount; the next one decides what is denied.
 
         `published` are catalogues by digest. Of what is neither there nor our own nothing can be said; where that is every
-        basis, it is charged by our own catalogue, and the ledger knows that it is not by its own.
+        version, it is charged by our own catalogue, and the ledger knows that it is not by its own.
         """
         own = catalogue_digest(self._own)
         known = {**published, own: self._own}
-        named = (Basis.parse(each) for each in (ledger.class_catalogue, ledger.next_catalogue) if each)
-        bases = [each for each in named if each and each.digest in known] or [Basis(own, ledger.unpinned)]
-        charges = [self._charge(each, known[each.digest]) for each in bases]
+        named = (
+            CatalogueVersion.parse(each) for each in (ledger.class_catalogue, ledger.next_catalogue) if each
+        )
+        catalogue_versions = [each for each in named if each and each.digest in known] or [
+            CatalogueVersion(own, ledger.unclassified_pods)
+        ]
+        charges = [self._charge(each, known[each.digest]) for each in catalogue_versions]
         charge = msgspec.structs.replace(charges[-1], vector=maximum(*(each.vector for each in charges)))
-        return ChargedRequest(charge, None if charge.denials else self._request(charge.vector, bases))
+        return ChargedRequest(
+            charge, None if charge.denials else self._request(charge.vector, catalogue_versions)
+        )
 
-    def _charge(self, basis: Basis, catalogues: Catalogues) -> Charge:
+    def _charge(self, catalogue_version: CatalogueVersion, catalogues: Catalogues) -> Charge:
         """Return the charge; of a change what grows, and no denials if the object is stored with some."""
-        if basis not in self._charges:
-            charge = self._after(catalogues, basis.unpinned)
+        if catalogue_version not in self._charges:
+            charge = self._after(catalogues, catalogue_version.unclassified_pods)
             if self._before is not None:
-                before = self._before(catalogues, basis.unpinned)
+                before = self._before(catalogues, catalogue_version.unclassified_pods)
                 growth, denials = positive_difference(charge.vector, before.vector), charge.denials
                 denials = () if before.denials else denials
                 charge = msgspec.structs.replace(charge, vector=growth, denials=denials)
-            self._charges[basis] = charge
-        return self._charges[basis]
+            self._charges[catalogue_version] = charge
+        return self._charges[catalogue_version]
 
-    def _request(self, demand: Vector, bases: Iterable[Basis]) -> ReservationRequest:
+    def _request(self, demand: Vector, catalogue_versions: Iterable[CatalogueVersion]) -> ReservationRequest:
         if self._before is None:
-            return ReservationRequest.creation(self._uid, demand, *map(str, bases), name=self._name)
+            return ReservationRequest.creation(
+                self._uid, demand, *map(str, catalogue_versions), name=self._name
+            )
         uids, version = (self._uid, self._request_uid), self._version
-        return ReservationRequest.change(*uids, {}, demand, *map(str, bases), version=version)
+        return ReservationRequest.change(*uids, {}, demand, *map(str, catalogue_versions), version=version)
 
 
 class ReservationOutcome(msgspec.Struct, frozen=True):
@@ -126,7 +136,7 @@ class QuotaGrant(msgspec.Struct, frozen=True):
     """What a quota grants, what it charges unpinned pods, and what is used and reserved of it, None before it was counted."""
 
     hard: Vector
-    unpinned: Unpinned
+    unclassified_pods: UnclassifiedPods
     held: Vector | None = None
 
 
@@ -159,12 +169,16 @@ def charge_request_for_pod(
     """Return what a review of a pod costs; `before` is the pod as it is stored, if it is, `nodes` are those it may name."""
 
     def charge(of: Pod) -> ChargeOf:
-        return lambda by, unpinned: charge_pod(
-            of, classes=by.classes, resource_mapping=by.resource_mapping, unpinned=unpinned, nodes=nodes
+        return lambda by, unclassified_pods: charge_pod(
+            of,
+            classes=by.classes,
+            resource_mapping=by.resource_mapping,
+            unclassified_pods=unclassified_pods,
+            nodes=nodes,
         )
 
-    def charge_new(by: Catalogues, unpinned: Unpinned) -> Charge:
-        charged = charge(pod)(by, unpinned)
+    def charge_new(by: Catalogues, unclassified_pods: UnclassifiedPods) -> Charge:
+        charged = charge(pod)(by, unclassified_pods)
         denials = (*charged.denials, *_unheld_part(pod, by.resource_mapping))
         return msgspec.structs.replace(charged, denials=denials)
 
@@ -172,9 +186,9 @@ def charge_request_for_pod(
     uid = metadata.uid or ""
     if before is None:
         name, is_free = _qualified("pods", metadata), not _names_a_resource(pod)
-        maker = metadata.maker
+        controlled_by = metadata.controlled_by
         return ChargeRequest(
-            request_uid, uid, catalogues, charge_new, name=name, maker=maker, is_free=is_free
+            request_uid, uid, catalogues, charge_new, name=name, controlled_by=controlled_by, is_free=is_free
         )
     version = before.metadata.version if before.metadata else 0
     alike = charge_input(pod) == charge_input(before)
@@ -190,10 +204,12 @@ def charge_request_for_claim(
     metadata = claim.metadata or Metadata()
     is_scheduler = username == SCHEDULER and bool(marked_for(metadata))
 
-    def charge(by: Catalogues, unpinned: Unpinned) -> Charge:
+    def charge(by: Catalogues, unclassified_pods: UnclassifiedPods) -> Charge:
         mapping = by.resource_mapping
         charged = uncovered(claim, mapping) if is_scheduler else claim
-        return charge_claim(charged, classes=by.classes, resource_mapping=mapping, unpinned=unpinned)
+        return charge_claim(
+            charged, classes=by.classes, resource_mapping=mapping, unclassified_pods=unclassified_pods
+        )
 
     name = _qualified("resourceclaims", metadata)
     return ChargeRequest(request_uid, metadata.uid or "", catalogues, charge, name=name)
@@ -223,8 +239,8 @@ def _qualified(plural: str, metadata: Metadata) -> str:
 
 def _names_a_resource(pod: Pod) -> bool:
     """Whether some catalogue might charge it: it names an extended resource, or has an annotation, which may be a fraction."""
-    asked = ((*place.container.limits, *place.container.requests) for place in pod.places)
-    names = chain(pod.body.overhead or (), *asked)
+    requested = ((*place.container.limits, *place.container.requests) for place in pod.places)
+    names = chain(pod.body.overhead or (), *requested)
     return bool(pod.annotations) or any("/" in name for name in names)
 
 

@@ -21,7 +21,15 @@ from policies.placement.candidates import all_classes
 from policies.pods.pod import Metadata
 from policies.quota import amounts as vector
 from policies.quota.amounts import RESOURCES, Vector
-from policies.quota.charge import RULE_ID, Catalogues, Charge, Tariff, Unpinned, unknown_device_class, weighed
+from policies.quota.charge import (
+    RULE_ID,
+    Catalogues,
+    Charge,
+    DemandCatalogue,
+    UnclassifiedPods,
+    unknown_device_class,
+    weighed,
+)
 
 MOST_DEVICES = 32
 """What `allocationMode: All` is charged: the most devices that a claim can be given (`AllocationResultsMaxSize`)."""
@@ -43,20 +51,31 @@ Weigh = Callable[[str, int], Charge]
 
 
 def charge_claim(
-    claim: ResourceClaim, *, classes: ClassCatalogue, resource_mapping: ResourceMapping, unpinned: Unpinned
+    claim: ResourceClaim,
+    *,
+    classes: ClassCatalogue,
+    resource_mapping: ResourceMapping,
+    unclassified_pods: UnclassifiedPods,
 ) -> Charge:
     """Return what the claim costs. Requests add up; of alternatives (`firstAvailable`) each key gets the most."""
-    tariff = Tariff(classes=classes, resource_mapping=resource_mapping, unpinned=unpinned)
-    return _charge(claim.spec, "spec", tariff)
+    demand_catalogue = DemandCatalogue(
+        classes=classes, resource_mapping=resource_mapping, unclassified_pods=unclassified_pods
+    )
+    return _charge(claim.spec, "spec", demand_catalogue)
 
 
 def template_findings(
-    template: ResourceClaimTemplate, hard: Mapping[str, Fraction], catalogues: Catalogues, unpinned: Unpinned
+    template: ResourceClaimTemplate,
+    hard: Mapping[str, Fraction],
+    catalogues: Catalogues,
+    unclassified_pods: UnclassifiedPods,
 ) -> Iterator[Finding]:
     """Warn of a template whose claims could never be made in a namespace that has `hard`, and nothing else in it."""
     classes, mapping = catalogues.classes, catalogues.resource_mapping
-    tariff = Tariff(classes=classes, resource_mapping=mapping, unpinned=unpinned)
-    charge = _charge(template.spec.spec if template.spec else None, "spec.spec", tariff)
+    demand_catalogue = DemandCatalogue(
+        classes=classes, resource_mapping=mapping, unclassified_pods=unclassified_pods
+    )
+    charge = _charge(template.spec.spec if template.spec else None, "spec.spec", demand_catalogue)
     for denial in charge.denials:
         yield replace(denial, severity=Severity.WARNING)
     if excesses := vector.exceeds(charge.vector, hard):
@@ -162,40 +181,45 @@ def _without(claim: ResourceClaim, charged: Callable[[str, int], int]) -> Resour
     return ResourceClaim(spec=ClaimSpec(devices=Devices(requests=tuple(left))))
 
 
-def _charge(spec: ClaimSpec | None, path: str, tariff: Tariff) -> Charge:
+def _charge(spec: ClaimSpec | None, path: str, demand_catalogue: DemandCatalogue) -> Charge:
     requests, path = (
         (spec.devices.requests if spec and spec.devices else None) or (),
         f"{path}.devices.requests",
     )
     if len(requests) > MOST_REQUESTS:
         return _denied(path, f"must have at most {MOST_REQUESTS} items", remedy="split the claim")
-    weigh = _weighing(tariff)
+    weigh = _weighing(demand_catalogue)
     charges = [
-        _charge_request(request, f"{path}[{index}]", tariff, weigh) for index, request in enumerate(requests)
+        _charge_request(request, f"{path}[{index}]", demand_catalogue, weigh)
+        for index, request in enumerate(requests)
     ]
     return _joined(charges, vector.add)
 
 
-def _charge_request(request: DeviceRequest, path: str, tariff: Tariff, weigh: Weigh) -> Charge:
+def _charge_request(
+    request: DeviceRequest, path: str, demand_catalogue: DemandCatalogue, weigh: Weigh
+) -> Charge:
     if request.first_available:
         path = f"{path}.firstAvailable"
         if len(request.first_available) > MOST_ALTERNATIVES:
             return _denied(path, f"must have at most {MOST_ALTERNATIVES} items", remedy="remove some")
         charges = [
-            _charge_devices(each, f"{path}[{index}]", tariff, weigh)
+            _charge_devices(each, f"{path}[{index}]", demand_catalogue, weigh)
             for index, each in enumerate(request.first_available)
         ]
         return _joined(charges, vector.maximum)
     if request.exactly is not None:
-        return _charge_devices(request.exactly, f"{path}.exactly", tariff, weigh)
-    return _charge_devices(request, path, tariff, weigh)
+        return _charge_devices(request.exactly, f"{path}.exactly", demand_catalogue, weigh)
+    return _charge_devices(request, path, demand_catalogue, weigh)
 
 
-def _charge_devices(request: DeviceRequest, path: str, tariff: Tariff, weigh: Weigh) -> Charge:
+def _charge_devices(
+    request: DeviceRequest, path: str, demand_catalogue: DemandCatalogue, weigh: Weigh
+) -> Charge:
     name = request.device_class_name
     if not name:
         return _denied(path, "must be a kind of request that a quota can count")
-    if request.admin_access or tariff.resource_mapping.device_class(name) is None:
+    if request.admin_access or demand_catalogue.resource_mapping.device_class(name) is None:
         return Charge({})
     count = 1 if request.count is None else request.count
     if request.allocation_mode == "All":
@@ -207,29 +231,31 @@ def _charge_devices(request: DeviceRequest, path: str, tariff: Tariff, weigh: We
     resource = GPUResource(IMPLICIT_DEVICE_CLASS + name, Measure.DEVICES)
     charge = weigh(name, count)
     place = {"path": f"{path}.deviceClassName", "value": name}
-    unknown = unknown_device_class(resource.name, tariff.resource_mapping)
+    unknown = unknown_device_class(resource.name, demand_catalogue.resource_mapping)
     denials = tuple(replace(denial, **place) for denial in (*charge.denials, *unknown))
     counted = vector.add(charge.vector, {RESOURCES + resource.name: Fraction(count)})
     return replace(charge, vector=counted, denials=denials)
 
 
-def _weighing(tariff: Tariff) -> Weigh:
+def _weighing(demand_catalogue: DemandCatalogue) -> Weigh:
     """Return a function that weighs devices; DeviceClasses that no GPUClass mentions are weighed once for each kind of card."""
     known: dict[str, Charge] = {}
-    equivalents = {name for gpu_class in tariff.classes for name in gpu_class.equivalents}
+    equivalents = {name for gpu_class in demand_catalogue.classes for name in gpu_class.equivalents}
 
     def weigh(device_class: str, count: int) -> Charge:
         because = f"device class {device_class} is of no GPU class in particular"
         resource = GPUResource(IMPLICIT_DEVICE_CLASS + device_class, Measure.DEVICES)
         # Where a denial names the DeviceClass, nothing is charged by class, which takes little.
-        is_mentioned = resource.name in equivalents or bool(tariff.classes.of_device_class(device_class))
-        is_own = is_mentioned or tariff.unpinned is Unpinned.DENY
-        pattern = tariff.resource_mapping.device_class(device_class)
+        is_mentioned = resource.name in equivalents or bool(
+            demand_catalogue.classes.of_device_class(device_class)
+        )
+        is_own = is_mentioned or demand_catalogue.unclassified_pods is UnclassifiedPods.DENY
+        pattern = demand_catalogue.resource_mapping.device_class(device_class)
         kind = resource.name if is_own else (pattern and pattern.resource) or ""
         if kind not in known:
             one = {resource: Fraction(1)}
-            candidates = all_classes(tariff.classes, because)
-            known[kind] = weighed(one, lambda card: cards(one, card), candidates, tariff)
+            candidates = all_classes(demand_catalogue.classes, because)
+            known[kind] = weighed(one, lambda card: cards(one, card), candidates, demand_catalogue)
         charge = known[kind]
         amounts = {key: amount * count for key, amount in charge.vector.items()}
         return replace(charge, vector=amounts, because=charge.because if is_own else because)

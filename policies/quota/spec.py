@@ -11,7 +11,7 @@ import msgspec
 from policies.finding import Finding, Severity
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.quota.amounts import Vector, VectorError, flattened
-from policies.quota.charge import Unpinned
+from policies.quota.charge import UnclassifiedPods
 
 NAME = "default"
 """A namespace has one quota, and this is its name."""
@@ -31,16 +31,16 @@ class Hard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class QuotaSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Spec of a GPUQuota document; `stated_unpinned` is None where it says nothing."""
+    """Spec of a GPUQuota document; `stated_unclassified_pods` is None where it says nothing."""
 
     hard: Hard
-    stated_unpinned: Unpinned | None = msgspec.field(name="unpinned", default=None)
+    stated_unclassified_pods: UnclassifiedPods | None = msgspec.field(name="unclassifiedPods", default=None)
 
     @property
-    def unpinned(self) -> Unpinned:
+    def unclassified_pods(self) -> UnclassifiedPods:
         """What is charged by class to a pod that pins none: what makes the limits by class hold, if there are any."""
-        default = Unpinned.MOST_EXPENSIVE if self.hard.classes else Unpinned.TOTAL_ONLY
-        return self.stated_unpinned or default
+        default = UnclassifiedPods.MOST_EXPENSIVE if self.hard.classes else UnclassifiedPods.TOTAL_ONLY
+        return self.stated_unclassified_pods or default
 
     @property
     def amounts(self) -> Vector:
@@ -68,8 +68,8 @@ def hard_field(key: str) -> str:
 
 
 def unheld_classes(spec: QuotaSpec) -> str:
-    """Return a warning about `spec.unpinned` where pods that pin no class exceed the limits by class; empty where they cannot."""
-    if not spec.hard.classes or spec.unpinned is not Unpinned.TOTAL_ONLY:
+    """Return a warning about `unclassifiedPods` where pods that pin no class can exceed the limits by class, else ""."""
+    if not spec.hard.classes or spec.unclassified_pods is not UnclassifiedPods.TOTAL_ONLY:
         return ""
     return (
         "TotalOnly lets pods that pin no class exceed hard.classes: they are charged by class only once they are bound; "

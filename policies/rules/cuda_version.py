@@ -54,7 +54,7 @@ class CudaVersionOptions(RuleOptions, frozen=True):
     pass
 
 
-class _Asked(msgspec.Struct, frozen=True):
+class _Requested(msgspec.Struct, frozen=True):
     """The CUDA version that a pod needs, and the field that says so; only an annotation expects an answer."""
 
     version: Version
@@ -80,23 +80,23 @@ class _Asked(msgspec.Struct, frozen=True):
 
 
 def mutate(patch: PodPatch, options: CudaVersionOptions, context: Context) -> Iterator[Finding]:  # noqa: ARG001 - of Rule
-    asked = _asked(patch.pod, context)
-    offers = _offers_to(patch.pod, context) if isinstance(asked, _Asked) else None
-    if isinstance(asked, _Asked) and offers is not None and offers.has(asked.version):
-        for requirement in _requirements(asked.version):
+    requested = _requested(patch.pod, context)
+    offers = _offers_to(patch.pod, context) if isinstance(requested, _Requested) else None
+    if isinstance(requested, _Requested) and offers is not None and offers.has(requested.version):
+        for requirement in _requirements(requested.version):
             patch.require_node_affinity(requirement)
     yield from ()
 
 
 def check(pod: Pod, options: CudaVersionOptions, context: Context) -> Iterator[Finding]:  # noqa: ARG001 - of Rule
-    asked = _asked(pod, context)
-    if isinstance(asked, BadAnnotation):
-        yield asked.finding(ID)
-    elif asked is not None and (offers := _offers_to(pod, context)) is not None:
-        yield from _obstacles(asked, offers)
+    requested = _requested(pod, context)
+    if isinstance(requested, BadAnnotation):
+        yield requested.finding(ID)
+    elif requested is not None and (offers := _offers_to(pod, context)) is not None:
+        yield from _obstacles(requested, offers)
 
 
-def _asked(pod: Pod, context: Context) -> _Asked | BadAnnotation | None:
+def _requested(pod: Pod, context: Context) -> _Requested | BadAnnotation | None:
     """Return the version that the annotation names, else the newest that a container's variable requires."""
     text = pod.annotations.get(CUDA)
     if text is not None:
@@ -105,16 +105,16 @@ def _asked(pod: Pod, context: Context) -> _Asked | BadAnnotation | None:
         version = _parsed(text.strip())
         if version is None:
             return BadAnnotation(CUDA, text, "must be a CUDA version", f'set for example {CUDA}: "12.4"')
-        return _Asked(version, annotation_path(CUDA), text)
+        return _Requested(version, annotation_path(CUDA), text)
     if context.nodes is None:
         return None
     asking = (place for place in pod.places if context.resource_mapping.container_asks(place.container))
     naming = (place for place in asking if any(each.name == REQUIRE for each in place.container.env or ()))
-    asked = (found for place in islice(naming, _MOST_CONTAINERS) for found in _required_by(place))
-    return max(asked, key=lambda found: found.version, default=None)
+    requested = (found for place in islice(naming, _MOST_CONTAINERS) for found in _required_by(place))
+    return max(requested, key=lambda found: found.version, default=None)
 
 
-def _required_by(place: ContainerPlace) -> Iterator[_Asked]:
+def _required_by(place: ContainerPlace) -> Iterator[_Requested]:
     texts: dict[str, tuple[int, str]] = {}
     for index, variable in enumerate(place.container.env or ()):
         if variable.name in {REQUIRE, DISABLE}:
@@ -122,7 +122,7 @@ def _required_by(place: ContainerPlace) -> Iterator[_Asked]:
     index, text = texts[REQUIRE]
     version = _least(text) if len(text) <= _LONGEST else None
     if version is not None and texts.get(DISABLE, (0, ""))[1] not in _TRUE:
-        yield _Asked(version, f"{place.path}.env[{index}]", text, place.container.name)
+        yield _Requested(version, f"{place.path}.env[{index}]", text, place.container.name)
 
 
 def _least(expression: str) -> Version | None:
@@ -188,22 +188,22 @@ class _Offers:
         return not self.unlabelled and (self.have_any or (self.newest is not None and self.newest >= version))
 
 
-def _obstacles(asked: _Asked, offers: _Offers) -> Iterator[Finding]:
-    if offers.are_none or offers.has(asked.version):
+def _obstacles(requested: _Requested, offers: _Offers) -> Iterator[Finding]:
+    if offers.are_none or offers.has(requested.version):
         return  # gpu-class reports a pod that no node can take
     if offers.unlabelled or offers.newest is None:
         where = (
             f"node pool {offers.unlabelled[0]}" if offers.unlabelled else "the nodes that can take the pod"
         )
-        if asked.by_annotation:
-            yield asked.warning(
+        if requested.by_annotation:
+            yield requested.warning(
                 f"has no effect: label {FULL} is missing on {where}",
                 "",
                 "for the label, which GPU Feature Discovery sets",
             )
         return
     newest = ".".join(map(str, offers.newest))
-    yield asked.warning(
+    yield requested.warning(
         f"should be at most {newest}, the newest CUDA of the nodes that can take the pod",
         "use an image with an older CUDA",
         "for newer drivers",

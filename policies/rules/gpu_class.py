@@ -31,7 +31,7 @@ from policies.placement.class_choice import (
     RULE_ID,
     Choice,
     ChoiceSource,
-    Question,
+    ClassSelection,
     about_annotation,
     choose,
     few,
@@ -63,7 +63,7 @@ class GPUClassOptions(RuleOptions, frozen=True):
     default: str | None = None
     allowed: tuple[str, ...] = (ANY,)
     """Globs over the names of classes and families that may be used; where any of them is `*`, nothing is restricted."""
-    known_pools: tuple[str, ...] = ()
+    autoscaled_classes: tuple[str, ...] = ()
     """Globs likewise: classes whose nodes are made on demand, so that none being there is no reason to warn."""
     hardware_labels: tuple[str, ...] = ()
     """Globs over keys of node labels that choose hardware, before the built-in ones; with `!` before it, that choose none."""
@@ -81,7 +81,7 @@ class GPUClassOptions(RuleOptions, frozen=True):
                 yield path, "must not be empty"
 
     def _globs(self) -> Iterator[tuple[str, str]]:
-        for name, globs in (("allowed", self.allowed), ("knownPools", self.known_pools)):
+        for name, globs in (("allowed", self.allowed), ("autoscaledClasses", self.autoscaled_classes)):
             yield from ((f"{name}[{index}]", glob) for index, glob in enumerate(globs))
 
     def class_problems(self, catalogue: ClassCatalogue) -> Iterator[tuple[str, str]]:
@@ -124,7 +124,7 @@ class _Case:
         resources = {request.resource for request in context.resource_mapping.requests(pod)}
         if pod.annotations and context.resource_mapping.pod_fraction(pod):
             resources.add(GPUResource(FRACTION_DEVICE, Measure.FRACTION))
-        self.question = Question(
+        self.selection = ClassSelection(
             pod=pod,
             catalogue=context.classes,
             namespace=context.namespace,
@@ -134,18 +134,18 @@ class _Case:
             resources=tuple(sorted(resources, key=lambda resource: resource.name)),
             hardware=hardware_keys(options.hardware_labels, context.classes.label_keys),
             nodes=context.nodes,
-            known_pools=options.known_pools,
+            autoscaled_classes=options.autoscaled_classes,
         )
         self.pinned = pinning(pod, context.classes)
         need = model_need(pod, context.resource_mapping) if pod.annotations else None
         self.need = need if isinstance(need, ModelNeed) else None
         self.bad_annotations = need if isinstance(need, tuple) else ()
-        chosen = choose(self.question, self.need, is_pinned=self.pinned is not None)
+        chosen = choose(self.selection, self.need, is_pinned=self.pinned is not None)
         self.choice = chosen if isinstance(chosen, Choice) else None
         self.refusal = chosen if isinstance(chosen, Finding) else None
 
     @property
-    def is_asked_for(self) -> bool:
+    def is_requested(self) -> bool:
         return self.choice is not None and self.choice.source is ChoiceSource.ANNOTATION
 
     @property
@@ -160,12 +160,12 @@ class _Case:
     def naming(self, classes: Collection[GPUClass]) -> str:
         """Return what the author writes so that the pod lands on one of the classes."""
         key, pinned = self.options.label_key, self.pinned
-        words = self.question.words(classes)
+        words = self.selection.words(classes)
         names = few([each.name for each in words])
         values = few([value for each in words for value in each.values[:1]])
         if self.placed_by is not None:
             return f"{self.placed_by.who} nodeSelector {key}: {values}"
-        if pinned is None or self.is_asked_for or pinned.is_injected:
+        if pinned is None or self.is_requested or pinned.is_injected:
             return f"set {GPU_CLASS}: {names}"
         if list(self.pod.body.node_selector or ()) == [key] and len(pinned.because) == 1:
             return f"set nodeSelector {key}: {values}"
@@ -173,8 +173,8 @@ class _Case:
 
     def another(self) -> tuple[str, str]:
         """Return likewise what lands it on a class that there is for it; where there is none, what else, and what to ask for."""
-        usable = self.question.usable()
-        return (self.naming(usable), "") if usable else self.question.without_any()
+        usable = self.selection.usable()
+        return (self.naming(usable), "") if usable else self.selection.without_any()
 
     def missing_values(self) -> tuple[str, ...]:
         """Return the values of the label key by which the pod has still to be pinned, empty where there is nothing to add."""
@@ -186,9 +186,9 @@ class _Case:
         Not where nodes of it are made on demand or not there at all, nor where a pod must be pinned to be admitted.
         """
         nodes, body = self.context.nodes, self.pod.body
-        if nodes is None or not (body.node_selector or body.affinity) or self.question.is_restricted:
+        if nodes is None or not (body.node_selector or body.affinity) or self.selection.is_restricted:
             return False
-        if self.is_asked_for or self.choice is None or self.is_made_on_demand(self.choice.classes):
+        if self.is_requested or self.choice is None or self.is_made_on_demand(self.choice.classes):
             return False
         key, values = self.options.label_key, self.lacking()
         return (
@@ -199,7 +199,7 @@ class _Case:
 
     def is_made_on_demand(self, classes: Iterable[GPUClass]) -> bool:
         """Whether nodes of any of them are."""
-        return any(is_covered(gpu_class, self.options.known_pools) for gpu_class in classes)
+        return any(is_covered(gpu_class, self.options.autoscaled_classes) for gpu_class in classes)
 
     def lacking(self) -> tuple[str, ...]:
         """Return what is missing as far as the pod itself says."""
@@ -241,7 +241,7 @@ def check(pod: Pod, options: GPUClassOptions, context: Context) -> Iterator[Find
         yield case.refusal
     yield from _unsatisfiable(case)
     yield from _contradiction(case)
-    yield from _unpinned(case)
+    yield from _unclassified_pods(case)
     yield from _too_small(case)
     yield from _no_node(case)
     yield from _entitlement(case)
@@ -258,7 +258,7 @@ def _unsatisfiable(case: _Case) -> Iterator[Finding]:
             path=f"spec.nodeSelector[{key}]",
             value=value,
             message="should be a GPU class: the pod stays pending unless a node has this label",
-            remedy=case.question.meant(value) or "remove it",
+            remedy=case.selection.meant(value) or "remove it",
         )
     if case.pinned is not None and not case.pinned.classes:
         yield warning(
@@ -271,28 +271,28 @@ def _unsatisfiable(case: _Case) -> Iterator[Finding]:
 def _contradiction(case: _Case) -> Iterator[Finding]:
     """Yield what keeps the pod's own constraints and its annotation from being met together."""
     choice, pinned, key = case.choice, case.pinned, case.options.label_key
-    if choice is None or not case.is_asked_for:
+    if choice is None or not case.is_requested:
         return
     values = label_values(choice, key)
     fits_in = bool(values) and (is_narrowed_to(case.pod, key, values) or admits(case.pod, key, values))
-    named = {gpu_class.name for gpu_class in case.context.classes.resolve(choice.asked)}
+    named = {gpu_class.name for gpu_class in case.context.classes.resolve(choice.requested)}
     if pinned is None:
         if values and not fits_in:
             message = f"must not contradict the pod's own constraints on node label {key}"
-            yield about_annotation(choice.asked, message, "remove the annotation, or those constraints")
+            yield about_annotation(choice.requested, message, "remove the annotation, or those constraints")
         return
     itself = f"{', '.join(pinned.classes)}, to which the pod pins itself ({'; '.join(pinned.because)})"
     if pinned.classes and named.isdisjoint(pinned.classes):
-        fitting = [c for c in case.question.usable() if c.name in pinned.classes]
-        words = few([each.name for each in case.question.words(fitting)])
+        fitting = [c for c in case.selection.usable() if c.name in pinned.classes]
+        words = few([each.name for each in case.selection.words(fitting)])
         remedy = f"set {GPU_CLASS}: {words}, or remove" if fitting else "remove"
-        yield about_annotation(choice.asked, f"must be {itself}", f"{remedy} the pod's own constraint")
+        yield about_annotation(choice.requested, f"must be {itself}", f"{remedy} the pod's own constraint")
     elif is_wider(pinned, choice) and not fits_in and case.placed_by is None:
         remedy = "remove the pod's own constraints, and the annotation pins it"
-        yield about_annotation(choice.asked, f"cannot narrow {itself}", remedy, Severity.WARNING)
+        yield about_annotation(choice.requested, f"cannot narrow {itself}", remedy, Severity.WARNING)
 
 
-def _unpinned(case: _Case) -> Iterator[Finding]:
+def _unclassified_pods(case: _Case) -> Iterator[Finding]:
     """Yield why the choice pins the pod to nothing."""
     choice, key = case.choice, case.options.label_key
     if choice is None or case.pinned is not None:
@@ -301,16 +301,21 @@ def _unpinned(case: _Case) -> Iterator[Finding]:
     if not values:
         yield Finding(
             rule=RULE_ID,
-            severity=Severity.DENIAL if case.is_asked_for else Severity.WARNING,
-            path=ANNOTATION_PATH if case.is_asked_for else "",
-            message=f"{choice.asked} ({choice.because}) must have node label {key} in the catalogue to pin a pod",
+            severity=Severity.DENIAL if case.is_requested else Severity.WARNING,
+            path=ANNOTATION_PATH if case.is_requested else "",
+            message=f"{choice.requested} ({choice.because}) must have node label {key} in the catalogue to pin a pod",
             ask=f"to add the label to the GPUClass, or to change labelKey of {RULE_ID} in the policy",
         )
         return
     placer = case.placed_by
-    if case.is_asked_for and placer is not None and not case.pod.is_gated and not case.question.is_restricted:
+    if (
+        case.is_requested
+        and placer is not None
+        and not case.pod.is_gated
+        and not case.selection.is_restricted
+    ):
         remedy = f"{placer.who} nodeSelector {key}: {values[0]}"
-        yield about_annotation(choice.asked, f"has no effect: {placer.why}", remedy, Severity.WARNING)
+        yield about_annotation(choice.requested, f"has no effect: {placer.why}", remedy, Severity.WARNING)
 
 
 def _too_small(case: _Case) -> Iterator[Finding]:
@@ -321,7 +326,7 @@ def _too_small(case: _Case) -> Iterator[Finding]:
         largest = max(classes, key=lambda gpu_class: need.memory_gib(gpu_class, catalogue))
         key, value = need.declared
         fitting = [
-            c for c in case.question.usable() if case.question.offers_whole(c) and need.fits(c, catalogue)
+            c for c in case.selection.usable() if case.selection.offers_whole(c) and need.fits(c, catalogue)
         ]
         ways, words = list(filter(None, [advice(need, classes)])), need.words
         if fitting:
@@ -353,16 +358,16 @@ def _no_node(case: _Case) -> Iterator[Finding]:
     if case.choice and case.is_out_of_reach():
         guess, values = case.choice, label_values(case.choice, key)
         yield warning(
-            message=f"class {guess.asked} ({guess.because}) is not added: no node matches both {key}={few(values)} and the "
+            message=f"class {guess.requested} ({guess.because}) is not added: no node matches both {key}={few(values)} and the "
             "pod's own nodeSelector and affinity",
             remedy=f"name a class with the annotation {GPU_CLASS}",
         )
         return
     values = case.missing_values()
     if case.choice and values:
-        chosen, asked, demanded = case.choice.names, case.choice.asked, f"{key}={few(values)}"
+        chosen, requested, demanded = case.choice.names, case.choice.requested, f"{key}={few(values)}"
     elif case.pinned:
-        chosen, asked = frozenset(case.pinned.classes), few(case.pinned.classes)
+        chosen, requested = frozenset(case.pinned.classes), few(case.pinned.classes)
         demanded = " and ".join(case.pinned.because)
     else:
         return
@@ -373,7 +378,9 @@ def _no_node(case: _Case) -> Iterator[Finding]:
         return
     remedy, ask = _instead(case, nodes, chosen)
     yield warning(
-        message=f"class {asked}: no node matches {demanded}, so the pod stays pending", remedy=remedy, ask=ask
+        message=f"class {requested}: no node matches {demanded}, so the pod stays pending",
+        remedy=remedy,
+        ask=ask,
     )
 
 
@@ -393,8 +400,8 @@ def _instead(case: _Case, nodes: NodeFacts, pinned: frozenset[str]) -> tuple[str
     if known_otherwise:
         return "", f"to label nodes with {known_otherwise[0]}, which lack {key}"
     there = {name for value in nodes.values_of(key) for name in classes_of_label(key, value, catalogue)}
-    question = case.question
-    usable = [c for c in catalogue.named(there) if question.offers(c) and question.allows(c)]
+    selection = case.selection
+    usable = [c for c in catalogue.named(there) if selection.offers(c) and selection.allows(c)]
     if case.need is not None:
         usable = [each for each in usable if case.need.weights_fit(each, catalogue)]
     if usable:
@@ -404,11 +411,11 @@ def _instead(case: _Case, nodes: NodeFacts, pinned: frozenset[str]) -> tuple[str
 
 def _entitlement(case: _Case) -> Iterator[Finding]:
     """Yield a denial where a pod runs, or could run, on a class that its namespace may not use."""
-    question, pinned, namespace = case.question, case.pinned, case.context.namespace
-    if not question.is_restricted:
+    selection, pinned, namespace = case.selection, case.pinned, case.context.namespace
+    if not selection.is_restricted:
         return
     if pinned is not None:
-        outside = [c.name for c in case.context.classes.named(pinned.classes) if not question.allows(c)]
+        outside = [c.name for c in case.context.classes.named(pinned.classes) if not selection.allows(c)]
         if outside:
             remedy, ask = case.another()
             yield Finding(
@@ -427,11 +434,11 @@ def _entitlement(case: _Case) -> Iterator[Finding]:
     if case.missing_values() and not is_certain:
         return  # the pods made from this template will be pinned, or would be if the rule were enforced
     why = ""
-    if case.choice is None and case.options.default and question.chosen_hardware:
-        why = f" ({question.chosen_hardware} keeps the default {case.options.default} out)"
+    if case.choice is None and case.options.default and selection.chosen_hardware:
+        why = f" ({selection.chosen_hardware} keeps the default {case.options.default} out)"
     message = f"must pin the pod to a GPU class: namespace {namespace} may not use every class{why}"
-    if not question.usable():
-        message = question.none_usable
+    if not selection.usable():
+        message = selection.none_usable
     remedy, ask = case.another()
     yield Finding(rule=RULE_ID, path="spec", message=message, remedy=remedy, ask=ask)
 

@@ -4,7 +4,7 @@ Reads:   what the pod or ResourceClaim costs (policies.quota.charge), and the le
 Denies:  a new pod, a change of one, or a new ResourceClaim for which `used + reserved + requested ≤ hard` does not hold; with
          `required` also whatever asks for a GPU in a namespace without a GPUQuota.
 Warns:   of a ResourceClaimTemplate whose claims could never fit, and of a workload or autoscaler whose pods will not all
-         fit, or that could not be updated (policies.quota.outlook); in every mode.
+         fit, or that could not be updated (policies.quota.fit); in every mode.
 
 Runs last, at the validation of creations and of pod updates, and only if nothing else denies; of an update only what grows
 has to fit. Templates cost nothing. In modes warn and audit it reserves what fits, and only reports what does not.
@@ -25,9 +25,9 @@ from policies.quota.amounts import CLASSES, NOTHING, format_amount
 from policies.quota.charge import RULE_ID
 from policies.quota.charge_request import ChargeRequest, LedgerError
 from policies.quota.claims import template_findings
+from policies.quota.fit import FitFailure, FitResult, fit_result
 from policies.quota.ledger.decide import Reason, ReservationVerdict, Shortfall
 from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, QuotaLedger
-from policies.quota.outlook import Outlook, Trouble, outlook
 from policies.quota.spec import NAME, hard_field
 from policies.rule import Context, Mode, Rule, RuleOptions
 
@@ -79,7 +79,7 @@ def check_claim_template(template: ResourceClaimTemplate, context: Context) -> I
     """Warn of a ResourceClaimTemplate whose claims the quota of its namespace could never grant."""
     grant = context.quota.grant() if context.quota else None
     if grant is not None:
-        yield from template_findings(template, grant.hard, context, grant.unpinned)
+        yield from template_findings(template, grant.hard, context, grant.unclassified_pods)
 
 
 def check_workload(workload: Workload, options: GPUQuotaOptions, context: Context) -> Iterator[Finding]:
@@ -92,7 +92,7 @@ def check_workload(workload: Workload, options: GPUQuotaOptions, context: Contex
     is_owned = workload.metadata.is_owned
     grant = context.quota.grant() if context.quota and asks and not is_owned else None
     if grant is not None:
-        found = outlook(workload, grant, context, is_stored=context.is_update)
+        found = fit_result(workload, grant, context, is_stored=context.is_update)
         if found is not None:
             yield from _bad_outlook(found, workload, context.namespace, options.mode)
 
@@ -123,7 +123,7 @@ _UNDECIDED: Mapping[Reason, tuple[str, str, str]] = {
         "see its conditions and the log of `gpu-admission controller`",
     ),
     Reason.OTHER_CATALOGUE: (
-        "must be counted again: it was counted by GPUClasses or resource names that this replica cannot read",
+        "is being recalculated: this replica cannot read the GPUClasses or resource names by which it was counted",
         f"try again in some seconds, at most {HELD_SECONDS} while creations are in flight",
         "see its conditions and the log of `gpu-admission controller`, which publishes what replicas must read",
     ),
@@ -153,18 +153,18 @@ def _exceeded(
     if never:
         if granted_some := [_count(each.key, each.hard) for each in never if each.hard]:
             ways.append(f"request {_all(granted_some)} or fewer")
-        asked, granted = (
+        requested, granted = (
             [format_amount(n) for n in each]
             for each in zip(*((s.requested, s.hard) for s in never), strict=True)
         )
         facts.append(
-            f"exceeded quota: {namespace}/{NAME}, {_all(asked)} can never fit: the quota grants {_all(granted)} in all"
+            f"exceeded quota: {namespace}/{NAME}, {_all(requested)} can never fit: the quota grants {_all(granted)} in all"
         )
     if full:
         left = {each.key: each.hard - each.used - each.reserved for each in full}
         missing = _all(_count(each.key, each.requested - left[each.key]) for each in full)
         waiting = f"wait until others release {missing}"
-        if not never and (replicas := _replicas(ledger, full, request.maker)):
+        if not never and (replicas := _replicas(ledger, full, request.controlled_by)):
             waiting = f"set replicas: {replicas} (its own pods hold the quota)"
         elif not never and all(amount > 0 for amount in left.values()):
             waiting = f"request {_all(map(_count, left, left.values()))} or fewer, or {waiting}"
@@ -183,18 +183,18 @@ def _exceeded(
     )
 
 
-def _replicas(ledger: QuotaLedger, full: Iterable[Shortfall], maker: str) -> int:
+def _replicas(ledger: QuotaLedger, full: Iterable[Shortfall], controlled_by: str) -> int:
     """Return how many pods of the controller fit, where those that it has, and keeps, leave no room for one more; else 0.
 
     All its pods are taken for such as this one.
     """
-    if maker.partition("/")[0] not in _KEEPING:
+    if controlled_by.partition("/")[0] not in _KEEPING:
         return 0
     found = [
         floor(each.hard / each.requested)
         for each in full
         for holder in ledger.holders.get(each.key, ())
-        if holder.name == maker and Fraction(holder.amount) + each.requested > each.hard
+        if holder.name == controlled_by and Fraction(holder.amount) + each.requested > each.hard
     ]
     return min(found, default=0)
 
@@ -216,7 +216,7 @@ def _full(namespace: str, ledger: QuotaLedger, full: Sequence[Shortfall], now: d
             yield f"largest holders of {each.key}: {holders}"
 
 
-def _bad_outlook(found: Outlook, workload: Workload, namespace: str, mode: Mode) -> Iterator[Finding]:
+def _bad_outlook(found: FitResult, workload: Workload, namespace: str, mode: Mode) -> Iterator[Finding]:
     """Yield the warning; where the rule denies nothing it says that instead of what will not start."""
     needs, hard = _count(found.key, found.needed), format_amount(found.hard)
     grants, free = (
@@ -225,19 +225,19 @@ def _bad_outlook(found: Outlook, workload: Workload, namespace: str, mode: Mode)
     )
     path, remedy, ask = found.path, "", f"to raise {hard_field(found.key)}"
     is_denied = mode is Mode.ENFORCE
-    match found.trouble:
-        case Trouble.POD_TOO_LARGE:
+    match found.failure:
+        case FitFailure.POD_TOO_LARGE:
             remedy = f"request {_count(found.key, found.hard)} or fewer" if found.hard else ""
             facts = f"a pod needs {needs}, which can never fit: {grants}"
-        case Trouble.GANG_TOO_LARGE:
+        case FitFailure.GANG_TOO_LARGE:
             facts = f"{found.pods} pods that must run together need {needs}, which can never fit: {grants}"
-        case Trouble.NO_SURGE:
+        case FitFailure.NO_SURGE:
             if not is_denied:
                 return
             path, remedy, ask = "spec.strategy", "set type: Recreate, or rollingUpdate.maxUnavailable: 1", ""
             facts = f"an update needs {needs} for a pod beside the others, and will not finish: {namespace} will have {free}"
         case _:
-            is_growth = found.trouble is Trouble.TOO_LITTLE_TO_GROW
+            is_growth = found.failure is FitFailure.TOO_LITTLE_TO_GROW
             subject = f"may grow to {found.pods} pods and then " if is_growth else ""
             path = _MAXIMUM.get(workload.kind, path) if workload.target else path
             if field := _pods_field(found, workload):
@@ -253,9 +253,9 @@ def _bad_outlook(found: Outlook, workload: Workload, namespace: str, mode: Mode)
     yield Finding(rule=RULE_ID, severity=Severity.WARNING, path=path, message=facts, remedy=remedy, ask=ask)
 
 
-def _pods_field(found: Outlook, workload: Workload) -> str:
+def _pods_field(found: FitResult, workload: Workload) -> str:
     """Return the field that says how many pods there are, if fewer of them would all start; "" where it is not a single one."""
-    if not found.starting or (found.trouble is not Trouble.TOO_LITTLE and not workload.target):
+    if not found.starting or (found.failure is not FitFailure.TOO_LITTLE and not workload.target):
         return ""
     return (
         _MAXIMUM.get(workload.kind, "") if workload.target else _PODS.get((workload.group, workload.kind), "")

@@ -164,7 +164,7 @@ def class_use(context: Context) -> ClassUse:
     return ClassUse(
         allowed=options.allowed,
         default=options.default,
-        known_pools=options.known_pools,
+        autoscaled_classes=options.autoscaled_classes,
         reads_annotation=not context.made_by_daemonset,
     )
 
@@ -221,12 +221,12 @@ def not_whole(amount: Amount, quantity: Quantity, availability: Availability, co
     noun = "GPUs" if "gpu" in resource.name else "accelerators"
     part = Fraction(quantity.nano, NANO)
     if part > 1:
-        asked, ways = f"{number(quantity)} of them", [f"{NAME}: {least - 1} or {least}"]
+        requested, ways = f"{number(quantity)} of them", [f"{NAME}: {least - 1} or {least}"]
     else:
-        asked = _PARTS.get(4 * part) or f"{number(quantity)} of one"
+        requested = _PARTS.get(4 * part) or f"{number(quantity)} of one"
         smaller = availability.smaller_than(resource, part, context.resource_mapping)
         ways = [f"{NAME}: {least}", *smaller]
-    return amount.finding(f"must be a whole number of {noun}, not {asked}", f"set {', or '.join(ways)}")
+    return amount.finding(f"must be a whole number of {noun}, not {requested}", f"set {', or '.join(ways)}")
 
 
 # ---- limit and request together
@@ -291,9 +291,9 @@ def total_findings(
     """Yield what is too much for one pod or one node, by the arithmetic of the scheduler."""
     requests = tuple(context.resource_mapping.requests(pod))
     askers: dict[GPUResource, list[GPURequest]] = {}
-    for asked in requests:
-        if asked.resource.measure.is_count:
-            askers.setdefault(asked.resource, []).append(asked)
+    for requested in requests:
+        if requested.resource.measure.is_count:
+            askers.setdefault(requested.resource, []).append(requested)
     limits = {resource: limit_of(options.max_per_pod, resource, availability.pinned) for resource in askers}
     if not pod.body.overhead and not any(
         resource.measure is Measure.SLICES or _may_exceed(asking, limits[resource], options, availability)
@@ -383,7 +383,7 @@ def annotation_findings(pod: Pod, context: Context) -> Iterator[Finding]:
         yield problem.finding(ID)
     fraction = context.resource_mapping.pod_fraction(pod)
     requests = context.resource_mapping.requests(pod)
-    whole = [asked.place for asked in requests if asked.resource.measure is Measure.DEVICES]
+    whole = [requested.place for requested in requests if requested.resource.measure is Measure.DEVICES]
     if fraction is None or bad:
         return
     key, text = fraction
@@ -419,12 +419,12 @@ def check_workload(workload: Workload, _options: GPURequestsOptions, context: Co
     """Warn of a DaemonSet with whole GPUs, such as a monitor that asks for one to see it."""
     for pods in workload.pods if workload.kind == "DaemonSet" else ():
         requests = context.resource_mapping.requests(pods.pod)
-        asked = next((each for each in requests if each.resource.measure is Measure.DEVICES), None)
-        if asked is not None:
+        requested = next((each for each in requests if each.resource.measure is Measure.DEVICES), None)
+        if requested is not None:
             yield warning(
-                path=f"{pods.path}.{asked.place.amount_path(asked.resource.name)}",
-                container=asked.place.container.name,
-                value=str(asked.quantity),
+                path=f"{pods.path}.{requested.place.amount_path(requested.resource.name)}",
+                container=requested.place.container.name,
+                value=str(requested.quantity),
                 message="is held on every node of this DaemonSet, and no other pod gets it there",
                 remedy="remove the request if it only monitors GPUs",
                 ask="to exempt its namespace in the GPUPolicy",

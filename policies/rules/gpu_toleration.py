@@ -79,12 +79,12 @@ def mutate(patch: PodPatch, options: GPUTolerationOptions, context: Context) -> 
 def _wanted(pod: Pod, options: GPUTolerationOptions, context: Context) -> list[Toleration]:
     """Return the tolerations that the pod should have, none for a pod that asks for no GPU."""
     mapping, classes = context.resource_mapping, context.classes
-    asked = [request.resource.name for request in mapping.requests(pod)]
+    requested = [request.resource.name for request in mapping.requests(pod)]
     fraction = mapping.pod_fraction(pod)
     claimed = context.claimed.device_classes
-    if not asked and fraction is None and not claimed:
+    if not requested and fraction is None and not claimed:
         return []
-    cards = [mapping.whole_card(name) for name in asked]
+    cards = [mapping.whole_card(name) for name in requested]
     cards += [fraction[0].resource] if fraction else []
     cards += [found.resource for name in claimed if (found := mapping.device_class(name))]
     keys = dict.fromkeys(key for key in cards if key is not None)

@@ -97,10 +97,10 @@ class _Processes(msgspec.Struct, frozen=True):
 def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding]:
     asking: list[tuple[ContainerPlace, int]] = []
     for place in pod.places:
-        asked = context.resource_mapping.container_requests(place.container)
-        if asked:
-            yield from _slices(place, asked)
-            asking.append((place, _gpus(place.container, asked)))
+        requested = context.resource_mapping.container_requests(place.container)
+        if requested:
+            yield from _slices(place, requested)
+            asking.append((place, _gpus(place.container, requested)))
     counted = [(place, gpus) for place, gpus in asking if gpus]
     texts = _texts(place.container for place, _ in counted)
     for (place, gpus), text in zip(counted, texts, strict=True):
@@ -160,8 +160,8 @@ def _mismatch(
 # ---- containers
 
 
-def _slices(place: ContainerPlace, asked: Asked) -> Iterator[Finding]:
-    slices = [(resource, amount) for resource, amount in asked if resource.measure is Measure.SLICES]
+def _slices(place: ContainerPlace, requested: Asked) -> Iterator[Finding]:
+    slices = [(resource, amount) for resource, amount in requested if resource.measure is Measure.SLICES]
     count = sum(amount.value for _, amount in slices)
     if count > 1:
         yield _warning(
@@ -173,9 +173,9 @@ def _slices(place: ContainerPlace, asked: Asked) -> Iterator[Finding]:
         )
 
 
-def _gpus(container: Container, asked: Asked) -> int:
+def _gpus(container: Container, requested: Asked) -> int:
     """Return the whole GPUs that the container requests, 0 where it has none, or others besides."""
-    counted = [(resource, amount) for resource, amount in asked if resource.measure.is_count]
+    counted = [(resource, amount) for resource, amount in requested if resource.measure.is_count]
     if len(counted) != 1 or counted[0][0].name not in ONE_DEVICE_EACH:
         return 0
     return 0 if container.resources is None or container.resources.claims else counted[0][1].value

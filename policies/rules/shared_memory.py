@@ -9,6 +9,7 @@ What is written to it counts as memory of the container that writes. Nothing hap
 with hostIPC, which shows the node's own /dev/shm and connects the pod with others, or on Windows, which has none.
 """
 
+import posixpath
 import re
 from collections.abc import Iterator, Sequence
 
@@ -91,7 +92,12 @@ def on_several_gpus(pod: Pod, context: Context) -> bool:
 def shared_memory_mounts(place: ContainerPlace) -> list[VolumeMount]:
     """Return what is mounted at /dev/shm of the container, or at a folder that holds it."""
     mounts = place.container.volume_mounts or ()
-    return [mount for mount in mounts if "/" + mount.mount_path.strip("/") in {MOUNT_PATH, "/dev", "/"}]
+    return [mount for mount in mounts if _cleaned(mount.mount_path) in {MOUNT_PATH, "/dev", "/"}]
+
+
+def _cleaned(path: str) -> str:
+    """Return the path without `.` and doubled slashes, as runtimes clean it."""
+    return posixpath.normpath("/" + path.lstrip("/"))
 
 
 def size_in_bytes(size_limit: str, users: Sequence[ContainerPlace], pod: Pod) -> int | None:

@@ -15,7 +15,7 @@ import urllib3
 from prometheus_client import CollectorRegistry
 
 from policies.quota.amounts import GPUS
-from policies.quota.catalogue import Basis
+from policies.quota.catalogue import CatalogueVersion
 from tests.controlplane.gpuquota import Namespace, api_client
 from tests.controlplane.plane import ControlPlane
 from webhook.cluster.api import ApiClient
@@ -25,7 +25,7 @@ from webhook.cluster.objects import CATALOGUES
 from webhook.configuration.loader import Configuration, load_directory
 from webhook.controller.controller import Controller
 from webhook.controller.metrics import ControllerMetrics
-from webhook.controller.observed_rows import ObservedRows
+from webhook.controller.observed_ledgers import ObservedLedgers
 
 ROOT = Path(__file__).parents[2]
 QUICK_LEASE = LeaseTimings(lease=5, renew=4, retry=1)
@@ -110,7 +110,7 @@ class Running:
             self.metrics,
             namespace="default",
             recount_seconds=recount_seconds,
-            observed=ObservedRows(expiry=expiry, no_quota=no_quota),
+            observed=ObservedLedgers(expiry=expiry, no_quota=no_quota),
             timings=timings,
             write_usage=write_usage,
         )
@@ -127,9 +127,11 @@ class Running:
     ) -> None:
         self.stop()
 
-    def basis(self, team: Namespace) -> str:
+    def catalogue_version(self, team: Namespace) -> str:
         """Return by what this controller counts the quota of the namespace, or is about to."""
-        return str(Basis(self.controller.countings.own.digest, team.row().unpinned))
+        return str(
+            CatalogueVersion(self.controller.usage_cache.own.digest, team.ledger_object().unclassified_pods)
+        )
 
     def stop(self) -> None:
         self._stopping.set()

@@ -234,12 +234,12 @@ def test_forged_review_is_refused_and_changes_no_row(presenting: ControlPlane, w
         team = Namespace(presenting)
         team.quota({"gpus": "8"})
         assert uses(team, 0)
-        before = team.row()
+        before = team.ledger_object()
 
         for path in ("/validate", "/mutate", "/validate/for-people?timeout=5s", "//validate", "/nowhere"):
             status, said = ask(webhook, "POST", path, forged(team.name, 8))
             assert (status, said) == (403, f"{REFUSED}\n"), path
 
-        assert team.row() == before
+        assert team.ledger_object() == before
         assert presenting.client().post(team.path("pods"), gpu_pod())[0] == 201, "the quota is not held"
         presenting.client().delete(team.path("pods"))

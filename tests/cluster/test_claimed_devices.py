@@ -29,7 +29,7 @@ spec:
 """
 OPEN, STRICT = "devices-open", "devices-strict"
 INJECTED = "gpu-admission.dev/injected"
-UNPINNED = "must pin the pod to a GPU class: namespace devices-strict may not use every class"
+UNCLASSIFIED = "must pin the pod to a GPU class: namespace devices-strict may not use every class"
 
 
 @pytest.fixture(scope="module")
@@ -180,7 +180,7 @@ def test_what_may_be_a_gpu_is_held_to_the_classes_of_its_namespace(plane: Contro
     status, answer = sent(plane, pod("carded", STRICT, by_template(claimed)))
 
     assert status == 403
-    assert UNPINNED in answer["message"]
+    assert UNCLASSIFIED in answer["message"]
 
 
 @pytest.mark.usefixtures("webhook")
@@ -219,4 +219,4 @@ def test_the_template_of_a_deployment(plane: ControlPlane, claimed: str, is_warn
     }
     done = plane.kubectl("apply", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(deployment))
 
-    assert (UNPINNED in done.stderr) is is_warned, done.stderr
+    assert (UNCLASSIFIED in done.stderr) is is_warned, done.stderr

@@ -82,11 +82,11 @@ def test_what_is_free(quotas: ControlPlane, team: Namespace) -> None:
     """3 of the 8 cards of the node that takes pods; nothing of the one that is cordoned."""
     del team
     lines = run(quotas).stdout.splitlines()
-    rows = {line.split()[0]: line.split() for line in lines if line.strip()}
+    ledger_objects = {line.split()[0]: line.split() for line in lines if line.strip()}
 
-    assert rows["CLASS"] == ["CLASS", "FAMILY", "GIB", "HERE", "NODES", "GPUS", "FREE"]
-    assert rows[L40S] == [L40S, L40S, "48", "yes", "2", "12", "3"]
-    assert rows["nvidia-a10"][-3:] == ["0", "0", "0"]
+    assert ledger_objects["CLASS"] == ["CLASS", "FAMILY", "GIB", "HERE", "NODES", "GPUS", "FREE"]
+    assert ledger_objects[L40S] == [L40S, L40S, "48", "yes", "2", "12", "3"]
+    assert ledger_objects["nvidia-a10"][-3:] == ["0", "0", "0"]
     at = lines.index(next(line for line in lines if line.startswith(L40S)))
     assert lines[at + 1] == "  1 node not Ready or cordoned"
     at = lines.index(next(line for line in lines if line.startswith(MIG)))

@@ -236,8 +236,11 @@ def test_events_of_a_policy_that_is_paused_and_resumed(served: Served, controlle
     def described() -> list[list[str]]:
         """Return type, reason, component and message of each Event, as kubectl shows them."""
         shown = served.plane.kubectl("describe", "gpupolicy", "watched").stdout.partition("Events:")[2]
-        rows = [line.split() for line in shown.splitlines()[3:]]
-        return sorted([*row[:2], *row[row.index("gpu-admission-controller") :]] for row in rows)
+        ledger_objects = [line.split() for line in shown.splitlines()[3:]]
+        return sorted(
+            [*ledger_object[:2], *ledger_object[ledger_object.index("gpu-admission-controller") :]]
+            for ledger_object in ledger_objects
+        )
 
     until = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
     resumed = "Normal Resumed gpu-admission-controller its rules are in force again"

@@ -121,7 +121,7 @@ RULES = some(
             gpusPerNode=WHOLE,
             knownProfilesOnly=st.booleans(),
         ),
-        "unread-fields": some(mode=MODES),
+        "ineffective-fields": some(mode=MODES),
         "gpu-class": some(mode=MODES, labelKey=st.just("accelerator"), default=OPTIONAL_WORDS, allowed=few(WORDS)),
         "gpu-toleration": some(
             mode=MODES,

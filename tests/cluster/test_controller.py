@@ -33,11 +33,11 @@ def test_a_quota_is_counted_from_what_is_stored(team: Namespace) -> None:
     team.quota({"gpus": "8"})
 
     assert uses(team, 3)
-    ledger = team.row()
+    ledger = team.ledger_object()
     assert ledger.uncounted == ()
-    assert eventually(lambda: team.status().used == ledger.used and team.condition("Uncharged"))
+    assert eventually(lambda: team.status().used == ledger.used and team.condition("UnmappedResources"))
     statuses = {condition.type: condition.status for condition in team.status().conditions}
-    del statuses["Uncharged"]  # other tests have DeviceClasses
+    del statuses["UnmappedResources"]  # other tests have DeviceClasses
     assert statuses == {"Ready": "True", "Exceeded": "False", "Stale": "False"}
     assert team.status().hard == ledger.hard
 
@@ -62,11 +62,16 @@ def test_a_burst_of_ends_is_counted_with_few_writes(team: Namespace, quotas: Con
     for number in range(60):
         team.pod(f"ends-{number}", 1)
     assert uses(team, 60)
-    rows = Informer(api_client(quotas), ledgers("default"), ledger_record, lambda _, row: seen.append(row))
+    ledger_objects = Informer(
+        api_client(quotas),
+        ledgers("default"),
+        ledger_record,
+        lambda _, ledger_object: seen.append(ledger_object),
+    )
     seen: list[LedgerRecord | None] = []
     stopping = threading.Event()
-    rows.start(stopping)
-    assert rows.wait(30)
+    ledger_objects.start(stopping)
+    assert ledger_objects.wait(30)
     began = time.monotonic()
     before = len(seen)
     for number in range(60):
@@ -75,7 +80,11 @@ def test_a_burst_of_ends_is_counted_with_few_writes(team: Namespace, quotas: Con
     took = time.monotonic() - began
     stopping.set()
 
-    written = [row for row in seen[before:] if row is not None and row.namespace == team.name]
+    written = [
+        ledger_object
+        for ledger_object in seen[before:]
+        if ledger_object is not None and ledger_object.namespace == team.name
+    ]
     assert len(written) <= 5 + took / 0.2 + 1
 
 
@@ -85,28 +94,30 @@ def test_a_reservation_becomes_use_once_its_pod_is_stored(team: Namespace, runni
     uid = team.pod("trainer", 2)
     assert uses(team, 2)
 
-    team.reserve(ReservationRequest.creation(uid, {GPUS: Fraction(2)}, running.basis(team)))
+    team.reserve(ReservationRequest.creation(uid, {GPUS: Fraction(2)}, running.catalogue_version(team)))
 
-    assert eventually(lambda: not team.row().reservations)
+    assert eventually(lambda: not team.ledger_object().reservations)
     assert gpus(team) == 2
 
 
 def test_a_reservation_for_what_is_never_stored_is_given_up(team: Namespace, running: Running) -> None:
     team.quota({"gpus": "8"})
     assert uses(team, 0)
-    team.reserve(ReservationRequest.creation("never", {GPUS: Fraction(2)}, running.basis(team)))
+    team.reserve(ReservationRequest.creation("never", {GPUS: Fraction(2)}, running.catalogue_version(team)))
 
-    assert len(team.row().reservations) == 1
-    assert eventually(lambda: not team.row().reservations)
+    assert len(team.ledger_object().reservations) == 1
+    assert eventually(lambda: not team.ledger_object().reservations)
     assert gpus(team) == 0
 
 
 def test_a_bound_pod_counts_for_the_class_of_its_node(team: Namespace, quotas: ControlPlane) -> None:
     create_gpu_node(quotas.client(), f"node-of-{team.name}", labels={"accelerator": "nvidia-a100-80gb"})
-    team.quota({"gpus": "8", "classes": {"nvidia-a100": "8", "nvidia-a100-80gb": "8"}}, unpinned="TotalOnly")
+    team.quota(
+        {"gpus": "8", "classes": {"nvidia-a100": "8", "nvidia-a100-80gb": "8"}}, unclassified_pods="TotalOnly"
+    )
     team.pod("trainer", 2)
     assert uses(team, 2)
-    assert "classes/nvidia-a100" in team.row().hard
+    assert "classes/nvidia-a100" in team.ledger_object().hard
     assert (team.used() or {})["classes/nvidia-a100"] == 0
 
     team.bind("trainer", f"node-of-{team.name}")
@@ -132,7 +143,9 @@ def test_a_quota_below_what_is_used_says_by_how_much(team: Namespace) -> None:
     exceeded = eventually(lambda: (found := team.condition("Exceeded")) and found.status == "True" and found)
     assert exceeded, team.status()
     assert exceeded.message == "gpus: 5 used of 3, 2 too many"
-    assert team.status().observed_generation == exceeded.observed_generation == team.row().generation
+    assert (
+        team.status().observed_generation == exceeded.observed_generation == team.ledger_object().generation
+    )
     events = eventually(lambda: team.client.get(team.path("events"))[1]["items"])
     assert [(event["type"], event["reason"], event["message"]) for event in events] == [
         ("Warning", "Exceeded", "gpus: 5 used of 3, 2 too many")
@@ -159,7 +172,11 @@ def test_a_replaced_quota_counts_what_its_namespace_holds(team: Namespace) -> No
     second = team.quota({"gpus": "9"})
 
     assert first != second
-    assert eventually(lambda: (row := team.row()).quota_uid == second and row.hard == {GPUS: 9})
+    assert eventually(
+        lambda: (
+            (ledger_object := team.ledger_object()).quota_uid == second and ledger_object.hard == {GPUS: 9}
+        )
+    )
     assert uses(team, 5)
     assert eventually(lambda: team.status().hard == {GPUS: 9} and is_ready(team))
 
@@ -172,5 +189,5 @@ def test_holders_are_the_owners_of_pods(team: Namespace) -> None:
     team.pod("alone", 1)
 
     assert uses(team, 7)
-    held = eventually(lambda: [(h.name, h.amount) for h in team.row().holders.get(GPUS, ())])
+    held = eventually(lambda: [(h.name, h.amount) for h in team.ledger_object().holders.get(GPUS, ())])
     assert held == [("Job/train", "6"), ("Pod/alone", "1")]

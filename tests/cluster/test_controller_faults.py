@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow  # planes that restart, silences, 15 s until a Lea
 
 QUICK = WatchTimings(watch=60.0, silence=2.0, pause_least=0.05, pause_most=0.5)
 A_WRITE = 2000
-"""Bytes: with reservations in it a row is larger than this on the wire, and every other request is smaller."""
+"""Bytes: with reservations in it a ledger is larger than this on the wire, and every other request is smaller."""
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def plane() -> Iterator[ControlPlane]:
 
 @contextlib.contextmanager
 def every_use(plane: ControlPlane, team: Namespace) -> Iterator[list[Fraction]]:
-    """Collect what is used in every revision of the row from now on."""
+    """Collect what is used in every revision of the ledger from now on."""
     seen: list[Fraction] = []
 
     def changed(_: LedgerRecord | None, after: LedgerRecord | None) -> None:
@@ -70,15 +70,15 @@ def test_a_dead_connection_is_replaced(
             team.quota({"gpus": "8"})
             team.pod("before", 2)
             assert uses(team, 2)
-            lists = running.controller.countings.own.pods.relists
+            lists = running.controller.usage_cache.own.pods.relists
 
             getattr(proxy, fault)()
             team.pod("after", 1)
 
             assert uses(team, 3)
-            assert running.controller.countings.own.pods.failures >= failures
+            assert running.controller.usage_cache.own.pods.failures >= failures
             # The watch goes on where it was: what was missed is asked for, not everything.
-            assert running.controller.countings.own.pods.relists == lists
+            assert running.controller.usage_cache.own.pods.relists == lists
 
 
 def test_nothing_is_given_up_by_a_list_from_before(plane: ControlPlane, tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_nothing_is_given_up_by_a_list_from_before(plane: ControlPlane, tmp_path
         api = ApiClient(load_access(str(through(plane, proxy, tmp_path))), read_seconds=1.0)
         deaf = WatchTimings(silence=120.0)
         with Running(plane, api=api, timings=deaf, expiry=8.0) as running:
-            team.quota({"gpus": "8", "classes": {"nvidia-a100": "8"}}, unpinned="TotalOnly")
+            team.quota({"gpus": "8", "classes": {"nvidia-a100": "8"}}, unclassified_pods="TotalOnly")
             uid = team.pod("gated", 2, schedulingGates=[gate])
             assert uses(team, 2)
             change = ReservationRequest.change(
@@ -98,7 +98,7 @@ def test_nothing_is_given_up_by_a_list_from_before(plane: ControlPlane, tmp_path
                 "request",
                 {GPUS: Fraction(2)},
                 {GPUS: Fraction(2), family: Fraction(2)},
-                str(team.row().class_catalogue),
+                str(team.ledger_object().class_catalogue),
                 version=int(plane.client().get(team.path("pods", "gated"))[1]["metadata"]["resourceVersion"]),
             )
             team.reserve(change)
@@ -107,9 +107,9 @@ def test_nothing_is_given_up_by_a_list_from_before(plane: ControlPlane, tmp_path
             proxy.fall_silent()
             lifted = {"spec": {"schedulingGates": None, "nodeSelector": {"accelerator": "nvidia-a100"}}}
             assert plane.client().patch(team.path("pods", "gated"), lifted)[0] == 200
-            assert len(team.row().reservations) == 1
+            assert len(team.ledger_object().reservations) == 1
 
-            assert eventually(lambda: not team.row().reservations, seconds=40)
+            assert eventually(lambda: not team.ledger_object().reservations, seconds=40)
             assert (team.used() or {})[family] == 2
             assert running.metrics.expired.labels(team.name)._value.get() == 0
 
@@ -125,14 +125,14 @@ def test_a_restarted_api_server_has_forgotten_and_is_listed_anew(plane: ControlP
             plane.client().post(
                 "/api/v1/namespaces/default/configmaps", {"metadata": {"name": f"{team.name}-{index}"}}
             )
-        lists = running.controller.countings.own.pods.relists
+        lists = running.controller.usage_cache.own.pods.relists
 
         plane.restart("kube-apiserver")
         team.pod("after", 1)
 
         assert uses(team, 3, seconds=60)
         assert (
-            running.controller.countings.own.pods.relists > lists
+            running.controller.usage_cache.own.pods.relists > lists
         )  # 410 Gone: its cache is younger than our revision
 
 
@@ -158,7 +158,7 @@ def test_the_leader_stopped_between_read_and_swap_changes_nothing(
         team.quota({"gpus": "100"})
         team.pod("early", 1)
         assert uses(team, 1)
-        catalogue = str(team.row().class_catalogue)
+        catalogue = str(team.ledger_object().class_catalogue)
         team.reserve(
             *(
                 ReservationRequest.creation(
@@ -175,7 +175,7 @@ def test_the_leader_stopped_between_read_and_swap_changes_nothing(
         team.reserve(ReservationRequest.creation(uid, {GPUS: Fraction(1)}, catalogue))
         with Running(plane, lease="second"):
             assert uses(team, 3)
-            assert uid not in team.row().reservations
+            assert uid not in team.ledger_object().reservations
         with every_use(plane, team) as uses_written:
             os.kill(first.pid, signal.SIGCONT)
             released.set()

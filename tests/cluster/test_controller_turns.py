@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import Gauge
 
 from policies.quota.amounts import GPUS
-from policies.quota.charge import Unpinned
+from policies.quota.charge import UnclassifiedPods
 from policies.quota.ledger.decide import Reason, ReservationRequest, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from tests.cluster.controllers import Running, eventually, gpus, published_catalogues, uses
@@ -60,7 +60,7 @@ def test_many_new_quotas_are_counted_from_the_same_lists(quotas: ControlPlane) -
         team.quota({"gpus": "8"})
     teams[0].pod("trainer", 2)
     client = NotingClient(quotas)
-    with Running(quotas, no_quota=3.0, api=client):  # as long as their rows are made in that time
+    with Running(quotas, no_quota=3.0, api=client):  # as long as their ledgers are made in that time
         assert uses(teams[0], 2)
         assert all(uses(team, 0) for team in teams[1:])
 
@@ -96,12 +96,12 @@ def test_another_catalogue_counts_everything_anew(quotas: ControlPlane, tmp_path
         team.quota({"gpus": "8"})
         team.pod("small", 2, nodeSelector={"pool": "shared"})
         assert uses(team, 2)
-        before = team.row().class_catalogue
+        before = team.ledger_object().class_catalogue
 
         running.controller.configure(load_directory(tmp_path))
 
         assert eventually(lambda: gpus(team) == Fraction(1, 2))
-        assert team.row().class_catalogue != before
+        assert team.ledger_object().class_catalogue != before
 
 
 @pytest.fixture
@@ -111,15 +111,15 @@ def published(quotas: ControlPlane) -> Iterator[Callable[[], dict[str, str]]]:
 
 
 def moving(team: Namespace, running: Running) -> tuple[str, str]:
-    """Count a pod, reserve for another, and change `unpinned`; return both bases."""
-    team.quota({"gpus": "8", "classes": {"nvidia-t4": "8"}}, unpinned="TotalOnly")
-    team.pod("unpinned", 2)
+    """Count a pod, reserve for another, and change `unclassifiedPods`; return both catalogue versions."""
+    team.quota({"gpus": "8", "classes": {"nvidia-t4": "8"}}, unclassified_pods="TotalOnly")
+    team.pod("unclassifiedPods", 2)
     assert uses(team, 2)
-    before = str(team.row().class_catalogue)
+    before = str(team.ledger_object().class_catalogue)
     team.reserve(ReservationRequest.creation("in-flight", CARD, before))
-    team.change_quota({"unpinned": "MostExpensive"})
-    assert eventually(lambda: team.row().unpinned is Unpinned.MOST_EXPENSIVE)
-    return before, running.basis(team)
+    team.change_quota({"unclassifiedPods": "MostExpensive"})
+    assert eventually(lambda: team.ledger_object().unclassified_pods is UnclassifiedPods.MOST_EXPENSIVE)
+    return before, running.catalogue_version(team)
 
 
 def has_ready(team: Namespace, status: str, reason: str) -> bool:
@@ -133,23 +133,26 @@ def test_what_is_in_flight_denies_nobody_while_a_row_moves_to_another_unpinned(
     team = Namespace(quotas)
     with Running(quotas, expiry=IN_FLIGHT_SECONDS) as running:
         before, after = moving(team, running)
-        assert eventually(lambda: team.row().next_catalogue == after)
+        assert eventually(lambda: team.ledger_object().next_catalogue == after)
 
         assert before.partition("/")[0] in published()
         assert (
-            _verdict(team.row(), ReservationRequest.creation("next", CARD, before)) is Reason.OTHER_CATALOGUE
+            _verdict(team.ledger_object(), ReservationRequest.creation("next", CARD, before))
+            is Reason.OTHER_CATALOGUE
         )
         team.reserve(ReservationRequest.creation("next", CARD, before, after))
-        row = team.row()
-        assert [each.catalogue for each in row.reservations] == ["", after]
-        assert "classes/nvidia-t4" not in {key for key, amount in (row.used or {}).items() if amount}
-        assert eventually(lambda: has_ready(team, "True", "Moving")), team.condition("Ready")
+        ledger_object = team.ledger_object()
+        assert [each.catalogue for each in ledger_object.reservations] == ["", after]
+        assert "classes/nvidia-t4" not in {
+            key for key, amount in (ledger_object.used or {}).items() if amount
+        }
+        assert eventually(lambda: has_ready(team, "True", "Migrating")), team.condition("Ready")
 
-        assert eventually(lambda: team.row().class_catalogue == after)
-        row = team.row()
-        assert row.next_catalogue is None
-        assert (row.used or {})["classes/nvidia-t4"] == 2
-        assert "in-flight" not in row.reservations
+        assert eventually(lambda: team.ledger_object().class_catalogue == after)
+        ledger_object = team.ledger_object()
+        assert ledger_object.next_catalogue is None
+        assert (ledger_object.used or {})["classes/nvidia-t4"] == 2
+        assert "in-flight" not in ledger_object.reservations
 
 
 def test_what_is_not_published_is_counted_anew_and_denies_while_something_is_in_flight(
@@ -160,16 +163,19 @@ def test_what_is_not_published_is_counted_anew_and_denies_while_something_is_in_
         before, after = moving(team, running)
         assert eventually(lambda: (team.used() or {}).get("classes/nvidia-t4") == 2)
 
-        row = team.row()
-        assert "in-flight" in row.reservations
+        ledger_object = team.ledger_object()
+        assert "in-flight" in ledger_object.reservations
         assert eventually(lambda: has_ready(team, "False", "InFlight")), team.condition("Ready")
         assert f"not published in ConfigMap {CATALOGUES}" in getattr(team.condition("Ready"), "message", "")
         for catalogue in (before, after):
-            asked = ReservationRequest.creation("next", CARD, catalogue)
-            assert _verdict(row, asked) is Reason.OTHER_CATALOGUE
-        assert eventually(lambda: team.row().class_catalogue == after)
-        assert not team.row().reservations
-        assert _verdict(team.row(), ReservationRequest.creation("next", CARD, after)) is Reason.RESERVED
+            requested = ReservationRequest.creation("next", CARD, catalogue)
+            assert _verdict(ledger_object, requested) is Reason.OTHER_CATALOGUE
+        assert eventually(lambda: team.ledger_object().class_catalogue == after)
+        assert not team.ledger_object().reservations
+        assert (
+            _verdict(team.ledger_object(), ReservationRequest.creation("next", CARD, after))
+            is Reason.RESERVED
+        )
 
 
 def test_catalogues_go_once_no_row_has_named_them_for_long(
@@ -185,21 +191,21 @@ def test_catalogues_go_once_no_row_has_named_them_for_long(
     with Running(quotas) as running:
         team.quota({"gpus": "8"})
         assert uses(team, 0)
-        old = str(team.row().class_catalogue).partition("/")[0]
+        old = str(team.ledger_object().class_catalogue).partition("/")[0]
         assert eventually(lambda: list(published()) == [old])
 
         running.controller.configure(load_directory(tmp_path))
 
-        new = running.controller.countings.own.digest
+        new = running.controller.usage_cache.own.digest
         assert eventually(lambda: old in published() and new in published())
-        assert eventually(lambda: team.row().class_catalogue == f"{new}/TotalOnly")
+        assert eventually(lambda: team.ledger_object().class_catalogue == f"{new}/TotalOnly")
         # Other tests leave their quotas behind, and these move as well.
         assert eventually(lambda: list(published()) == [new], seconds=60), published().keys()
-        assert running.controller.countings.of(old) is None
+        assert running.controller.usage_cache.of(old) is None
 
 
-def _verdict(ledger: QuotaLedger, asked: ReservationRequest) -> Reason:
-    (verdict,) = decide(ledger, [asked]).verdicts
+def _verdict(ledger: QuotaLedger, requested: ReservationRequest) -> Reason:
+    (verdict,) = decide(ledger, [requested]).verdicts
     return verdict.reason
 
 

@@ -9,7 +9,7 @@ from tests.cluster.controllers import eventually
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import Namespace, api_client
 from webhook.configuration.loader import load_directory
-from webhook.controller.counting import Counting
+from webhook.controller.usage_counter import UsageCounter
 
 Changes = list[tuple[str, bool]]
 
@@ -18,11 +18,11 @@ Changes = list[tuple[str, bool]]
 def changes(quotas: ControlPlane) -> Iterator[Changes]:
     """Yield (namespace, gives something back) of every change, as it comes."""
     told: Changes = []
-    counting = Counting(api_client(quotas), load_directory(None), lambda *change: told.append(change))
-    counting.start()
-    assert eventually(lambda: counting.synced)
+    counter = UsageCounter(api_client(quotas), load_directory(None), lambda *change: told.append(change))
+    counter.start()
+    assert eventually(lambda: counter.synced)
     yield told
-    counting.stop()
+    counter.stop()
 
 
 def test_only_what_ends_gives_something_back(changes: Changes, quotas: ControlPlane) -> None:

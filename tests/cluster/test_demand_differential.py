@@ -20,7 +20,7 @@ from policies.pods.pod import decode_pod
 from policies.pods.quantity import NANO, parse_quantity
 from policies.pods.requests import pod_requests
 from policies.quota.amounts import RESOURCES
-from policies.quota.charge import Unpinned, charge_pod
+from policies.quota.charge import UnclassifiedPods, charge_pod
 from policies.quota.claims import charge_claim
 from tests.builders import JSON, container
 from tests.controlplane import Client, ControlPlane, claims_api, minor_version
@@ -62,10 +62,10 @@ class Counted(NamedTuple):
 
 def resources(choose: random.Random) -> JSON:
     names = choose.sample(ASKED, choose.choice([0, 1, 1, 1, 2, 2, 3]))
-    asked = {name: choose.choice(AMOUNTS) for name in names}
+    requested = {name: choose.choice(AMOUNTS) for name in names}
     # Defaulting copies a limit; a request of its own must be the same number.
-    both = {name: amount for name, amount in asked.items() if choose.random() < 0.3}
-    return {"limits": asked, "requests": both}
+    both = {name: amount for name, amount in requested.items() if choose.random() < 0.3}
+    return {"limits": requested, "requests": both}
 
 
 def pods(number: int) -> Iterator[JSON]:
@@ -172,7 +172,7 @@ def test_our_demand_is_what_the_api_servers_quota_charges(
             view,
             classes=configuration.classes,
             resource_mapping=configuration.resource_mapping,
-            unpinned=Unpinned.TOTAL_ONLY,
+            unclassified_pods=UnclassifiedPods.TOTAL_ONLY,
         )
         demand = {name: Fraction(quantity.nano, NANO) for name, quantity in pod_requests(view).items()}
         ours = {name: charge.vector.get(RESOURCES + name, Fraction(0)) for name in GPUS}
@@ -195,14 +195,14 @@ def kinds(pod: JSON, charged: dict[str, Fraction]) -> dict[str, bool]:
     """Return what is special about the pod, so that no kind of it is missing."""
     spec = pod["spec"]
     init = spec.get("initContainers", [])
-    asked = [name for name in GPUS if charged[name]]
+    requested = [name for name in GPUS if charged[name]]
     return {
         "init containers": any("restartPolicy" not in each for each in init),
         "sidecars": any("restartPolicy" in each for each in init),
         "overhead of GPUs": any(name in GPUS for name in spec.get("overhead", {})),
-        "several GPU resources": len(asked) > 1,
+        "several GPU resources": len(requested) > 1,
         "gated": "schedulingGates" in spec,
-        "no GPU": not asked,
+        "no GPU": not requested,
         **{name: charged[name] > 0 for name in ASKED},
     }
 
@@ -241,7 +241,7 @@ def test_what_a_claim_costs_is_what_the_api_servers_quota_charges(client: Client
             decode_claim(msgspec.json.encode(claim)),
             classes=configuration.classes,
             resource_mapping=configuration.resource_mapping,
-            unpinned=Unpinned.TOTAL_ONLY,
+            unclassified_pods=UnclassifiedPods.TOTAL_ONLY,
         )
         theirs = {name: charged[name + PER_CLASS] for name in DEVICE_CLASSES}
         ours = {name: charge.vector.get(RESOURCES + IMPLICIT + name, Fraction(0)) for name in DEVICE_CLASSES}

@@ -60,13 +60,13 @@ def test_the_demo_shows_who_was_bound_where(folder: Path) -> None:
     assert [line for line in done.stdout.splitlines() if len(line) > 80] == []
     assert "\x1b" not in done.stdout
     last = done.stdout[done.stdout.index("get pods -A -o wide") :]
-    for row in (
+    for ledger_object in (
         r"finetune-0-\w+ .* a100-0",
         r"finetune-1-\w+ .* a100-0",
         r"chat-[\w-]+ .* t4-0",
         r"needs-h100 .* <none>",
     ):
-        assert re.search(row, last), row
+        assert re.search(ledger_object, last), ledger_object
     assert "+ - name: gpu-admission-fetch-model" in done.stdout
     assert "-     initialDelaySeconds: 5\n" in done.stdout
     assert "must be a whole number of GPUs" in " ".join(done.stdout.split())

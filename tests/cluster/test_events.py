@@ -11,7 +11,7 @@ from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import Namespace, api_client
 from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
-from webhook.cluster.events import EventWriter, Happening, Regarding
+from webhook.cluster.events import EventRecord, EventWriter, Regarding
 
 AT = datetime(2026, 11, 22, 8, tzinfo=UTC)
 WRITER = "engineer"
@@ -44,8 +44,8 @@ def api(writing: ControlPlane) -> ApiClient:
 
 def quota_event(
     team: Namespace, uid: str, message: str = "too many", count: int = 1, after: int = 0
-) -> Happening:
-    return Happening(
+) -> EventRecord:
+    return EventRecord(
         regarding=Regarding("gpu-admission.dev/v1alpha1", "GPUQuota", "default", uid, team.name),
         reason="Refused",
         message=message,
@@ -121,7 +121,7 @@ def test_of_an_object_without_a_namespace_it_is_in_default(plane: ControlPlane, 
     node = plane.client().post("/api/v1/nodes", {"metadata": {"name": "described"}})[1]
     regarding = Regarding("v1", "Node", "described", node["metadata"]["uid"])
     EventWriter(api, "test").write(
-        Happening(regarding=regarding, reason="Paused", message="until noon", first=AT, last=AT)
+        EventRecord(regarding=regarding, reason="Paused", message="until noon", first=AT, last=AT)
     )
     try:
         chosen = "involvedObject.name=described,reason=Paused"  # other tests pause policies
@@ -135,7 +135,7 @@ def test_what_cannot_be_written_is_logged_once(plane: ControlPlane, caplog: pyte
     writer = EventWriter(api_client(plane), "test")
     elsewhere = Regarding("v1", "ConfigMap", "x", "uid", "no-such-namespace")
     for _ in range(3):
-        writer.write(Happening(regarding=elsewhere, reason="Lost", message="", first=AT, last=AT))
+        writer.write(EventRecord(regarding=elsewhere, reason="Lost", message="", first=AT, last=AT))
     assert caplog.messages == [
         'event Lost of ConfigMap x was not written: namespaces "no-such-namespace" not found'
     ]

@@ -148,8 +148,10 @@ def some(choose: random.Random, chance: float, **fields: object) -> JSON:
 def container_of(choose: random.Random, name: str) -> JSON:
     made = container(name, **some(choose, 0.1, securityContext={"privileged": choose.random() < 0.7}))
     if choose.random() < 0.5:
-        asked = {choose.choice(RESOURCES): choose.choice(AMOUNTS) for _ in range(choose.choice([1, 1, 2]))}
-        made["resources"] = {"limits": {"cpu": "1", **asked}, **some(choose, 0.3, requests=asked)}
+        requested = {
+            choose.choice(RESOURCES): choose.choice(AMOUNTS) for _ in range(choose.choice([1, 1, 2]))
+        }
+        made["resources"] = {"limits": {"cpu": "1", **requested}, **some(choose, 0.3, requests=requested)}
     if choose.random() < 0.3:
         value = choose.choice(VALUES)
         variable: JSON = {"name": choose.choice(VARIABLES), **({} if value is None else {"value": value})}

@@ -1,4 +1,4 @@
-"""Reviews that no API server made, posted by somebody who reaches the port: no row, log line or path is theirs to write.
+"""Reviews that no API server made, posted by somebody who reaches the port: no ledger, log line or path is theirs to write.
 
 What a review with valid fields can still do, and how callers are known: docs/security.md.
 """
@@ -80,15 +80,15 @@ LINE = f"{uid('a')} gpus=1\n{uid('b')} gpus=3"
 def test_what_no_api_server_sends_changes_nothing(
     served: Webhook, team: Namespace, document: JSON, tweaks: JSON, want: str
 ) -> None:
-    before, lines = team.row(), len(served.audit())
+    before, lines = team.ledger_object(), len(served.audit())
 
     answer = post(served, tweaks.pop("namespace", team.name), document, **tweaks)
 
     assert want in answer.data.decode()
     status = answer.status if answer.status != 200 else answer.json()["response"]["status"]["code"]
     assert status == 400
-    assert team.row() == before
-    # The quota still answers, by the same row.
+    assert team.ledger_object() == before
+    # The quota still answers, by the same ledger.
     created, said = team.client.post(f"/api/v1/namespaces/{team.name}/pods", gpu_pod("real", GPU, 4))
     assert created == 201, said
     ours = [line["verdict"] for line in served.audit()[lines:] if line["user"] == "system:admin"]

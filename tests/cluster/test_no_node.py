@@ -19,7 +19,7 @@ POLICY: JSON = {
     "apiVersion": "gpu-admission.dev/v1alpha1",
     "kind": "GPUPolicy",
     "metadata": {"name": "default"},
-    "spec": {"rules": {"gpu-class": {"knownPools": ["nvidia-b200"]}}},
+    "spec": {"rules": {"gpu-class": {"autoscaledClasses": ["nvidia-b200"]}}},
 }
 H200 = (
     "Warning: set gpu-admission.dev/gpu-class: nvidia-t4, of which there are nodes; class nvidia-h200: no node matches "

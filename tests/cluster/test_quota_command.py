@@ -28,14 +28,14 @@ def test_what_is_shown_of_a_namespace(quotas: ControlPlane) -> None:
     team = Namespace(quotas)
     create_gpu_node(quotas.client(), f"of-{team.name}", labels={"accelerator": "nvidia-a100-80gb"})
     with Running(quotas):
-        team.quota({"gpus": "16", "classes": {"nvidia-a100": "4"}}, unpinned="TotalOnly")
+        team.quota({"gpus": "16", "classes": {"nvidia-a100": "4"}}, unclassified_pods="TotalOnly")
         team.pod("big", 8)
         team.bind("big", f"of-{team.name}")
         team.pod("small", 2)
         assert uses(team, 10)
         assert eventually(lambda: (team.used() or {})["classes/nvidia-a100"] == 8)
-        basis = str(team.row().class_catalogue)
-        team.reserve(ReservationRequest.creation("in-flight", {GPUS: Fraction(1)}, basis))
+        catalogue_version = str(team.ledger_object().class_catalogue)
+        team.reserve(ReservationRequest.creation("in-flight", {GPUS: Fraction(1)}, catalogue_version))
         assert shows(team, 10, 1)
         assert eventually(lambda: (team.status().used or {})["classes/nvidia-a100"] == 8)
 

@@ -79,8 +79,8 @@ def test_the_table_is_a_document_that_the_api_server_keeps_whole(plane: ControlP
     _, stored = plane.client().get(path)
     plane.client().delete(path)
 
-    for row in stored["spec"]["workloadKinds"]:
-        for pods in row.get("pods", ()):
+    for ledger_object in stored["spec"]["workloadKinds"]:
+        for pods in ledger_object.get("pods", ()):
             if pods["form"] == "template":
                 del pods["form"]  # The default that the schema writes.
     assert stored["spec"] == document["spec"]

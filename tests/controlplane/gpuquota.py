@@ -17,7 +17,7 @@ from tests.controlplane.plane import ControlPlane
 from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import Condition
-from webhook.quota import rows
+from webhook.quota import ledger_objects
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.documents import GROUP, KIND, PLURAL, VERSION, QuotaStatus, decode_quota, quota_path
 from webhook.quota.store import LedgerConflict
@@ -25,7 +25,7 @@ from webhook.quota.store import LedgerConflict
 FILES = Path(__file__).parents[2] / "deploy" / "chart" / "files" / "crds"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 INSTALLATION = "default"
-"""Where `serve` and `controller` keep rows that no pod's namespace and no option says."""
+"""Where `serve` and `controller` keep ledgers that no pod's namespace and no option says."""
 _numbers = itertools.count(1)
 
 
@@ -35,11 +35,13 @@ def api_client(plane: ControlPlane, **timeouts: float) -> ApiClient:
 
 def install_quota_kind(client: Client) -> None:
     """Make the API server serve GPUQuotas and their ledgers; return when it does."""
-    for plural in (PLURAL, rows.PLURAL):
+    for plural in (PLURAL, ledger_objects.PLURAL):
         status, answer = client.post(CRDS, yaml.safe_load((FILES / f"{plural}.yaml").read_text()))
         assert status in {201, 409}, answer
     deadline = time.monotonic() + 60
-    while any(client.get(f"/apis/{GROUP}/{VERSION}/{each}")[0] != 200 for each in (PLURAL, rows.PLURAL)):
+    while any(
+        client.get(f"/apis/{GROUP}/{VERSION}/{each}")[0] != 200 for each in (PLURAL, ledger_objects.PLURAL)
+    ):
         assert time.monotonic() < deadline, "the API server does not serve GPUQuotas"
         time.sleep(0.05)
 
@@ -51,7 +53,7 @@ class Namespace:
         self.client = plane.client()
         self.name = name or f"team-{next(_numbers)}"
         self.store = ClusterStore(api_client(plane), installation)
-        self.row_path = rows.rows_path(installation, self.name)
+        self.row_path = ledger_objects.ledger_objects_path(installation, self.name)
         self._created("/api/v1/namespaces", {"metadata": {"name": self.name}})
 
     def quota(self, hard: Mapping[str, Any], **spec: Any) -> str:
@@ -106,13 +108,13 @@ class Namespace:
     def path(self, plural: str, name: str = "") -> str:
         return f"/api/v1/namespaces/{self.name}/{plural}" + (f"/{name}" if name else "")
 
-    def row(self) -> QuotaLedger:
+    def ledger_object(self) -> QuotaLedger:
         versioned = self.store.read(self.name, 10)
         assert versioned is not None
         return versioned.ledger
 
     def status(self) -> QuotaStatus:
-        """Return what people see of the row: at most a second or two old."""
+        """Return what people see of the ledger: at most a second or two old."""
         record = decode_quota(msgspec.json.encode(self.client.get(quota_path(self.name))[1]))
         assert record is not None
         return record.status
@@ -121,14 +123,17 @@ class Namespace:
         return self.status().condition(kind)
 
     def in_force(self) -> bool:
-        """Whether the row has the present spec of the quota, and was counted in full."""
+        """Whether the ledger has the present spec of the quota, and was counted in full."""
         metadata = self.client.get(quota_path(self.name))[1]["metadata"]
-        row = self.row()
-        follows = (row.quota_uid, row.generation) == (metadata["uid"], metadata["generation"])
-        return follows and row.used is not None and not row.uncounted
+        ledger_object = self.ledger_object()
+        follows = (ledger_object.quota_uid, ledger_object.generation) == (
+            metadata["uid"],
+            metadata["generation"],
+        )
+        return follows and ledger_object.used is not None and not ledger_object.uncounted
 
     def used(self) -> Vector | None:
-        return self.row().used
+        return self.ledger_object().used
 
     def reserve(self, *reservations: ReservationRequest) -> None:
         """Do what serve does at /validate."""

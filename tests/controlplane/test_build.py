@@ -61,7 +61,7 @@ def test_builds_once_with_a_line_per_binary(machine: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "want"),
+    ("requested", "want"),
     [
         pytest.param("1.33", "kubernetes-1.33.13-linux-amd64", id="newest-of-a-minor-version"),
         pytest.param("1.33.13", "kubernetes-1.33.13-linux-amd64", id="whole-version"),
@@ -69,8 +69,8 @@ def test_builds_once_with_a_line_per_binary(machine: Path) -> None:
     ],
 )
 @pytest.mark.usefixtures("machine")
-def test_versions_are_cached_apart(monkeypatch: pytest.MonkeyPatch, asked: str, want: str) -> None:
-    monkeypatch.setenv("K8S", asked)
+def test_versions_are_cached_apart(monkeypatch: pytest.MonkeyPatch, requested: str, want: str) -> None:
+    monkeypatch.setenv("K8S", requested)
 
     assert build(io.StringIO()).name == want
 

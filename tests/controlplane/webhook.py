@@ -57,7 +57,7 @@ class Webhook:
     """One `serve` process for `plane`, between `start` and `stop`, or for the length of a `with` block.
 
     `config` is its directory of documents, `arguments` go to `gpu-admission serve`. It ends with the plane at the latest.
-    Processes behind one Service share a folder of `certificates`. `source` is the tree that it runs. Rows are in the namespace
+    Processes behind one Service share a folder of `certificates`. `source` is the tree that it runs. Ledgers are in the namespace
     `installation`, which must be that of the controller.
     """
 

@@ -911,7 +911,7 @@ end:
 
 #define IS_SEEN(c) (SEEN_IS_THE_ROW -> seen_row[c] == row_uid : seen_uid[c] == row.quota_uid)
 
-/* webhook/controller/observed_rows.py: ObservedRows.observe */
+/* webhook/controller/observed_ledgers.py: ObservedLedgers.observe */
 inline see(c) {
   fresh[SERVES + c] = true;
   tried[c] = false;
@@ -979,7 +979,7 @@ inline keep_gone_claim(c, k) {
 inline keep_gone_claim(c, k) { skip }
 #endif
 
-/* webhook/controller/counting.py: Counting.refresh, Counting.count */
+/* webhook/controller/usage_counter.py: UsageCounter.refresh, UsageCounter.count */
 /* webhook/cluster/collection.py: MergedCollection.merge, MergedCollection.position */
 inline list_collection(c, k) {
   list[c].revision[k] = revision[k];
@@ -1019,7 +1019,7 @@ inline list_collection(c, k) {
                         && !IS_GONE(c, o))
 
 /* webhook/cluster/collection.py: MergedCollection.event, MergedCollection._remember_deleted, MergedCollection.deleted */
-/* webhook/controller/counting.py: Counting.count */
+/* webhook/controller/usage_counter.py: UsageCounter.count */
 inline is_told(c, o) {
   list[c].gone = list[c].gone | (1 << o);
   list[c].shown[o] = TERMINAL_SHOWN;
@@ -1044,8 +1044,8 @@ inline is_shown(c, q) {
 }
 
 /* policies/quota/ledger/reconcile.py: initialise. Else Refused.TOO_EARLY. */
-/* webhook/controller/observed_rows.py: ObservedRows.spec_since */
-/* webhook/controller/counting.py: Counting.refresh. Lists that began before are not counted: it lists again. */
+/* webhook/controller/observed_ledgers.py: ObservedLedgers.spec_since */
+/* webhook/controller/usage_counter.py: UsageCounter.refresh. Lists that began before are not counted: it lists again. */
 inline may_initialise(c) {
   ok = (waited[c] || !INITIALISE_AFTER_WAIT);
   key = 0;
@@ -1081,7 +1081,7 @@ inline reaches(c) {
 #define IS_MARKED(q) (row.entry[q] == 0 || row.entry[q] == BY_BOTH || row.entry[q] == ONLY_MARKED)
 #define ALL_MARKED (IS_MARKED(0) && IS_MARKED(1))
 
-/* policies/quota/ledger/reconcile.py: _are_charged_by, basis_to_count_by, _stored_names */
+/* policies/quota/ledger/reconcile.py: _are_charged_by, catalogue_version_to_count_by, _stored_names */
 #define POD_COUNTS(c) (list[c].shown[0] && list[c].shown[0] != TERMINAL_SHOWN)
 #define COUNTED_BESIDE(c, o) ((o) == BESIDE && list[c].shown[o] && list[c].shown[o] != TERMINAL_SHOWN && (POD_COUNTS(c) || !CLAIM_IS_CHARGED_ALONE))
 /* webhook/controller/records.py: ClaimReader.charge */
@@ -1229,7 +1229,7 @@ inline was_long_ago(s) { absent[s] = (absent[s] && NO_QUOTA_IS_RECENT -> 2 : abs
 
 #define DIFFERS (row_uid && (row.quota_uid != uid || (uid && row.generation != generation)))
 
-/* webhook/controller/row_keeper.py: RowKeeper.current, RowKeeper._following, RowKeeper.swap */
+/* webhook/controller/ledger_writer.py: LedgerWriter.current, LedgerWriter._following, LedgerWriter.swap */
 inline reads_quota(c, what) {
   reads[c] = what;
   read_uid[c] = uid;
@@ -1384,7 +1384,7 @@ end:
   :: d_step { !list[c].listing && !stopped -> begins_list(c) }
   :: d_step { list[c].listing -> ends_list(c) }
 #endif
-     /* webhook/controller/observed_rows.py: ObservedRows.initialization_wait. Who remembers "no quota" read it before this quota was there. */
+     /* webhook/controller/observed_ledgers.py: ObservedLedgers.initialization_wait. Who remembers "no quota" read it before this quota was there. */
   :: d_step { row_uid && IS_SEEN(c) && !waited[c] && (!row.counted || UNCOUNTED) && (NOBODY_REMEMBERS || !NO_QUOTA_IS_RECENT) ->
               waited[c] = true; tried[c] = false; was_long_ago(0); was_long_ago(SERVES - 1) }
 #if MOVES

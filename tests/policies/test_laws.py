@@ -75,8 +75,8 @@ def run(
 ) -> tuple[PodPatch, list[Finding]]:
     """Run `mutate`, where the rule has one, on a fresh draft of the document."""
     patch = PodPatch(view(document))
-    surroundings = context(phase, options_of=options_of, nodes=NODES)
-    found = list(rule.mutate(patch, options, surroundings)) if rule.mutate else []
+    manifest_context = context(phase, options_of=options_of, nodes=NODES)
+    found = list(rule.mutate(patch, options, manifest_context)) if rule.mutate else []
     return patch, found
 
 
@@ -196,10 +196,10 @@ def chain(document: JSON, *, eager: bool) -> JSON:
         rule.id: (MORE_OPTIONS.get(rule.id, [rule.options()])[0] if eager else rule.options())
         for rule in RULES
     }
-    surroundings = context(Phase.MUTATE, options_of=every.get, nodes=NODES)
+    manifest_context = context(Phase.MUTATE, options_of=every.get, nodes=NODES)
     for rule in RULES:
         if rule.mutate is not None:
-            list(rule.mutate(patch, every[rule.id], surroundings))
+            list(rule.mutate(patch, every[rule.id], manifest_context))
     return apply(document, patch)
 
 

@@ -205,16 +205,16 @@ class ApiClient:
         self, path: str, read: Callable[[bytes], Page[U]], query: Mapping[str, str], accept: str
     ) -> Iterator[Page[U]]:
         """Yield the pages of one list, all of the same revision; Gone where the API server cannot."""
-        asked, revision = dict(query), ""
+        requested, revision = dict(query), ""
         while True:
-            page = self._page(path, read, asked, accept)
+            page = self._page(path, read, requested, accept)
             revision = revision or page.revision
             if page.revision != revision:
                 raise errors.Gone(f"the pages of {path} are of different revisions")
             yield page
             if not page.continue_token:
                 return
-            asked["continue"] = page.continue_token
+            requested["continue"] = page.continue_token
 
     def _page(self, path: str, read: Callable[[bytes], Page[U]], query: Query, accept: str) -> Page[U]:
         try:

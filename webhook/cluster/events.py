@@ -49,7 +49,7 @@ class Regarding(msgspec.Struct, frozen=True, rename="camel"):
     namespace: str = ""
 
 
-class Happening(msgspec.Struct, frozen=True, kw_only=True):
+class EventRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What happened to an object, `count` times from `first` to `last`; the same `cause` and `reason` make one Event."""
 
     regarding: Regarding
@@ -85,63 +85,63 @@ class EventWriter:
         self._component = component
         self._logged = ("", 0.0)
 
-    def write(self, happening: Happening) -> None:
+    def write(self, event_record: EventRecord) -> None:
         """Create the Event, or add to the count of the one that is there."""
         try:
-            self._write(happening)
+            self._write(event_record)
         except (errors.ApiError, msgspec.MsgspecError) as error:
             problem, (before, at) = truncate(str(error), LONGEST_PROBLEM), self._logged
             if problem != before or monotonic() - at > REPEAT_SECONDS:
                 self._logged = problem, monotonic()
-                title = f"{happening.regarding.kind} {happening.regarding.name}"
-                log.warning("event %s of %s was not written: %s", happening.reason, title, problem)
+                title = f"{event_record.regarding.kind} {event_record.regarding.name}"
+                log.warning("event %s of %s was not written: %s", event_record.reason, title, problem)
 
-    def _write(self, happening: Happening) -> None:
+    def _write(self, event_record: EventRecord) -> None:
         """Write it. Raises `errors.ApiError`."""
-        namespace = happening.regarding.namespace or CLUSTER_SCOPED
+        namespace = event_record.regarding.namespace or CLUSTER_SCOPED
         path = api_path("/api/v1", "namespaces", namespace, "events")
         for _ in range(ATTEMPTS):
             try:
-                return self._count(path, happening, namespace)
+                return self._count(path, event_record, namespace)
             except (errors.Conflict, errors.AlreadyExists):
                 sleep(random.uniform(0.0, PAUSE_SECONDS))  # noqa: S311 - jitter
         raise errors.Conflict(f"{ATTEMPTS} times another replica wrote first", code=409)
 
-    def _count(self, path: str, happening: Happening, namespace: str) -> None:
+    def _count(self, path: str, event_record: EventRecord, namespace: str) -> None:
         """Add to the Event that is there, else create it. Raises errors.Conflict, AlreadyExists where another replica did so."""
-        named = api_path(path, happening.name)
+        named = api_path(path, event_record.name)
         try:
             stored = _STORED.decode(self._api.patch(named, b"{}", timeout=CALL_SECONDS))
         except errors.NotFound:
-            self._api.post(path, self._event(happening, namespace), timeout=CALL_SECONDS)
+            self._api.post(path, self._event(event_record, namespace), timeout=CALL_SECONDS)
         else:
-            self._api.patch(named, _repeated(happening, stored), timeout=CALL_SECONDS)
+            self._api.patch(named, _repeated(event_record, stored), timeout=CALL_SECONDS)
 
-    def _event(self, happening: Happening, namespace: str) -> bytes:
+    def _event(self, event_record: EventRecord, namespace: str) -> bytes:
         return msgspec.json.encode(
             {
                 "apiVersion": "v1",
                 "kind": "Event",
-                "metadata": {"name": happening.name, "namespace": namespace},
-                "involvedObject": happening.regarding,
-                "type": happening.kind,
-                "reason": happening.reason,
-                "message": truncate(happening.message, LONGEST_MESSAGE),
+                "metadata": {"name": event_record.name, "namespace": namespace},
+                "involvedObject": event_record.regarding,
+                "type": event_record.kind,
+                "reason": event_record.reason,
+                "message": truncate(event_record.message, LONGEST_MESSAGE),
                 "source": {"component": self._component},
-                "firstTimestamp": timestamp(happening.first),
-                "lastTimestamp": timestamp(happening.last),
-                "count": happening.count,
+                "firstTimestamp": timestamp(event_record.first),
+                "lastTimestamp": timestamp(event_record.last),
+                "count": event_record.count,
             }
         )
 
 
-def _repeated(happening: Happening, stored: _Stored) -> bytes:
+def _repeated(event_record: EventRecord, stored: _Stored) -> bytes:
     """Return a patch that fails if somebody has counted meanwhile."""
     return msgspec.json.encode(
         {
             "metadata": {"resourceVersion": stored.metadata.resource_version},
-            "count": min(stored.count + happening.count, MOST),
-            "lastTimestamp": timestamp(happening.last),
-            "message": truncate(happening.message, LONGEST_MESSAGE),
+            "count": min(stored.count + event_record.count, MOST),
+            "lastTimestamp": timestamp(event_record.last),
+            "message": truncate(event_record.message, LONGEST_MESSAGE),
         }
     )

@@ -1,10 +1,15 @@
 """The command line `gpu-admission`: one module of this package per command, imported only when it is called."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import click
+
+from policies.printable import printable_lines
 
 COMMANDS = (
     "canary",
@@ -50,6 +55,24 @@ class LazyGroup(click.Group):
         name = cmd_name.replace("-", "_")
         command: click.Command = getattr(import_module(f"webhook.commands.{name}"), name)
         return command
+
+    def make_context(self, *args: Any, **named: Any) -> click.Context:
+        with _printable_errors():
+            return super().make_context(*args, **named)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _printable_errors():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _printable_errors() -> Iterator[None]:
+    """Let no error say what a terminal would obey: click quotes options and values as they were given."""
+    try:
+        yield
+    except click.ClickException as error:
+        error.message = printable_lines(error.message)  # type: ignore[misc]  # final, but every kind shows it
+        raise
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

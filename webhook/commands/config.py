@@ -34,7 +34,7 @@ from webhook.commands.rules import as_yaml
 from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.documents import CLASS, POLICY, QUOTA, RESOURCE_MAPPING, LocatedProblem
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
-from webhook.tools.check.surroundings import NAME_LABEL
+from webhook.tools.check.manifest_context import NAME_LABEL
 
 EVERYTHING = "*"
 
@@ -121,7 +121,7 @@ def document(
             for name, spec in configuration.resource_mappings.items()
         ],
         "warnings": [
-            f"{configuration.places[QUOTA, namespace]}: spec.unpinned: {warning}"
+            f"{configuration.places[QUOTA, namespace]}: spec.unclassifiedPods: {warning}"
             for namespace, spec in sorted(configuration.quotas.items())
             if (warning := unheld_classes(spec))
         ],

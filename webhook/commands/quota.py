@@ -10,7 +10,7 @@ import msgspec
 
 from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.quota.amounts import GPUS, NOTHING, Vector, format_amount, texts
-from policies.quota.charge import Unpinned
+from policies.quota.charge import UnclassifiedPods
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.nodes import NODES, node_reader
@@ -103,14 +103,14 @@ def _reports(api: ApiClient, configuration: Configuration, namespace: str) -> It
     for record in sorted(listed.items, key=lambda record: record.namespace):
         objects = None
         if namespace and record.spec is not None:
-            found = _holders(api, configuration, namespace, record.spec.unpinned)
+            found = _holders(api, configuration, namespace, record.spec.unclassified_pods)
             charged = (each for each in found if each.demand)
             objects = sorted(charged, key=lambda each: (-each.demand.get(GPUS, NOTHING), each.name))
         yield QuotaReport(record, objects)
 
 
 def _holders(
-    api: ApiClient, configuration: Configuration, namespace: str, unpinned: Unpinned
+    api: ApiClient, configuration: Configuration, namespace: str, unclassified_pods: UnclassifiedPods
 ) -> Iterator[HolderOfQuota]:
     nodes = _nodes(api, configuration)
     pods = PodReader(configuration.classes, configuration.resource_mapping)
@@ -120,14 +120,14 @@ def _holders(
             continue
         # Without nodes a pod is shown by what it pins, as before it was bound: that says more than every class.
         placed = pod if nodes is not None else msgspec.structs.replace(pod, node_name="")
-        demand = pods.charge(placed, unpinned, nodes or NO_NODES).vector
+        demand = pods.charge(placed, unclassified_pods, nodes or NO_NODES).vector
         charged[pod.uid] = ChargedPod(pod.extended_claim, demand)
         yield HolderOfQuota("Pod", pod.name, pod.node_name, demand)
     resource = served_resource(api, "resourceclaims")
     if resource is not None:
         claims = ClaimReader(configuration.classes, configuration.resource_mapping, ExtendedClaims())
         for claim in api.list(resource.path(namespace), claims.record).items:
-            demand = claims.charge(claim, unpinned, charged)
+            demand = claims.charge(claim, unclassified_pods, charged)
             yield HolderOfQuota("ResourceClaim", claim.name, "", demand)
 
 
@@ -227,7 +227,7 @@ def _objects(screen: Screen, objects: Sequence[HolderOfQuota]) -> None:
 def document(reports: Sequence[QuotaReport]) -> dict[str, Any]:
     """Return what `-o json` prints.
 
-    `quotas[]`: namespace, problem ("" if it could be read), and of one that could: unpinned; used, reserved, hard (amounts
+    `quotas[]`: namespace, problem ("" if it could be read), unclassifiedPods; used, reserved, hard (amounts
     as text, "2/7"; used is null before it was counted), conditions[], holders (largest, by dimension), and, of one namespace
     asked for, objects[] (kind, name, node, demand).
     """
@@ -239,7 +239,7 @@ def _document(record: QuotaRecord, objects: Sequence[HolderOfQuota] | None) -> d
     status = record.status
     if record.spec is not None:
         found |= {
-            "unpinned": record.spec.unpinned.value,
+            "unclassifiedPods": record.spec.unclassified_pods.value,
             "used": None if status.used is None else texts(status.used),
             "reserved": texts(status.reserved),
             "hard": texts(record.hard),

@@ -1,4 +1,4 @@
-"""`gpu-admission replay`: new pods of an audit log, judged again under other documents."""
+"""`gpu-admission replay`: new pods of an audit log, evaluated again under other documents."""
 
 import sys
 from collections.abc import Mapping
@@ -85,7 +85,7 @@ def _document(found: Replay, lines: Counts) -> dict[str, object]:
         "newly": found.newly,
         "noLonger": found.no_longer,
         "withoutPod": found.without_pod,
-        "notJudged": found.not_judged,
+        "notEvaluated": found.not_evaluated,
         "lines": lines.lines,
         "unreadableLines": lines.unreadable,
         "first": found.first,
@@ -95,7 +95,7 @@ def _document(found: Replay, lines: Counts) -> dict[str, object]:
 
 def _print(screen: Screen, found: Replay) -> None:
     when = f", created from {found.first} to {found.last}" if found.pods else ""
-    screen.paragraph(f"{counted(found.pods, 'new pod')} judged again{when}.", hanging=0)
+    screen.paragraph(f"{counted(found.pods, 'new pod')} evaluated again{when}.", hanging=0)
     rows = (
         (found.newly_denied, "would be denied and was not", "would be denied and were not"),
         (found.no_longer_denied, "would not be denied any more", "would not be denied any more"),
@@ -126,11 +126,11 @@ def _notes(lines: Counts, found: Replay) -> list[str]:
     if found.without_pod:
         pods = counted(found.without_pod, "new pod")
         notes.append(f"{pods} without what rules read of it: run serve with --audit-pods.")
-    if found.not_judged:
-        pods = counted(sum(found.not_judged.values()), "pod")
-        names = ", ".join(sorted(found.not_judged)[:5])
+    if found.not_evaluated:
+        pods = counted(sum(found.not_evaluated.values()), "pod")
+        names = ", ".join(sorted(found.not_evaluated)[:5])
         notes.append(
-            f"{pods} not judged: the policy depends on labels that are not known; give --namespaces. In: {names}."
+            f"{pods} not evaluated: the policy depends on labels that are not known; give --namespaces. In: {names}."
         )
     if lines.unreadable:
         notes.append(f"{lines.unreadable} of {counted(lines.lines, 'line')} could not be read.")

@@ -1,4 +1,4 @@
-"""`gpu-admission scan`: what runs in a cluster, judged as if it were created now, and a configuration to begin with."""
+"""`gpu-admission scan`: what runs in a cluster, evaluated as if it were created now, and a configuration to begin with."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -131,7 +131,7 @@ def _overview(screen: Screen, report: ScanReport) -> None:
     how = ", every rule enforced" if report.is_enforced else ""
     screen.paragraph(
         f"{counted(report.pods, 'running pod')} ({report.gpu_pods} with GPUs) and {counted(report.workloads, 'workload')}, "
-        f"judged by {report.source}{how}"
+        f"evaluated by {report.source}{how}"
     )
     screen.line()
     _row(screen, "", [each.value for each in Effect], "dim")

@@ -54,7 +54,7 @@ PROBES = frozenset({"/healthz", "/readyz"})
 """Answered under any load: a liveness probe that fails kills the process, and its load comes to the next one."""
 
 NOTES_SECONDS = 5.0
-"""For the two calls by which the notes of a namespace come into its row."""
+"""For the two calls by which the notes of a namespace come into its ledger."""
 
 _path = click.Path(path_type=Path)
 

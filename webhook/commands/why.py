@@ -112,9 +112,9 @@ def _flat(text: str) -> str:
 def _details(screen: Screen, found: Explanation) -> None:
     screen.line()
     screen.line("what is known", "bold")
-    asked = ", ".join(f"{format_amount(amount)} {name}" for name, amount in found.asked.items())
+    requested = ", ".join(f"{format_amount(amount)} {name}" for name, amount in found.requested.items())
     where = f", on {' or '.join(found.classes)}" if found.classes else ""
-    _entry(screen, "asks", (asked or "for no GPU by a resource of nodes") + where)
+    _entry(screen, "asks", (requested or "for no GPU by a resource of nodes") + where)
     _policy(screen, found)
     if found.quota is not None:
         _quota(screen, found.quota)
@@ -168,9 +168,9 @@ def _demand(row: QuotaDemand, *, is_held: bool) -> str:
     used = "?" if row.used is None else format_amount(row.used)
     amounts = f"{used} + {format_amount(row.reserved)} of {format_amount(row.hard)}"
     if is_held:
-        return f"{row.key}: {amounts} held, {format_amount(row.asked)} by this pod"
+        return f"{row.key}: {amounts} held, {format_amount(row.requested)} by this pod"
     verdict = "fits" if row.fits else "can never fit" if row.never else "does not fit"
-    return f"{row.key}: {amounts} held, {format_amount(row.asked)} asked: {verdict}"
+    return f"{row.key}: {amounts} held, {format_amount(row.requested)} asked: {verdict}"
 
 
 def _nodes(screen: Screen, nodes: tuple[NodeFit, ...]) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from policies.gpus.classes import ClassCatalogue
-from policies.gpus.device_classes import DeviceClass, device_class_mapping, uncharged_device_classes
+from policies.gpus.device_classes import DeviceClass, device_class_mapping, unmapped_device_classes
 from policies.gpus.resource_mapping import ResourceMapping, ResourceMappingSpec
 from policies.policy import PolicySet
 from policies.quota.spec import QuotaSpec
@@ -59,7 +59,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     """Kinds that create pods, of the documents and the built-in ones."""
     own_workload_kinds: Mapping[str, tuple[WorkloadKind, ...]] = {}
     """Those of the documents, by the document's name."""
-    uncharged_device_classes: tuple[str, ...] = ()
+    unmapped_device_classes: tuple[str, ...] = ()
     """DeviceClasses of the cluster whose devices are charged nothing, though no document or built-in pattern says so."""
 
 
@@ -140,7 +140,7 @@ def _assembled(own: DocumentSet, version: str, device_classes: Sequence[DeviceCl
         resource_mappings=own.resource_mappings,
         workload_kinds=_all_workload_kinds(own, built_in),
         own_workload_kinds=own.workload_kinds,
-        uncharged_device_classes=uncharged_device_classes(device_classes, known, resource_mapping),
+        unmapped_device_classes=unmapped_device_classes(device_classes, known, resource_mapping),
     )
 
 

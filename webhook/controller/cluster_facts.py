@@ -1,4 +1,4 @@
-"""The facts of a cluster that judgements rest on besides the objects; kinds that the caller may not list are left out.
+"""The facts of a cluster that evaluations rest on besides the objects; kinds that the caller may not list are left out.
 
 Each is read when it is first needed, and kept: for one scan, not for a process that lives on.
 """
@@ -24,7 +24,7 @@ from webhook.configuration.loader import Configuration
 from webhook.controller.records import QUOTAS
 from webhook.quota.documents import GROUP, PLURAL, decode_quota
 from webhook.serving.engine import Engine
-from webhook.serving.judging import JudgedBy, UnusedQuota
+from webhook.serving.evaluation import Evaluator, UnusedQuota
 from webhook.serving.node_watch import keys_to_know, node_pools
 
 NAMESPACES = "/api/v1/namespaces"
@@ -81,7 +81,7 @@ class ClusterFacts:
         def read(raw: msgspec.Raw) -> None:
             record = decode_quota(raw)
             if record is not None and record.spec is not None:
-                found[record.namespace] = QuotaGrant(record.spec.amounts, record.spec.unpinned)
+                found[record.namespace] = QuotaGrant(record.spec.amounts, record.spec.unclassified_pods)
 
         try:
             path = QUOTAS.path(self._namespace)
@@ -90,11 +90,11 @@ class ClusterFacts:
             return {}
         return found if is_read else None
 
-    def judged_by(self, configuration: Configuration, now: datetime) -> JudgedBy:
-        """Return what objects are judged by under that configuration."""
+    def evaluator(self, configuration: Configuration, now: datetime) -> Evaluator:
+        """Return what objects are evaluated by under that configuration."""
         labels = self.labels if configuration.policies.has_selectors else {}
         facts, index = self._nodes(configuration)
-        return JudgedBy(
+        return Evaluator(
             engine=Engine(configuration),
             now=now,
             labels_of=lambda namespace: labels.get(namespace, ()),
@@ -121,7 +121,8 @@ class ClusterFacts:
         if self.quotas is None:
             return lambda _namespace: None
         written = {
-            name: QuotaGrant(spec.amounts, spec.unpinned) for name, spec in configuration.quotas.items()
+            name: QuotaGrant(spec.amounts, spec.unclassified_pods)
+            for name, spec in configuration.quotas.items()
         }
         granted = written | self.quotas
         return lambda namespace: UnusedQuota(granted.get(namespace), configuration)

@@ -1,6 +1,6 @@
-"""The conditions of a GPUQuota: Ready (it is counted and enforced), Exceeded (by how much), Stale (the count may lag), Uncharged.
+"""The conditions of a GPUQuota: Ready (it is counted and enforced), Exceeded (by how much), Stale, UnmappedResources.
 
-Uncharged names what the cluster has that nothing charges.
+UnmappedResources names what the cluster has that nothing charges.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ def conditions(
     before: Iterable[Condition],
     *,
     stale: str,
-    uncharged: Sequence[str] | None,
+    unmapped_resources: Sequence[str] | None,
     now: datetime,
 ) -> tuple[Condition, ...]:
     """Return the conditions of a ledger.
@@ -42,8 +42,8 @@ def conditions(
     """
     others = {EXCEEDED: _exceeded(ledger), "Stale": _stale(stale)}
     found = {READY: _ready(ledger, others), **others}
-    if uncharged is not None:
-        found["Uncharged"] = _uncharged(uncharged)
+    if unmapped_resources is not None:
+        found["UnmappedResources"] = _unmapped_resources(unmapped_resources)
     return _replaced(before, found, ledger.generation, now)
 
 
@@ -82,10 +82,10 @@ def _ready(ledger: QuotaLedger, others: Mapping[str, _Verdict]) -> _Verdict:
         if status == TRUE:
             return TRUE, kind, f"{COUNTED}; {message}"
     if ledger.next_catalogue is not None:
-        why = "GPUClasses, resource names or spec.unpinned changed"
+        why = "GPUClasses, resource names or spec.unclassifiedPods changed"
         return (
             TRUE,
-            "Moving",
+            "Migrating",
             f"{COUNTED}; {why}: until what is in flight is counted, requests are charged by both",
         )
     return TRUE, "Ready", COUNTED
@@ -108,7 +108,7 @@ def _stale(why: str) -> _Verdict:
     return (TRUE, "WatchSilent", why) if why else (FALSE, "UpToDate", "the controller receives every change")
 
 
-def _uncharged(names: Sequence[str]) -> _Verdict:
+def _unmapped_resources(names: Sequence[str]) -> _Verdict:
     if not names:
         return (
             FALSE,

@@ -20,15 +20,15 @@ from webhook.cluster.informer import Informer, WatchTimings
 from webhook.cluster.leader import LeaderElector
 from webhook.cluster.objects import CONTROLLER, Condition
 from webhook.configuration.loader import Configuration
-from webhook.controller.countings import Countings
+from webhook.controller.ledger_writer import Granted, LedgerWriter
 from webhook.controller.metrics import ControllerMetrics
-from webhook.controller.observed_rows import ObservedRows
+from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.quota_events import QuotaEvents
 from webhook.controller.quota_status import QuotaStatusWriter, staleness
 from webhook.controller.reconciler import QuotaReconciler
 from webhook.controller.records import QUOTAS, LedgerRecord, ledger_record, ledgers
-from webhook.controller.row_keeper import Granted, RowKeeper
-from webhook.controller.uncharged import UnchargedWatch
+from webhook.controller.unmapped_resources import UnmappedResourcesWatch
+from webhook.controller.usage_cache import UsageCache
 from webhook.controller.usage_log import Holding, UsageLog
 from webhook.controller.verifier import Verifier
 from webhook.controller.work_queue import WorkQueue
@@ -44,7 +44,7 @@ RETRY_SECONDS = (0.1, 10.0)
 """First and longest pause of a namespace whose reconciliation failed. Reservations left by a killed API server are first observed
 after its return, and expire the whole bound later."""
 TIDY_SECONDS = 60.0
-"""Between looks for catalogues that no row names any more."""
+"""Between looks for catalogues that no ledger names any more."""
 HANG_SECONDS = 120.0
 """A worker that is busy with one namespace for longer is unhealthy; its calls alone end within some tens of seconds."""
 
@@ -62,19 +62,21 @@ class Controller:
         namespace: str,
         recount_seconds: float,
         write_usage: Callable[[dict[str, Any]], object] | None = None,
-        observed: ObservedRows | None = None,
+        observed: ObservedLedgers | None = None,
         timings: WatchTimings | None = None,
     ) -> None:
         self._elector = elector
         self._metrics = metrics
-        self._observed = observed or ObservedRows()
+        self._observed = observed or ObservedLedgers()
         self._queue = WorkQueue()
         self._failures: dict[str, int] = {}
         self._busy_since: dict[str, float] = {}
         self._tidied_at = 0.0
         self.quotas = Informer(api, QUOTAS, decode_quota, self._quota_changed, timings=timings)
-        self.rows = Informer(api, ledgers(namespace), ledger_record, self._row_changed, timings=timings)
-        self.countings = Countings(
+        self.ledger_objects = Informer(
+            api, ledgers(namespace), ledger_record, self._ledger_object_changed, timings=timings
+        )
+        self.usage_cache = UsageCache(
             api,
             namespace,
             configuration,
@@ -89,19 +91,19 @@ class Controller:
         self._statuses = QuotaStatusWriter(
             api,
             self.quotas,
-            self.rows,
+            self.ledger_objects,
             leads=lambda: elector.is_leader and not self.unready(),
-            stale=lambda: staleness(self.countings.own.informers),
-            uncharged=lambda: self.uncharged.names,
+            stale=lambda: staleness(self.usage_cache.own.informers),
+            unmapped_resources=lambda: self.unmapped_resources.names,
             events=self._events,
         )
-        self.uncharged = UnchargedWatch(
+        self.unmapped_resources = UnmappedResourcesWatch(
             api, configuration, lambda: elector.is_leader, self._statuses.all_changed
         )
-        keeper = RowKeeper(ClusterStore(api, namespace), self._observed, self._granted_by)
-        self._reconciler = QuotaReconciler(keeper, self.countings, self._observed, metrics, self._events)
+        keeper = LedgerWriter(ClusterStore(api, namespace), self._observed, self._granted_by)
+        self._reconciler = QuotaReconciler(keeper, self.usage_cache, self._observed, metrics, self._events)
         self._verifier = Verifier(
-            self.countings,
+            self.usage_cache,
             metrics,
             lambda: self._observed.ledgers() if self._leads() else (),
             self._queue.add,
@@ -110,10 +112,14 @@ class Controller:
 
     def run(self, stopping: threading.Event) -> None:
         """Work until `stopping`; release the Lease at the end."""
-        self.countings.start()
+        self.usage_cache.start()
         self.quotas.start(stopping)
-        self.rows.start(stopping)
-        others = {"uncharged": self.uncharged.run, "events": self._events.run, "status": self._statuses.run}
+        self.ledger_objects.start(stopping)
+        others = {
+            "uncharged": self.unmapped_resources.run,
+            "events": self._events.run,
+            "status": self._statuses.run,
+        }
         others["verify"] = self._verifier.run
         for name, body in others.items():
             threading.Thread(target=body, args=(stopping,), name=name, daemon=True).start()
@@ -126,14 +132,14 @@ class Controller:
         election = threading.Thread(target=self._elector.run, args=(stopping,), name="election", daemon=True)
         election.start()
         stopping.wait()
-        self.countings.stop()
+        self.usage_cache.stop()
         election.join(timeout=5.0)
 
     def configure(self, configuration: Configuration) -> None:
         """Count under another configuration from now on. Raises `errors.ApiError`; then the old one stays."""
-        if self.countings.configure(configuration):
+        if self.usage_cache.configure(configuration):
             self._queue_all()
-        self.uncharged.configure(configuration)
+        self.unmapped_resources.configure(configuration)
 
     def ledgers(self) -> dict[str, QuotaLedger]:
         """Return the ledgers by namespace as they were observed last, without those that cannot be read."""
@@ -144,8 +150,8 @@ class Controller:
         return {record.namespace: record.status.conditions for record in self.quotas.all()}
 
     def informers(self) -> dict[str, Informer[Any]]:
-        own = {each.resource.plural: each for each in (self.quotas, self.rows)}
-        return {**own, **self.countings.own.informers}
+        own = {each.resource.plural: each for each in (self.quotas, self.ledger_objects)}
+        return {**own, **self.usage_cache.own.informers}
 
     def unready(self) -> str:
         """Return why the controller is not ready, empty if it is. A follower is ready too."""
@@ -159,7 +165,7 @@ class Controller:
         return f"busy for over {HANG_SECONDS:.0f} s: {', '.join(sorted(hanging))}" if hanging else ""
 
     def _queue_all(self) -> None:
-        for namespace in {*self.quotas.namespaces(), *self.rows.namespaces()}:
+        for namespace in {*self.quotas.namespaces(), *self.ledger_objects.namespaces()}:
             self._queue.add(namespace)
 
     def _granted_by(self, namespace: str) -> Granted | None:
@@ -167,7 +173,7 @@ class Controller:
         found = next((each for each in self.quotas.snapshot(namespace).items if each.spec), None)
         if found is None or found.spec is None:
             return None
-        return Granted(found.uid, found.generation, found.spec.amounts, found.spec.unpinned)
+        return Granted(found.uid, found.generation, found.spec.amounts, found.spec.unclassified_pods)
 
     def _quota_changed(self, before: QuotaRecord | None, after: QuotaRecord | None) -> None:
         if after is not None and after.spec is None:
@@ -179,7 +185,7 @@ class Controller:
         if changed is not None and (before is None or after is None or before.generation != after.generation):
             self._queue.add(changed.namespace)
 
-    def _row_changed(self, before: LedgerRecord | None, after: LedgerRecord | None) -> None:
+    def _ledger_object_changed(self, before: LedgerRecord | None, after: LedgerRecord | None) -> None:
         if after is None and before is not None:
             # Also of one that led once: its series would say that nobody compares the namespace.
             self._metrics.forget(before.namespace)
@@ -213,13 +219,13 @@ class Controller:
         return [namespace for namespace, ledger in self.ledgers().items() if ledger.is_full]
 
     def _leads(self) -> bool:
-        return self._elector.is_leader and self.countings.own.synced
+        return self._elector.is_leader and self.usage_cache.own.synced
 
     def _holdings(self) -> Iterable[Holding]:
-        return self.countings.own.holdings()
+        return self.usage_cache.own.holdings()
 
     def _ended(self, digest: str, holding: Holding) -> None:
-        if self._usage is not None and digest == self.countings.own.digest:
+        if self._usage is not None and digest == self.usage_cache.own.digest:
             self._usage.released(holding)
 
     def _work(self, stopping: threading.Event) -> None:
@@ -235,11 +241,11 @@ class Controller:
 
     def _tidy(self) -> None:
         now = monotonic()
-        if now - self._tidied_at < TIDY_SECONDS or not self.rows.synced:
+        if now - self._tidied_at < TIDY_SECONDS or not self.ledger_objects.synced:
             return
         self._tidied_at = now
         try:
-            self.countings.tidy(self.ledgers(), leads=self._elector.is_leader)
+            self.usage_cache.tidy(self.ledgers(), leads=self._elector.is_leader)
         except errors.ApiError as error:
             log.warning("the published catalogues: %s", error)
 

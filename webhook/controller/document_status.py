@@ -15,7 +15,7 @@ import msgspec
 from policies.policy import still_paused
 from webhook.cluster import errors
 from webhook.cluster.api import JSON_PATCH, ApiClient
-from webhook.cluster.events import NORMAL, WARNING, EventWriter, Happening, Regarding
+from webhook.cluster.events import NORMAL, WARNING, EventRecord, EventWriter, Regarding
 from webhook.cluster.objects import CONTROLLER, Condition, timestamp
 from webhook.configuration.cluster_source import (
     ClusterSource,
@@ -49,8 +49,8 @@ def write_statuses(
         before, looked, evaluated = looked, datetime.now(UTC), source.evaluated
         if evaluated is None or not is_leader():
             continue
-        for happening in ended_pauses(evaluated, before, looked):
-            events.write(happening)
+        for event_record in ended_pauses(evaluated, before, looked):
+            events.write(event_record)
         if evaluated is written:
             continue
         try:
@@ -72,31 +72,31 @@ def _write(api: ApiClient, evaluated: EvaluatedDocuments, events: EventWriter) -
         except errors.NotFound:
             log.info("%s was deleted", record.document.title)
             continue
-        for happening in changes(record, status, now):
-            events.write(happening)
+        for event_record in changes(record, status, now):
+            events.write(event_record)
 
 
-def changes(record: Record, status: DocumentStatus, now: datetime) -> Iterator[Happening]:
+def changes(record: Record, status: DocumentStatus, now: datetime) -> Iterator[EventRecord]:
     """Yield what an Event says of a document that has got another status than it had: refused, paused, resumed."""
     [condition] = status.conditions
     known = {each.message for each in record.status.conditions}
     if condition.reason == INVALID and condition.message not in known:
-        yield _happening(record, REFUSED, condition.message.replace("\n", " "), now)
+        yield _event_record(record, REFUSED, condition.message.replace("\n", " "), now)
     before, after = (_paused_until(spec, now) for spec in (record.status.accepted, status.accepted))
     if after is not None and after != before:
         only_log = f"until {timestamp(after)} its rules only log what they would deny or change"
-        yield _happening(record, PAUSED, only_log, now)
+        yield _event_record(record, PAUSED, only_log, now)
     if before is not None and after is None:
-        yield _happening(record, RESUMED, "its rules are in force again", now)
+        yield _event_record(record, RESUMED, "its rules are in force again", now)
 
 
-def ended_pauses(evaluated: EvaluatedDocuments, before: datetime, now: datetime) -> Iterator[Happening]:
+def ended_pauses(evaluated: EvaluatedDocuments, before: datetime, now: datetime) -> Iterator[EventRecord]:
     """Yield an Event for each pause that ended by itself between two looks."""
     for record in evaluated.records:
         until = _paused_until(record.status.accepted, before)
         if until is not None and until <= now:
             ended = f"the pause until {timestamp(until)} has ended: its rules are in force again"
-            yield _happening(record, RESUMED, ended, now)
+            yield _event_record(record, RESUMED, ended, now)
 
 
 def _paused_until(spec: dict[str, Any] | None, now: datetime) -> datetime | None:
@@ -107,11 +107,11 @@ def _paused_until(spec: dict[str, Any] | None, now: datetime) -> datetime | None
     return still_paused(msgspec.convert(value, datetime), now)
 
 
-def _happening(record: Record, reason: str, message: str, now: datetime) -> Happening:
+def _event_record(record: Record, reason: str, message: str, now: datetime) -> EventRecord:
     document = record.document
     regarding = Regarding(API_VERSION, document.kind, document.name, record.uid)
     kind = NORMAL if reason == RESUMED else WARNING
-    return Happening(regarding=regarding, reason=reason, message=message, first=now, last=now, kind=kind)
+    return EventRecord(regarding=regarding, reason=reason, message=message, first=now, last=now, kind=kind)
 
 
 def statuses(evaluated: EvaluatedDocuments, now: datetime) -> Iterator[tuple[Record, DocumentStatus]]:

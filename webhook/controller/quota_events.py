@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from policies.quota.ledger.quota_ledger import DenialNote, QuotaLedger
 from policies.quota.spec import NAME
-from webhook.cluster.events import EventWriter, Happening, Regarding
+from webhook.cluster.events import EventRecord, EventWriter, Regarding
 from webhook.quota.documents import GROUP, KIND, VERSION
 
 log = logging.getLogger("gpu_admission.controller")
@@ -22,13 +22,13 @@ class QuotaEvents:
 
     def __init__(self, events: EventWriter) -> None:
         self._events = events
-        self._waiting: queue.Queue[Happening] = queue.Queue(MOST_WAITING)
+        self._waiting: queue.Queue[EventRecord] = queue.Queue(MOST_WAITING)
 
     def warn(self, namespace: str, quota_uid: str, reason: str, message: str) -> None:
         """Take a warning about the quota of a namespace, of now."""
         now = datetime.now(UTC)
         regarding = _quota(namespace, quota_uid)
-        self._take(Happening(regarding=regarding, reason=reason, message=message, first=now, last=now))
+        self._take(EventRecord(regarding=regarding, reason=reason, message=message, first=now, last=now))
 
     def denied(self, namespace: str, ledger: QuotaLedger) -> None:
         """Take the denials that replicas of serve left in a ledger."""
@@ -42,21 +42,21 @@ class QuotaEvents:
         """Write until `stopping`; the body of a thread."""
         while not stopping.is_set():
             try:
-                happening = self._waiting.get(timeout=POLL_SECONDS)
+                event_record = self._waiting.get(timeout=POLL_SECONDS)
             except queue.Empty:
                 continue
-            self._events.write(happening)
+            self._events.write(event_record)
 
-    def _take(self, happening: Happening) -> None:
+    def _take(self, event_record: EventRecord) -> None:
         try:
-            self._waiting.put_nowait(happening)
+            self._waiting.put_nowait(event_record)
         except queue.Full:
             return
 
 
-def _denied(namespace: str, quota_uid: str, note: DenialNote) -> Happening:
+def _denied(namespace: str, quota_uid: str, note: DenialNote) -> EventRecord:
     """Return what a note says. Raises ValueError."""
-    return Happening(
+    return EventRecord(
         regarding=_quota(namespace, quota_uid),
         reason=note.reason,
         message=f"{note.owner}: {note.message}" if note.owner else note.message,

@@ -45,15 +45,15 @@ class QuotaStatusWriter:
         self,
         api: ApiClient,
         quotas: Informer[QuotaRecord],
-        rows: Informer[LedgerRecord],
+        ledger_objects: Informer[LedgerRecord],
         *,
         leads: Callable[[], bool],
         stale: Callable[[], str],
-        uncharged: Callable[[], Sequence[str] | None],
+        unmapped_resources: Callable[[], Sequence[str] | None],
         events: QuotaEvents,
     ) -> None:
-        self._api, self._quotas, self._rows = api, quotas, rows
-        self._leads, self._stale, self._uncharged = leads, stale, uncharged
+        self._api, self._quotas, self._ledger_objects = api, quotas, ledger_objects
+        self._leads, self._stale, self._unmapped_resources = leads, stale, unmapped_resources
         self._events = events
         self._lock = threading.Lock()
         self._due: dict[str, float] = {}
@@ -114,10 +114,10 @@ class QuotaStatusWriter:
     def _write(self, namespace: str) -> bool:
         """Write the status of a namespace's quota if it differs, and return whether it did. Raises `errors.ApiError`.
 
-        Where there is no row yet the status may still be the ledger of an earlier version: it stays as it is.
+        Without a ledger object the status may still be the ledger of an earlier version: it stays as it is.
         """
         quota = next(iter(self._quotas.snapshot(namespace).items), None)
-        record = next(iter(self._rows.snapshot(namespace).items), None)
+        record = next(iter(self._ledger_objects.snapshot(namespace).items), None)
         if quota is None or record is None:
             return False
         status = self._shown(quota, record)
@@ -144,9 +144,12 @@ class QuotaStatusWriter:
             return msgspec.structs.replace(before, conditions=found)
         if ledger.quota_uid != quota.uid or (quota.has_ledger and ledger.used is None):
             return None
-        stale, uncharged = self._stale(), self._uncharged()
+        stale, unmapped_resources = self._stale(), self._unmapped_resources()
         return status_of(
-            ledger, conditions(ledger, before.conditions, stale=stale, uncharged=uncharged, now=now)
+            ledger,
+            conditions(
+                ledger, before.conditions, stale=stale, unmapped_resources=unmapped_resources, now=now
+            ),
         )
 
 

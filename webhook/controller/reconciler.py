@@ -10,25 +10,25 @@ from time import monotonic, sleep, time
 
 import msgspec
 
-from policies.quota.catalogue import Basis
+from policies.quota.catalogue import CatalogueVersion
 from policies.quota.charge_request import LedgerError
 from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
 from policies.quota.ledger.reconcile import (
     Reconciled,
     Refused,
-    basis_to_count_by,
     begin_transition,
+    catalogue_version_to_count_by,
     initialise,
     reconcile,
 )
 from webhook.cluster.collection import AT_ALL
 from webhook.controller.conditions import quoted
-from webhook.controller.counting import Counted, Counting
-from webhook.controller.countings import Countings
+from webhook.controller.ledger_writer import LedgerWriter
 from webhook.controller.metrics import ControllerMetrics
-from webhook.controller.observed_rows import ObservedRows
+from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.quota_events import QuotaEvents
-from webhook.controller.row_keeper import RowKeeper
+from webhook.controller.usage_cache import UsageCache
+from webhook.controller.usage_counter import Counted, UsageCounter
 from webhook.quota.store import LedgerConflict, QuotaGone, VersionedLedger
 
 log = logging.getLogger("gpu_admission.controller")
@@ -42,20 +42,20 @@ GONE_BACK = (
     "the ledger was counted from newer lists than the API server has: was etcd restored from a backup? "
     "See Ledgers in docs/operations.md"
 )
-"""Lists begun after a row was read are never older than those from which it was counted, as long as etcd has all its past."""
+"""Lists begun after a ledger was read are never older than those from which it was counted, as long as etcd has all its past."""
 SOON = 0.05
 """Added to waits, so that they do not end too early."""
 
 
 class _Plan(msgspec.Struct, frozen=True):
-    """How to count a ledger now: which one, on its way to another basis or not, by which Counting, and by what basis.
+    """How to count a ledger now: the ledger, moving or not, the counter, and the catalogue version.
 
-    `anew`: it was never counted in full, or not by a basis that can be had.
+    `anew`: it was never counted in full, or not by a catalogue version that can be had.
     """
 
     ledger: QuotaLedger
-    counting: Counting
-    by: Basis
+    counter: UsageCounter
+    by: CatalogueVersion
     anew: bool
 
 
@@ -64,15 +64,15 @@ class QuotaReconciler:
 
     def __init__(
         self,
-        keeper: RowKeeper,
-        countings: Countings,
-        rows: ObservedRows,
+        keeper: LedgerWriter,
+        usage_cache: UsageCache,
+        ledger_objects: ObservedLedgers,
         metrics: ControllerMetrics,
         events: QuotaEvents,
     ) -> None:
-        self._countings = countings
+        self._usage_cache = usage_cache
         self._keeper = keeper
-        self._rows = rows
+        self._ledger_objects = ledger_objects
         self._metrics = metrics
         self._events = events
         self._contended: set[str] = set()
@@ -92,11 +92,11 @@ class QuotaReconciler:
             try:
                 if not fresh and (wait := self._first_wait(namespace)) > 0:
                     return wait
-                row = self._keeper.current(namespace, fresh=fresh)
-                if row is None:
+                ledger_object = self._keeper.current(namespace, fresh=fresh)
+                if ledger_object is None:
                     self._forget(namespace)
                     return None
-                plan = self._plan(row.ledger)
+                plan = self._plan(ledger_object.ledger)
                 if (wait := self._wait(namespace, plan)) > 0:
                     return wait
                 fresh = False
@@ -108,9 +108,9 @@ class QuotaReconciler:
                     former = revisions
                     log.info("%s: %s; listing again", namespace, result.value)
                     self._metrics.refused.labels(result.name.lower()).inc()
-                    plan.counting.refresh(namespace, since=started, nodes_since=started)
+                    plan.counter.refresh(namespace, since=started, nodes_since=started)
                     continue
-                self._write(namespace, row, plan, result)
+                self._write(namespace, ledger_object, plan, result)
             except (LedgerConflict, QuotaGone):
                 # Somebody else writes here, faster than the watch: read first, also the next time.
                 fresh = True
@@ -122,36 +122,40 @@ class QuotaReconciler:
         return CONTEND_AGAIN
 
     def _first_wait(self, namespace: str) -> float:
-        """Return the seconds for which there is nothing to do for a row that was never counted and has the spec of its quota."""
-        row = self._rows.get(namespace)
-        if row is None or row.ledger.used is not None or not self._keeper.has_spec(namespace, row):
+        """Return for how many seconds a ledger that was never counted, with the spec of its quota, has to wait."""
+        ledger_object = self._ledger_objects.get(namespace)
+        if (
+            ledger_object is None
+            or ledger_object.ledger.used is not None
+            or not self._keeper.has_spec(namespace, ledger_object)
+        ):
             return 0.0
-        wait = self._rows.initialization_wait(namespace)
+        wait = self._ledger_objects.initialization_wait(namespace)
         return wait + SOON if wait > 0 else POLL_AGAIN * self._listing.locked()
 
     def _wait(self, namespace: str, plan: _Plan) -> float:
         """Return the seconds until there may be a count. Raises `errors.ApiError`."""
-        if not plan.counting.synced:
+        if not plan.counter.synced:
             return POLL_AGAIN
         if not plan.anew:
             return 0.0
-        wait = self._rows.initialization_wait(namespace)
+        wait = self._ledger_objects.initialization_wait(namespace)
         if wait > 0:
             return wait + SOON
-        return 0.0 if self._may_list(namespace, plan.counting) else POLL_AGAIN
+        return 0.0 if self._may_list(namespace, plan.counter) else POLL_AGAIN
 
-    def _may_list(self, namespace: str, counting: Counting) -> bool:
+    def _may_list(self, namespace: str, counter: UsageCounter) -> bool:
         """List everything if many namespaces need new lists; return False while another thread does that for them all."""
-        since = self._rows.spec_since(namespace)
-        if counting.is_listed(namespace, since):
+        since = self._ledger_objects.spec_since(namespace)
+        if counter.is_listed(namespace, since):
             return True
-        waiting = sum(_is_anew(ledger) for ledger in self._rows.ledgers().values())
-        if not counting.pods.is_longer(waiting):
+        waiting = sum(_is_anew(ledger) for ledger in self._ledger_objects.ledgers().values())
+        if not counter.pods.is_longer(waiting):
             return True
         if not self._listing.acquire(blocking=False):
             return False
         try:
-            counting.refresh_all(since)
+            counter.refresh_all(since)
         finally:
             self._listing.release()
         return True
@@ -159,17 +163,17 @@ class QuotaReconciler:
     def _plan(self, ledger: QuotaLedger) -> _Plan:
         """Return how to count the ledger. Raises `errors.ApiError`.
 
-        What was counted by another basis moves to ours without a pause, if everybody can have both catalogues; otherwise it is
-        counted anew, and denies until all is gone that was charged by the other one.
+        What was counted by another catalogue version moves to ours without a pause, if everybody can have both catalogues;
+        otherwise it is counted anew, and denies until all is gone that was charged by the other one.
         """
-        own = self._countings.own
-        target = Basis(own.digest, ledger.unpinned)
-        if self._countings.publish(own) or ledger.class_catalogue == str(target):
+        own = self._usage_cache.own
+        target = CatalogueVersion(own.digest, ledger.unclassified_pods)
+        if self._usage_cache.publish(own) or ledger.class_catalogue == str(target):
             moving = begin_transition(ledger, str(target))
-            by = Basis.parse(basis_to_count_by(moving) or "")
-            counting = self._countings.of(by.digest) if by else None
-            if by and counting:
-                return _Plan(moving, counting, by, anew=_is_anew(ledger))
+            by = CatalogueVersion.parse(catalogue_version_to_count_by(moving) or "")
+            counter = self._usage_cache.of(by.digest) if by else None
+            if by and counter:
+                return _Plan(moving, counter, by, anew=_is_anew(ledger))
         return _Plan(ledger, own, target, anew=True)
 
     def _forget(self, namespace: str) -> None:
@@ -178,33 +182,37 @@ class QuotaReconciler:
 
     def _count(self, namespace: str, plan: _Plan, now: float) -> Counted:
         """Count from lists as new as this ledger requires: for the first time from lists begun after it was first observed."""
-        ledger, counting = plan.ledger, plan.counting
-        since = self._rows.spec_since(namespace) if plan.anew else AT_ALL
-        counting.refresh(namespace, since=since, nodes_since=since)
+        ledger, counter = plan.ledger, plan.counter
+        since = self._ledger_objects.spec_since(namespace) if plan.anew else AT_ALL
+        counter.refresh(namespace, since=since, nodes_since=since)
         counted = self._counted(namespace, plan)
         if self._may_expire_more(namespace, ledger, counted, now):
-            counting.refresh(namespace, since=now, nodes_since=0.0)
+            counter.refresh(namespace, since=now, nodes_since=0.0)
             counted = self._counted(namespace, plan)
         return counted
 
     def _counted(self, namespace: str, plan: _Plan) -> Counted:
-        deleted = self._countings.deleted(namespace)
-        return plan.counting.count(namespace, plan.ledger, plan.by.unpinned, deleted)
+        deleted = self._usage_cache.deleted(namespace)
+        return plan.counter.count(namespace, plan.ledger, plan.by.unclassified_pods, deleted)
 
     def _may_expire_more(self, namespace: str, ledger: QuotaLedger, counted: Counted, now: float) -> bool:
         """Whether a list started now might expire a reservation that the present lists cannot."""
-        overdue = self._rows.expired(namespace, now) - self._rows.expired(namespace, counted.list_started)
+        overdue = self._ledger_objects.expired(namespace, now) - self._ledger_objects.expired(
+            namespace, counted.list_started
+        )
         objects = counted.listing.objects
         shown = (each.id for each in ledger.reservations if not each.is_change and each.object_uid in objects)
         return bool(overdue.intersection(ledger.reservations.ids).difference(shown))
 
     def _reconciled(self, namespace: str, plan: _Plan, counted: Counted) -> Reconciled | Refused:
         if 0 in msgspec.structs.astuple(counted.listing.revisions):
-            return Refused.OLDER  # a watch has begun anew: a mixture, and a row without a count would take it
-        expired = self._rows.expired(namespace, counted.list_started)
+            return (
+                Refused.OLDER
+            )  # a watch has begun anew: a mixture, and a ledger without a count would take it
+        expired = self._ledger_objects.expired(namespace, counted.list_started)
         if not plan.anew:
             return reconcile(plan.ledger, counted.listing, expired)
-        waited = self._rows.initialization_wait(namespace) <= 0
+        waited = self._ledger_objects.initialization_wait(namespace) <= 0
         return initialise(plan.ledger, counted.listing, expired, waited=waited)
 
     def _write(self, namespace: str, versioned: VersionedLedger, plan: _Plan, reconciled: Reconciled) -> None:
@@ -227,9 +235,9 @@ class QuotaReconciler:
             self._events.warn(namespace, ledger.quota_uid, "UnreadableReservations", dropped)
 
     def _next(self, namespace: str, ledger: QuotaLedger) -> float | None:
-        if basis_to_count_by(ledger) != ledger.class_catalogue:
-            return SOON  # all that is reserved was charged by the next basis, too
-        expiry = self._rows.next_expiry(namespace)
+        if catalogue_version_to_count_by(ledger) != ledger.class_catalogue:
+            return SOON  # all that is reserved was charged by the next catalogue version, too
+        expiry = self._ledger_objects.next_expiry(namespace)
         return None if expiry is None else max(SOON, expiry) + SOON
 
 

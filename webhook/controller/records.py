@@ -1,4 +1,4 @@
-"""Records of pods, ResourceClaims and rows in the controller's informers: identity, and the input of the charge.
+"""Records of pods, ResourceClaims and ledgers in the controller's informers: identity, and the input of the charge.
 
 Pods of one Job differ in name and node only, so they share one blueprint and the charges computed from it: ten thousand pods are
 ten thousand short records. Pods that ask for no GPU and have no claim are not kept. A claim costs the same whoever shares it,
@@ -19,14 +19,14 @@ from policies.placement.named_nodes import NO_NODES, NODE_NAME, NodeIndex, NodeR
 from policies.placement.pinning import named_nodes
 from policies.pods.pod import Container, Metadata, Pod, PodSpec, Resources, decode_pod
 from policies.quota.amounts import RESOURCES, Vector
-from policies.quota.charge import Charge, Unpinned, charge_pod
+from policies.quota.charge import Charge, UnclassifiedPods, charge_pod
 from policies.quota.claims import beyond_pod, charge_claim, marked_for
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.cluster.informer import Resource
 from webhook.cluster.objects import decode_metadata
 from webhook.quota.documents import GROUP, PLURAL, VERSION
-from webhook.quota.rows import PLURAL as LEDGERS
-from webhook.quota.rows import RowError, decode_row
+from webhook.quota.ledger_objects import PLURAL as LEDGERS
+from webhook.quota.ledger_objects import LedgerObjectError, decode_ledger_object
 from webhook.quota.store import VersionedLedger
 
 PODS = Resource("/api/v1", "pods")
@@ -40,7 +40,7 @@ class Blueprint(msgspec.Struct, weakref=True, eq=False):
     """
 
     document: bytes
-    charges: dict[tuple[Unpinned, Hashable], Charge]
+    charges: dict[tuple[UnclassifiedPods, Hashable], Charge]
     nodes: tuple[NodeReference, ...] = ()
 
 
@@ -128,7 +128,7 @@ class _Reader:
             "uid": metadata.uid or "",
             "namespace": metadata.namespace or "",
             "name": metadata.name or "",
-            "holder": metadata.maker or f"{kind}/{metadata.name}",
+            "holder": metadata.controlled_by or f"{kind}/{metadata.name}",
             "version": metadata.version,
             "since": metadata.creation_timestamp or "",
             "blueprint": self._blueprint(msgspec.json.encode(reduced, order="sorted"), tuple(nodes)),
@@ -159,23 +159,25 @@ class PodReader(_Reader):
             is_terminal=pod.is_terminal,
             extended_claim=extended.resource_claim_name if extended else "",
         )
-        return record if has_claim or self.charge(record, Unpinned.TOTAL_ONLY, NO_NODES).vector else None
+        return (
+            record if has_claim or self.charge(record, UnclassifiedPods.TOTAL_ONLY, NO_NODES).vector else None
+        )
 
-    def charge(self, record: PodRecord, unpinned: Unpinned, nodes: NodeIndex) -> Charge:
+    def charge(self, record: PodRecord, unclassified_pods: UnclassifiedPods, nodes: NodeIndex) -> Charge:
         """Return what the pod costs."""
         places = bool(record.node_name), tuple(map(nodes.find, record.nodes))
         charges = record.blueprint.charges
-        if (unpinned, places) not in charges:
+        if (unclassified_pods, places) not in charges:
             pod = decode_pod(record.blueprint.document)
             body = msgspec.structs.replace(pod.body, node_name=record.node_name or None)
-            charges[unpinned, places] = charge_pod(
+            charges[unclassified_pods, places] = charge_pod(
                 msgspec.structs.replace(pod, spec=body),
                 classes=self._classes,
                 resource_mapping=self._resource_mapping,
-                unpinned=unpinned,
+                unclassified_pods=unclassified_pods,
                 nodes=nodes,
             )
-        return charges[unpinned, places]
+        return charges[unclassified_pods, places]
 
     def _reduced(self, pod: Pod) -> Pod:
         body = pod.body
@@ -227,26 +229,28 @@ class ClaimReader(_Reader):
         """Return a record that another reader made, to be charged by this one's configuration."""
         return msgspec.structs.replace(record, blueprint=self._blueprint(record.blueprint.document))
 
-    def charge(self, record: ClaimRecord, unpinned: Unpinned, pods: Mapping[str, ChargedPod]) -> Vector:
+    def charge(
+        self, record: ClaimRecord, unclassified_pods: UnclassifiedPods, pods: Mapping[str, ChargedPod]
+    ) -> Vector:
         """Return what the claim costs, if the scheduler made it for one of the live `pods` beyond what that one is charged."""
         pod = pods.get(record.made_for)
         # Only the scheduler and the API server write a pod's status, which names its claim.
         own = pod.demand if pod is not None and pod.extended_claim == record.name else {}
         names = {key.removeprefix(RESOURCES): own[key] for key in sorted(own) if key.startswith(RESOURCES)}
-        charges, key = record.blueprint.charges, (unpinned, tuple(names.items()))
+        charges, key = record.blueprint.charges, (unclassified_pods, tuple(names.items()))
         if key not in charges:
             claim = decode_claim(record.blueprint.document)
             charges[key] = charge_claim(
                 beyond_pod(claim, names, self._resource_mapping) if names else claim,
                 classes=self._classes,
                 resource_mapping=self._resource_mapping,
-                unpinned=unpinned,
+                unclassified_pods=unclassified_pods,
             )
         return charges[key].vector
 
 
 class LedgerRecord(msgspec.Struct, frozen=True):
-    """A row as its watch showed it last; `versioned` is None if it cannot be read, and `problem` says why.
+    """A ledger as its watch showed it last; `versioned` is None if it cannot be read, and `problem` says why.
 
     `namespace` is that of which it is the ledger, not the one that it is in.
     """
@@ -265,11 +269,11 @@ def ledger_record(raw: msgspec.Raw) -> LedgerRecord:
     """Return the record of a GPUQuotaLedger in JSON."""
     metadata = decode_metadata(raw)
     try:
-        return LedgerRecord(metadata.uid, metadata.name, decode_row(raw).versioned)
-    except RowError as error:
+        return LedgerRecord(metadata.uid, metadata.name, decode_ledger_object(raw).versioned)
+    except LedgerObjectError as error:
         return LedgerRecord(metadata.uid, metadata.name, problem=str(error))
 
 
 def ledgers(installation: str) -> Resource:
-    """Return the rows of an installation, those in its namespace alone."""
+    """Return the ledgers of an installation, those in its namespace alone."""
     return Resource(f"/apis/{GROUP}/{VERSION}/namespaces/{installation}", LEDGERS, in_full=True)

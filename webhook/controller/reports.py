@@ -23,7 +23,7 @@ from webhook.configuration.loader import Configuration
 from webhook.controller.cluster_facts import ClusterFacts
 from webhook.controller.records import PODS
 from webhook.serving.engine import Outcome
-from webhook.serving.judging import Judgement, Verdict, judge
+from webhook.serving.evaluation import Evaluation, Verdict, evaluate
 
 GROUP, VERSION, KIND = "openreports.io", "v1alpha1", "Report"
 REPORTS = Resource(f"/apis/{GROUP}/{VERSION}", "reports")
@@ -75,32 +75,32 @@ class NamespaceReport:
     def is_empty(self) -> bool:
         return not (self._refused or self._unreadable)
 
-    def add(self, judgement: Judgement, uid: str, *, most: int) -> int:
+    def add(self, evaluation: Evaluation, uid: str, *, most: int) -> int:
         """Count a pod; return how many results, of at most so many, its findings add."""
-        if judgement.verdict is Verdict.UNREADABLE:
+        if evaluation.verdict is Verdict.UNREADABLE:
             self._unreadable += 1
-        elif judgement.verdict is Verdict.REFUSED:
+        elif evaluation.verdict is Verdict.REFUSED:
             self._refused += 1
         else:
             self._passed += 1
         before = len(self._results)
-        for pod in judgement.pods:
-            for judged in pod.judged:
+        for pod in evaluation.pods:
+            for evaluated in pod.evaluated:
                 room = min(before + most, MOST_RESULTS)
-                if judged.outcome is Outcome.DENIED:
-                    self._add(judgement, pod.policy.name, judged.finding, uid, room)
+                if evaluated.outcome is Outcome.DENIED:
+                    self._add(evaluation, pod.policy.name, evaluated.finding, uid, room)
         return len(self._results) - before
 
-    def _add(self, judgement: Judgement, policy: str, finding: Finding, uid: str, room: int) -> None:
-        owner = judgement.owner or f"Pod/{judgement.name}"
+    def _add(self, evaluation: Evaluation, policy: str, finding: Finding, uid: str, room: int) -> None:
+        owner = evaluation.owner or f"Pod/{evaluation.name}"
         key = _Key(policy, finding.rule, owner, f"{finding.path} {finding.value} {finding.message}")
         if key not in self._results and len(self._results) >= room:
             return
         result = self._results.setdefault(key, _Result(finding.sentence()))
         result.pods += 1
         if len(result.subjects) < MOST_SUBJECTS:
-            subject = {"apiVersion": "v1", "kind": "Pod", "namespace": judgement.namespace}
-            result.subjects.append({**subject, "name": judgement.name, "uid": uid})
+            subject = {"apiVersion": "v1", "kind": "Pod", "namespace": evaluation.namespace}
+            result.subjects.append({**subject, "name": evaluation.name, "uid": uid})
 
     def content(self) -> dict[str, Any]:
         """Return all of the report but its metadata: the same for the same pods, in any order."""
@@ -185,15 +185,15 @@ class ReportLoop:
 
     def _reports(self, stored: Iterable[str]) -> dict[str, NamespaceReport]:
         """Return the reports of the namespaces in which something would be refused, and of those that have one."""
-        by = ClusterFacts(self._api).judged_by(self._configuration(), datetime.now(UTC))
+        by = ClusterFacts(self._api).evaluator(self._configuration(), datetime.now(UTC))
         found: defaultdict[str, NamespaceReport] = defaultdict(NamespaceReport)
         room = MOST_IN_ALL
 
         def read(raw: msgspec.Raw) -> None:
             nonlocal room
             metadata = decode_metadata(raw)
-            judgement = judge("", "Pod", metadata.namespace, raw, by)
-            room -= found[metadata.namespace].add(judgement, metadata.uid, most=room)
+            evaluation = evaluate("", "Pod", metadata.namespace, raw, by)
+            room -= found[metadata.namespace].add(evaluation, metadata.uid, most=room)
 
         self._api.list(PODS.path(), read, query=RUNNING)
         kept = set(stored)

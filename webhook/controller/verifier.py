@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection
 from time import monotonic, time
 
 from webhook.cluster import errors
-from webhook.controller.countings import Countings
 from webhook.controller.metrics import ControllerMetrics
+from webhook.controller.usage_cache import UsageCache
 
 log = logging.getLogger("gpu_admission.controller")
 
@@ -27,13 +27,13 @@ class Verifier:
 
     def __init__(
         self,
-        countings: Countings,
+        usage_cache: UsageCache,
         metrics: ControllerMetrics,
         namespaces: Callable[[], Collection[str]],
         verified: Callable[[str], object],
         period: float,
     ) -> None:
-        self._countings = countings
+        self._usage_cache = usage_cache
         self._metrics = metrics
         self._namespaces = namespaces
         self._verified = verified
@@ -60,7 +60,7 @@ class Verifier:
     def _verify(self, namespace: str) -> None:
         now = monotonic()
         try:
-            self._countings.verify(
+            self._usage_cache.verify(
                 namespace, since=now - RECENT * self._period, nodes_since=now - TURN * self._period
             )
         except errors.ApiError as error:

@@ -27,7 +27,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.004, 0.25
 The second is also the most that a replica leaves to others after its own write."""
 
 REMEMBERED_SECONDS = 0.1
-"""How long the ledger that we wrote is taken for that of the row. Where writes come more seldom, others have mostly written."""
+"""How long the ledger that we wrote is taken for the stored one. Where writes come more seldom, others have mostly written."""
 
 RIVAL_SECONDS = 1.0
 """How long the ledger is read before each write, and replicas take turns, after another replica was seen to write it."""
@@ -217,9 +217,9 @@ class ReservationBatcher:
         ):
             self._rivals[namespace] = self._clock() + RIVAL_SECONDS
         self._remember(namespace, before)
-        asked = frozenset(batch)
+        requested = frozenset(batch)
         self._gather(namespace, batch)
-        self._decide_on(namespace, before, batch, deadline, asked=asked)
+        self._decide_on(namespace, before, batch, deadline, requested=requested)
 
     def _decide_on(
         self,
@@ -228,11 +228,11 @@ class ReservationBatcher:
         batch: list[Waiting],
         deadline: float,
         *,
-        asked: frozenset[Waiting] | None = None,
+        requested: frozenset[Waiting] | None = None,
     ) -> bool:
         """Decide on the batch by this ledger, and return whether that was done.
 
-        `asked` are those that came before it was read; of others it may justify nothing but a write: they wait for the next read.
+        `requested` came before it was read. For others it may justify nothing but a write: they wait for the next read.
         None: it is only remembered, and decides on nobody unless all is reserved.
         """
         published = self._catalogues_of(before.ledger, self._seconds_until(deadline))
@@ -242,17 +242,17 @@ class ReservationBatcher:
         requests, limit = [request for _, _, request in asking], self._store.reservations_limit
         decided = decide(before.ledger, requests, limit=limit)
         reserved = sum(verdict.reason is Reason.RESERVED for verdict in decided.verdicts)
-        if asked is None and reserved < len(batch):
+        if requested is None and reserved < len(batch):
             return False
         if decided.ledger is not before.ledger:
             self._write(namespace, before, decided.ledger, deadline)
         if batch:
             self._metrics.batch_size.observe(len(batch))
         for (waiting, charge, _), verdict in zip(asking, decided.verdicts, strict=True):
-            if verdict.reason is Reason.RESERVED or waiting in (asked or ()):
+            if verdict.reason is Reason.RESERVED or waiting in (requested or ()):
                 waiting.finish(ReservationOutcome(before.ledger, charge, verdict))
         for waiting, each in charged:
-            if each.request is None and waiting in (asked or ()):
+            if each.request is None and waiting in (requested or ()):
                 waiting.finish(ReservationOutcome(before.ledger, each.charge))
         return True
 

@@ -1,7 +1,7 @@
 """Catalogues that controllers publish for replicas with another configuration: a ConfigMap, one key for each digest.
 
-A row names the catalogue by which it is charged. Whoever has another one reads that here: serve, and a controller that takes
-over. Controllers write by swap, before any row names a digest, and remove what no row has named for long.
+A ledger names the catalogue by which it is charged. Whoever has another one reads that here: serve, and a controller that takes
+over. Controllers write by swap, before any ledger names a digest, and remove what no ledger has named for long.
 """
 
 import logging
@@ -12,8 +12,8 @@ from typing import Protocol
 import msgspec
 
 from policies.quota.catalogue import (
-    Basis,
     CatalogueError,
+    CatalogueVersion,
     catalogue_digest,
     read_catalogue,
     write_catalogue,
@@ -32,8 +32,8 @@ REMEMBERED = 8
 MISSED_SECONDS = 1.0
 """How long one that was not there is not asked for again: each review of such a ledger would read the ConfigMap."""
 UNNAMED_SECONDS = 600.0
-"""How long no row must have named a catalogue before it is removed: a controller that was about to name it has done so, or lost
-the lead, long before."""
+"""How long no ledger must have named a catalogue before it is removed: a controller that was about to name it has done so, or
+lost the lead, long before."""
 ATTEMPTS = 5
 _SECONDS = 5.0
 
@@ -121,7 +121,7 @@ class PublishedCatalogues:
         raise errors.Conflict(f"others kept writing to {CATALOGUES}", code=409)
 
     def tidy(self, named: Collection[str]) -> None:
-        """Remove what no row has named for long, and note what is there. Raises `errors.ApiError`."""
+        """Remove what no ledger has named for long, and note what is there. Raises `errors.ApiError`."""
         try:
             version, data = self._read(_SECONDS)
         except (errors.NotFound, errors.Forbidden):
@@ -157,4 +157,8 @@ class PublishedCatalogues:
 
 def digests_of(ledger: QuotaLedger) -> frozenset[str]:
     """Return the digests of the catalogues that a ledger names."""
-    return frozenset(basis.digest for each in ledger.bases if (basis := Basis.parse(each)))
+    return frozenset(
+        catalogue_version.digest
+        for each in ledger.catalogue_versions
+        if (catalogue_version := CatalogueVersion.parse(each))
+    )

@@ -1,7 +1,7 @@
-"""Ledgers in rows, objects in the namespace of the installation, swapped by resourceVersion.
+"""Ledgers in GPUQuotaLedger objects, in the namespace of the installation, swapped by resourceVersion.
 
 Made for many threads and processes: whoever writes first wins, everybody else reads again. A namespace has no quota where there
-is neither a row nor a GPUQuota; a GPUQuota of which no controller has made a row yet was never counted, and denies.
+is neither a ledger nor a GPUQuota; a GPUQuota of which no controller has made a ledger yet was never counted, and denies.
 """
 
 import contextlib
@@ -15,11 +15,11 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT
 from webhook.cluster import errors
 from webhook.cluster.api import JSON, METADATA
-from webhook.quota import documents, rows
+from webhook.quota import documents, ledger_objects
 from webhook.quota.store import LedgerConflict, QuotaGone, VersionedLedger
 
-NO_ROW = ""
-"""Version of a ledger that is nowhere written yet: to replace it is to create the row, as only controllers may."""
+NO_LEDGER_OBJECT = ""
+"""Version of a ledger that is nowhere written yet: to replace it is to create the ledger, as only controllers may."""
 
 
 class Api(Protocol):
@@ -35,7 +35,7 @@ class Api(Protocol):
 
 
 class ClusterStore:
-    """A `Store` on the API server. `installation` is the namespace of the rows."""
+    """A `Store` on the API server. `installation` is the namespace of the ledgers."""
 
     reservations_limit = LIMIT
 
@@ -46,48 +46,52 @@ class ClusterStore:
     def read(self, namespace: str, seconds: float) -> VersionedLedger | None:
         """Read from etcd itself: a GET without a resourceVersion is never served from a cache.
 
-        The GPUQuota is read after the row. So where neither is found, there was none at the moment of the second read; and a
-        quota that is replaced while its row stands is never taken for none.
+        The GPUQuota is read after the ledger. So where neither is found, there was none at the moment of the second read; and a
+        quota that is replaced while its ledger stands is never taken for none.
         """
         with _as_ledger_errors("read"):
-            found = self._get(self._path(namespace), rows.PLURAL, seconds)
+            found = self._get(self._path(namespace), ledger_objects.PLURAL, seconds)
             if found is not None:
-                return rows.decode_row(found).versioned
+                return ledger_objects.decode_ledger_object(found).versioned
         granted = self.granted(namespace, seconds)
-        return None if granted is None else VersionedLedger(rows.uncounted(granted), NO_ROW)
+        return (
+            None if granted is None else VersionedLedger(ledger_objects.uncounted(granted), NO_LEDGER_OBJECT)
+        )
 
     def granted(self, namespace: str, seconds: float) -> QuotaLedger | None:
-        """Return the ledger that the GPUQuota calls for, read from etcd: `rows.decode_granted`; None where there is none."""
+        """Return the ledger that the GPUQuota grants (`ledger_objects.decode_granted`), None without a GPUQuota."""
         with _as_ledger_errors("read"):
             found = self._get(documents.quota_path(namespace), documents.PLURAL, seconds)
-            return None if found is None else rows.decode_granted(found)
+            return None if found is None else ledger_objects.decode_granted(found)
 
     def compare_and_swap(
         self, namespace: str, before: VersionedLedger, ledger: QuotaLedger, seconds: float
     ) -> VersionedLedger:
-        body = rows.encode_row(namespace, before.version, ledger)
+        body = ledger_objects.encode_ledger_object(namespace, before.version, ledger)
         with _as_ledger_errors("written"), _as_conflicts():
-            if before.version == NO_ROW:
-                written = self._api.post(rows.rows_path(self._installation), body, timeout=seconds)
+            if before.version == NO_LEDGER_OBJECT:
+                written = self._api.post(
+                    ledger_objects.ledger_objects_path(self._installation), body, timeout=seconds
+                )
             else:
                 written = self._api.put(self._path(namespace), body, timeout=seconds, accept=METADATA)
-            uid, version = rows.decode_identity(written)
-        return VersionedLedger(msgspec.structs.replace(ledger, row_uid=uid), version)
+            uid, version = ledger_objects.decode_identity(written)
+        return VersionedLedger(msgspec.structs.replace(ledger, ledger_uid=uid), version)
 
     def delete(self, namespace: str, before: VersionedLedger, seconds: float) -> None:
         """Delete `before`, of which the GPUQuota was looked for after it was read. Raises as `compare_and_swap` does."""
         self._delete(namespace, before.version, seconds)
 
     def discard(self, namespace: str, seconds: float) -> bool:
-        """Delete a row that cannot be read where there is no GPUQuota; return whether that was so. Raises as `delete` does."""
+        """Delete a ledger that cannot be read where there is no GPUQuota; return whether that was so. Raises as `delete` does."""
         with _as_ledger_errors("read"):
-            found = self._get(self._path(namespace), rows.PLURAL, seconds)
+            found = self._get(self._path(namespace), ledger_objects.PLURAL, seconds)
             if (
                 found is None
                 or self._get(documents.quota_path(namespace), documents.PLURAL, seconds) is not None
             ):
                 return False
-            _, version = rows.decode_identity(found)
+            _, version = ledger_objects.decode_identity(found)
         self._delete(namespace, version, seconds)
         return True
 
@@ -96,7 +100,7 @@ class ClusterStore:
             self._api.delete(self._path(namespace), version=version, timeout=seconds)
 
     def _path(self, namespace: str) -> str:
-        return rows.rows_path(self._installation, namespace)
+        return ledger_objects.ledger_objects_path(self._installation, namespace)
 
     def _get(self, path: str, plural: str, seconds: float) -> bytes | None:
         try:
@@ -125,7 +129,7 @@ def _as_conflicts() -> Iterator[None]:
 def _as_ledger_errors(done: str) -> Iterator[None]:
     try:
         yield
-    except (documents.DocumentError, rows.RowError) as error:
+    except (documents.DocumentError, ledger_objects.LedgerObjectError) as error:
         raise LedgerError(str(error), transient=False) from None
     except errors.ApiError as error:
         transient = isinstance(error, errors.Unreachable | errors.Unavailable)

@@ -50,7 +50,7 @@ class QuotaRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A GPUQuota as it was read; `spec` is None where that cannot be read, and `problem` says why.
 
     `version` is the resourceVersion. A status that cannot be read is that of a new quota: the controller writes it again.
-    `has_ledger`: versions before the rows left the ledger in the status, and nobody has written over it.
+    `has_ledger`: an earlier version left its ledger in the status, and nobody has written over it.
     """
 
     namespace: str
@@ -137,7 +137,7 @@ def decode_quota(document: bytes | msgspec.Raw) -> QuotaRecord | None:
 
 
 def has_ledger(status: msgspec.Raw) -> bool:
-    """Whether versions before the rows left the ledger in this status. Raises msgspec.ValidationError if it is not an object."""
+    """Whether an earlier version left its ledger in this status. Raises msgspec.ValidationError if it is not an object."""
     return bool(_FORMER_STATUS.decode(status).revisions)
 
 

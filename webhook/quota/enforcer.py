@@ -74,4 +74,4 @@ class _ReviewQuota(msgspec.Struct, frozen=True, dict=True):
         if ledger is None:
             return None
         held = None if ledger.uncounted else add(ledger.used or {}, ledger.reserved)
-        return QuotaGrant(ledger.hard, ledger.unpinned, held)
+        return QuotaGrant(ledger.hard, ledger.unclassified_pods, held)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from policies.quota.amounts import NOTHING
-from policies.quota.catalogue import Basis, catalogue_digest
+from policies.quota.catalogue import CatalogueVersion, catalogue_digest
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.configuration.loader import Configuration
 from webhook.quota.store import LedgerConflict, QuotaGone, VersionedLedger
@@ -70,19 +70,28 @@ class MemoryStore:
         if spec is None:
             return None
         held = self._ledgers.get(namespace)
-        hard, catalogue = spec.amounts, str(Basis(catalogue_digest(configuration), spec.unpinned))
+        hard, catalogue = (
+            spec.amounts,
+            str(CatalogueVersion(catalogue_digest(configuration), spec.unclassified_pods)),
+        )
         if held is None:
             uid = f"memory/{namespace}"
-            ledger = QuotaLedger(quota_uid=uid, generation=0, hard={}, unpinned=spec.unpinned)
+            ledger = QuotaLedger(
+                quota_uid=uid, generation=0, hard={}, unclassified_pods=spec.unclassified_pods
+            )
         else:
             ledger = held.ledger
-            if (ledger.hard, ledger.unpinned, ledger.class_catalogue) == (hard, spec.unpinned, catalogue):
+            if (ledger.hard, ledger.unclassified_pods, ledger.class_catalogue) == (
+                hard,
+                spec.unclassified_pods,
+                catalogue,
+            ):
                 return held
         changed = msgspec.structs.replace(
             ledger,
             generation=ledger.generation + 1,
             hard=hard,
-            unpinned=spec.unpinned,
+            unclassified_pods=spec.unclassified_pods,
             used={**dict.fromkeys(hard, NOTHING), **(ledger.used or {})},
             class_catalogue=catalogue,
         )

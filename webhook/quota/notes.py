@@ -16,8 +16,8 @@ from webhook.cluster.events import LONGEST_MESSAGE
 from webhook.quota.store import LedgerConflict, QuotaGone, Store
 
 MOST_NOTES, MOST_CHARACTERS = 20, 8_192
-"""In one row, and of their messages together: a write of a row of 4 KiB takes the API server some 2 ms. What exceeds them is
-in the log of the replica and in the audit log."""
+"""In one ledger, and of their messages together: a write of a ledger of 4 KiB takes the API server some 2 ms. What exceeds them
+is in the log of the replica and in the audit log."""
 ATTEMPTS, PAUSE_SECONDS = 5, 0.1
 """Swaps that are tried where others write at the same time, with jittered pauses of at most so long."""
 
@@ -25,7 +25,7 @@ ATTEMPTS, PAUSE_SECONDS = 5, 0.1
 def leave_notes(
     store: Store, namespace: str, quota_uid: str, notes: Sequence[DenialNote], *, seconds: float
 ) -> None:
-    """Add notes to the row of a namespace within so many seconds, where its quota is still that one. Raises LedgerError."""
+    """Add notes to the ledger of a namespace within so many seconds, where its quota is still that one. Raises LedgerError."""
     deadline = monotonic() + seconds
     for _ in range(ATTEMPTS):
         before = store.read(namespace, _seconds_until(deadline))

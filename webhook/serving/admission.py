@@ -73,80 +73,83 @@ class Admission:
         self, phase: Phase, request: AdmissionRequest, deadline: float, may_wait: bool
     ) -> AdmissionResponse:
         started, clock = datetime.now(UTC), perf_counter()
-        asked = Review(request, phase, self._engine(), self._cluster, started, deadline, may_wait)
+        requested = Review(request, phase, self._engine(), self._cluster, started, deadline, may_wait)
         try:
-            answered = handler_of(phase, request)(asked)
+            answered = handler_of(phase, request)(requested)
         except NamespaceUnknown as unknown:
             answered = Answered(review.labels_unknown(request.uid, request.namespace, str(unknown)))
         except UnreadableObject as error:
             answered = Answered(review.unreadable_object(request.uid, str(error)))
         except OutOfTime:
             answered = Answered(review.out_of_time(request.uid))
-        self._recorder.record(asked, answered, perf_counter() - clock)
+        self._recorder.record(requested, answered, perf_counter() - clock)
         return answered.response
 
 
-def review_claim(asked: Review) -> Answered:
+def review_claim(requested: Review) -> Answered:
     """Charge a new ResourceClaim to the quota."""
-    request, configuration = asked.request, asked.engine.configuration
+    request, configuration = requested.request, requested.engine.configuration
     with reading():
-        claim = decode_claim(asked.document(request.object))
+        claim = decode_claim(requested.document(request.object))
     check_identity(request, claim.metadata)
     name = shown_name(request, claim.metadata)
     if (forged := forged_mark(None, claim.metadata, request.user_info.username)) is not None:
-        return _refused_claim(asked, name, [forged])
+        return _refused_claim(requested, name, [forged])
     charged = charge_request_for_claim(request.uid, claim, request.user_info.username, configuration)
     subject = Subject(
-        policy=asked.policy(), charge_request=charged, quota=asked.quota(), deadline=asked.deadline
+        policy=requested.policy(),
+        charge_request=charged,
+        quota=requested.quota(),
+        deadline=requested.deadline,
     )
-    decision = asked.engine.validate_claim(subject, asked.now)
+    decision = requested.engine.validate_claim(subject, requested.now)
     title = f"resourceclaim {request.namespace}/{name}"
     response = review.decided(request.uid, [decision], subject=title, patch=False)
     return Answered(response, [decision], name, claim.metadata, charge_request=charged)
 
 
-def review_changed_claim(asked: Review) -> Answered:
+def review_changed_claim(requested: Review) -> Answered:
     """Refuse what would have a stored ResourceClaim charged to nobody; its spec never changes.
 
     Only the scheduler marks claims as its own. An allocated claim keeps its finalizer: whoever may clear the allocation, such as
     the resource-claim controller and administrators, is not asked (`matchConditions` of the registration).
     """
-    request = asked.request
+    request = requested.request
     with reading():
-        claim = decode_claim(asked.document(request.object))
-        before = decode_claim(asked.document(request.old_object))
+        claim = decode_claim(requested.document(request.object))
+        before = decode_claim(requested.document(request.old_object))
     name = shown_name(request, claim.metadata)
     found = (
         forged_mark(before.metadata, claim.metadata, request.user_info.username),
         lost_protection(before, claim),
     )
     if findings := [each for each in found if each is not None]:
-        return _refused_claim(asked, name, findings)
+        return _refused_claim(requested, name, findings)
     return Answered(review.allowed(request.uid), name=name)
 
 
-def _refused_claim(asked: Review, name: str, findings: list[Finding]) -> Answered:
+def _refused_claim(requested: Review, name: str, findings: list[Finding]) -> Answered:
     """Return the refusal of a claim that nobody would be charged for. No mode or exemption lifts it: it is not a rule's."""
-    request = asked.request
-    decision = Decision.on(asked.policy(), findings, Mode.ENFORCE)
+    request = requested.request
+    decision = Decision.on(requested.policy(), findings, Mode.ENFORCE)
     title = f"resourceclaim {request.namespace}/{name}"
     return Answered(review.decided(request.uid, [decision], subject=title, patch=False), [decision], name)
 
 
-def release(asked: Review) -> Answered:
+def release(requested: Review) -> Answered:
     """Give back what a deleted object holds, where no controller counts."""
-    request, quota = asked.request, asked.cluster.quota
+    request, quota = requested.request, requested.cluster.quota
     if quota is not None and quota.release is not None and not request.dry_run:
         quota.release(request.namespace, review.metadata_of(request.old_object).uid)
-    return allow(asked)
+    return allow(requested)
 
 
-def review_templates(asked: Review) -> Answered:
+def review_templates(requested: Review) -> Answered:
     """Check the pod templates of a workload; what they deny is a warning, unless the policy enforces templates."""
-    request, kind = asked.request, asked.request.kind
+    request, kind = requested.request, requested.request.kind
     try:
-        document, policy = asked.document(request.object), asked.policy()
-        decisions = asked.of_workload(policy).decisions(document)
+        document, policy = requested.document(request.object), requested.policy()
+        decisions = requested.of_workload(policy).decisions(document)
     except msgspec.ValidationError as error:
         # A template that cannot be read is the API server's or the operator's to reject, never ours.
         return _unchecked(request, f"could not read the pod template: {error}")
@@ -159,22 +162,22 @@ def review_templates(asked: Review) -> Answered:
     return Answered(review.advised(request.uid, decisions), decisions)
 
 
-def review_autoscaler(asked: Review) -> Answered:
+def review_autoscaler(requested: Review) -> Answered:
     """Advise on an autoscaler by what it scales, which is read only where the namespace has a quota, or it scales to zero."""
-    request, kind = asked.request, asked.request.kind
-    by = asked.of_workload(asked.policy())
+    request, kind = requested.request, requested.request.kind
+    by = requested.of_workload(requested.policy())
     has_quota = by.quota is not None and by.quota.grant() is not None
     try:
-        data = msgspec.json.decode(asked.document(request.object))
+        data = msgspec.json.decode(requested.document(request.object))
         target = scale_target(kind.group, kind.kind, data)
         if target is None or not (has_quota or target.to_zero):
-            return allow(asked)
-        stored = asked.cluster.scaled(request.namespace, target, asked.deadline)
+            return allow(requested)
+        stored = requested.cluster.scaled(request.namespace, target, requested.deadline)
         if stored is None:
-            return allow(asked)
+            return allow(requested)
         decision = by.autoscaler(data, target, stored)
     except (msgspec.ValidationError, OutOfTime, RecursionError):
-        return allow(asked)
+        return allow(requested)
     return Answered(review.advised(request.uid, [decision]), [decision])
 
 
@@ -183,27 +186,27 @@ def _unchecked(request: AdmissionRequest, why: str) -> Answered:
     return Answered(review.allowed(request.uid, warnings=warnings))
 
 
-def review_advised(asked: Review) -> Answered:
+def review_advised(requested: Review) -> Answered:
     """Advise on what is always admitted."""
-    request, kind = asked.request, asked.request.kind
+    request, kind = requested.request, requested.request.kind
     try:
-        document = asked.document(request.object)
+        document = requested.document(request.object)
     except (msgspec.ValidationError, OutOfTime):
-        return allow(asked)
-    subject = Subject(policy=asked.policy(), quota=asked.quota())
-    decision = advise((kind.group, kind.kind), document, subject, asked.engine, asked.now)
+        return allow(requested)
+    subject = Subject(policy=requested.policy(), quota=requested.quota())
+    decision = advise((kind.group, kind.kind), document, subject, requested.engine, requested.now)
     return Answered(review.advised(request.uid, [decision]), [decision])
 
 
-def review_document(asked: Review) -> Answered:
+def review_document(requested: Review) -> Answered:
     """Check a document of our own configuration."""
-    request = asked.request
-    if asked.cluster.documents is None:
-        return allow(asked)
+    request = requested.request
+    if requested.cluster.documents is None:
+        return allow(requested)
     with reading():
-        asked.document(request.object)
-        found = asked.cluster.documents.findings(request, asked.now)
-    policy = asked.engine.configuration.policies.for_namespace(request.namespace)
+        requested.document(request.object)
+        found = requested.cluster.documents.findings(request, requested.now)
+    policy = requested.engine.configuration.policies.for_namespace(request.namespace)
     decision = Decision.on(policy, found, Mode.ENFORCE)
     if decision.allowed:
         return Answered(review.advised(request.uid, [decision]), [decision])
@@ -235,12 +238,12 @@ _VALIDATING: Mapping[tuple[str, str, str], Handler] = {
 def handler_of(phase: Phase, request: AdmissionRequest) -> Handler:
     """Return what answers a request, by kind and operation; no rule reads subresources, and every other kind may have pods."""
     kind = request.kind
-    asked = kind.group, kind.kind, request.operation
+    requested = kind.group, kind.kind, request.operation
     if request.sub_resource:
         return allow
     if phase is Phase.MUTATE:
-        return _MUTATING.get(asked, allow)
-    handler = _VALIDATING.get(asked)
+        return _MUTATING.get(requested, allow)
+    handler = _VALIDATING.get(requested)
     if handler is not None or request.operation == "DELETE":
         return handler or allow
     if kind.group == GROUP:

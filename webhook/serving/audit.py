@@ -126,18 +126,18 @@ class Recorder:
         self._replica = replica
         self._with_pods = with_pods
 
-    def record(self, asked: Review, answered: Answered, seconds: float) -> None:
+    def record(self, requested: Review, answered: Answered, seconds: float) -> None:
         """Record the answer, which took so many seconds."""
-        verdict, dry_run = verdict_of(answered.response), bool(asked.request.dry_run)
-        self._metrics.record(asked.phase.value, verdict, seconds, answered.decisions, dry_run=dry_run)
+        verdict, dry_run = verdict_of(answered.response), bool(requested.request.dry_run)
+        self._metrics.record(requested.phase.value, verdict, seconds, answered.decisions, dry_run=dry_run)
         if self._audit is not None:
             replica, with_pods = self._replica, self._with_pods
             line = audit_line(
-                asked, answered, verdict=verdict, seconds=seconds, replica=replica, with_pods=with_pods
+                requested, answered, verdict=verdict, seconds=seconds, replica=replica, with_pods=with_pods
             )
             self._audit.write(line)
         if self._denials is not None and not answered.response.allowed and not dry_run:
-            self._denials.take(denial_of(asked, answered))
+            self._denials.take(denial_of(requested, answered))
 
 
 def _line(record: dict[str, Any]) -> bytes:

@@ -9,8 +9,8 @@ from typing import Any
 from policies.finding import truncate
 from policies.gpus.classes import ClassCatalogue
 from policies.placement.pinning import named_nodes
+from policies.pods.fingerprint import TOKEN_VOLUME
 from policies.pods.pod import Metadata, Pod
-from policies.pods.siblings import TOKEN_VOLUME
 from policies.quota.amounts import CLASSES, NOTHING, Vector, add, texts
 from policies.quota.catalogue import catalogue_digest
 from policies.quota.charge import Charge
@@ -35,14 +35,14 @@ _CHARGES: dict[tuple[str, bytes], Charge] = {}
 
 
 def audit_line(
-    asked: Review, answered: Answered, *, verdict: str, seconds: float, replica: str, with_pods: bool
+    requested: Review, answered: Answered, *, verdict: str, seconds: float, replica: str, with_pods: bool
 ) -> dict[str, Any]:
     """Return the line; `with_pods`: with what `gpu-admission replay` needs of a new pod."""
-    request, metadata = asked.request, answered.metadata
+    request, metadata = requested.request, answered.metadata
     name = review.object_name(request) if answered.name is None else answered.name
     said = {
         "uid": request.uid,
-        "phase": asked.phase.value,
+        "phase": requested.phase.value,
         "operation": request.operation,
         "kind": request.kind.kind,
         "namespace": request.namespace,
@@ -50,7 +50,7 @@ def audit_line(
         "user": request.user_info.username,
     }
     line: dict[str, Any] = {
-        "time": timestamp(asked.now, "milliseconds"),
+        "time": timestamp(requested.now, "milliseconds"),
         **{key: truncate(text, LONGEST_FIELD) for key, text in said.items()},
         "dryRun": bool(request.dry_run),
         "verdict": verdict,
@@ -63,13 +63,15 @@ def audit_line(
     if request.operation == "CREATE" and (creation := creation_id(request.namespace, name, answered.pod)):
         line["creation"] = creation
     if answered.charge_request is not None:
-        line |= _charged(asked, answered, answered.charge_request)
-    if findings := [_finding(judged) for decision in answered.decisions for judged in decision.judged]:
+        line |= _charged(requested, answered, answered.charge_request)
+    if findings := [
+        _finding(evaluated) for decision in answered.decisions for evaluated in decision.evaluated
+    ]:
         line["findings"] = findings
     if answered.decisions:
         line |= _decision(answered.decisions[0], is_patched=verdict == "patched")
-    if with_pods and answered.pod and asked.phase is Phase.MUTATE and not request.dry_run:
-        mapping = asked.engine.configuration.resource_mapping
+    if with_pods and answered.pod and requested.phase is Phase.MUTATE and not request.dry_run:
+        mapping = requested.engine.configuration.resource_mapping
         if (replayable := without_secrets(answered.pod, mapping)) is not None:
             line["pod"] = replayable
         if answered.claims:
@@ -101,16 +103,16 @@ def charged(vector: Vector, catalogue: ClassCatalogue) -> dict[str, Any]:
 
 
 def _object(metadata: Metadata) -> dict[str, str]:
-    said = {"objectUid": truncate(metadata.uid or "", LONGEST_FIELD), "owner": metadata.maker}
+    said = {"objectUid": truncate(metadata.uid or "", LONGEST_FIELD), "owner": metadata.controlled_by}
     return {key: text for key, text in said.items() if text}
 
 
-def _charged(asked: Review, answered: Answered, request: ChargeRequest) -> dict[str, Any]:
+def _charged(requested: Review, answered: Answered, request: ChargeRequest) -> dict[str, Any]:
     """Return what is charged if it is allowed, and the quota as it is afterwards."""
     outcome = request.outcome
     if not answered.response.allowed and (outcome is None or outcome.ledger is None):
         return {}
-    configuration = asked.engine.configuration
+    configuration = requested.engine.configuration
     fields = charged(_cost(answered, request, configuration).vector, configuration.classes)
     if outcome is not None and (ledger := outcome.ledger) is not None and ledger.used is not None:
         held = add(ledger.used, outcome.verdict.reserved if outcome.verdict else ledger.reserved)
@@ -145,11 +147,11 @@ def _decision(decision: Decision, *, is_patched: bool) -> dict[str, Any]:
     return fields
 
 
-def _finding(judged: EvaluatedFinding) -> dict[str, Any]:
-    finding = judged.finding
+def _finding(evaluated: EvaluatedFinding) -> dict[str, Any]:
+    finding = evaluated.finding
     fields = {
         "rule": finding.rule,
-        "outcome": judged.outcome.value,
+        "outcome": evaluated.outcome.value,
         "path": truncate(finding.path, LONGEST_TEXT),
         "container": None if finding.container is None else truncate(finding.container, LONGEST_FIELD),
         "value": None if finding.value is None else truncate(finding.value),

@@ -40,7 +40,7 @@ CAN_NEVER_FIT, REFUSED = "CanNeverFit", "Refused"
 
 
 Leave = Callable[[str, str, Sequence[DenialNote]], None]
-"""Leaves notes about the quota of that uid in the row of a namespace. Raises LedgerError."""
+"""Leaves notes about the quota of that uid in the ledger of a namespace. Raises LedgerError."""
 
 
 class Denial(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,10 +57,10 @@ class Denial(msgspec.Struct, frozen=True, kw_only=True):
     quota_uid: str = ""
 
 
-def denial_of(asked: Review, answered: Answered) -> Denial:
+def denial_of(requested: Review, answered: Answered) -> Denial:
     """Return the denial of a review whose answer is no."""
-    request, status = asked.request, answered.response.status
-    owner = answered.metadata.maker if answered.metadata else ""
+    request, status = requested.request, answered.response.status
+    owner = answered.metadata.controlled_by if answered.metadata else ""
     if not owner and request.kind.kind != POD:
         owner = f"{request.kind.kind}/{request.name}"
     reason, quota_uid = _denied_by_quota(answered.charge_request)

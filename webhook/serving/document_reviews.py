@@ -94,7 +94,7 @@ class DocumentReviews:
             yield _warning(f"is not in force until these are corrected: {titles}")
         if document.kind == documents.QUOTA:
             spec = msgspec.convert(document.spec, QuotaSpec)
-            yield from (_warning(each, "spec.unpinned") for each in [unheld_classes(spec)] if each)
+            yield from (_warning(each, "spec.unclassifiedPods") for each in [unheld_classes(spec)] if each)
         if document.kind == documents.RESOURCE_MAPPING:
             yield from self._unregistered(document)
         if document.kind == documents.POLICY:

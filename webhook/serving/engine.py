@@ -21,10 +21,10 @@ from policies.finding import Finding, Severity
 from policies.gpus.claims import DeviceClassNames, as_rules_see_it, decode_claim_template
 from policies.placement.nodes import NodeFacts
 from policies.pods.annotations import INJECTED
+from policies.pods.fingerprint import TOKEN_VOLUME
 from policies.pods.patch import Change, Operation, PodPatch
 from policies.pods.pod import Pod
 from policies.pods.restore import restore
-from policies.pods.siblings import TOKEN_VOLUME
 from policies.pods.submission import injected_changes
 from policies.pods.workload import Workload
 from policies.policy import Binding, EffectivePolicy, Exemption
@@ -93,8 +93,8 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     charge_request: ChargeRequest | None = None
     """What it costs; None where nothing is charged."""
     quota: NamespaceQuota | None = None
-    alike: bytes | None = None
-    """`siblings.alike` of the pod. With it the findings and changes may be those of a sibling, and the decision has no pod."""
+    fingerprint: bytes | None = None
+    """`fingerprint_of` the pod. With it the findings and changes may be those of an equal pod, and the decision has no pod."""
     deadline: float = inf
     """A moment of `monotonic`, checked before each rule and before the quota. Raises OutOfTime."""
 
@@ -103,10 +103,10 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """The verdict on one object. What is DENIED rejects it, what is WARNED its author sees, what is AUDITED is only logged."""
 
     policy: EffectivePolicy
-    judged: tuple[EvaluatedFinding, ...] = ()
+    evaluated: tuple[EvaluatedFinding, ...] = ()
     changes: tuple[RuleChange, ...] = ()
     pod: Pod | None = None
-    """The pod with the changes, None where there is no pod, or a sibling was judged before."""
+    """The pod with the changes, None where there is no pod, or a sibling was evaluated before."""
     note: Change | None = None
     """The annotation that tells people what was injected; there only if something was."""
     exemption: Exemption | None = None
@@ -116,14 +116,14 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def on(cls, policy: EffectivePolicy, findings: Iterable[Finding], mode: Mode) -> Self:
         """Return the verdict by findings alone."""
-        judged = (
+        evaluated = (
             EvaluatedFinding(each.asking(policy.whom), outcome_of(each.severity, mode)) for each in findings
         )
-        return cls(policy=policy, judged=tuple(judged))
+        return cls(policy=policy, evaluated=tuple(evaluated))
 
     @property
     def allowed(self) -> bool:
-        return not any(judged.outcome is Outcome.DENIED for judged in self.judged)
+        return not any(evaluated.outcome is Outcome.DENIED for evaluated in self.evaluated)
 
     @property
     def operations(self) -> list[Operation]:
@@ -132,11 +132,11 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
     def located(self, path_of: Callable[[str], str]) -> Self:
         """Return the decision with every path in the pod replaced by what `path_of` says, for a pod inside another object."""
-        found = ((replace(e.finding, path=path_of(e.finding.path)), e.outcome) for e in self.judged)
-        return replace(self, judged=tuple(EvaluatedFinding(*each) for each in found))
+        found = ((replace(e.finding, path=path_of(e.finding.path)), e.outcome) for e in self.evaluated)
+        return replace(self, evaluated=tuple(EvaluatedFinding(*each) for each in found))
 
     def findings(self, outcome: Outcome) -> Iterator[Finding]:
-        return (judged.finding for judged in self.judged if judged.outcome is outcome)
+        return (evaluated.finding for evaluated in self.evaluated if evaluated.outcome is outcome)
 
 
 class Engine:
@@ -161,7 +161,7 @@ class Engine:
         for binding, mode in run.rules:
             if binding.rule.mutate is not None:
                 run.mutate(binding, mode)
-        for binding, mode in run.rules if run.judged[Outcome.DENIED] else ():
+        for binding, mode in run.rules if run.evaluated[Outcome.DENIED] else ():
             if not binding.rule.check_before_mutation:
                 run.check(binding, mode)
         run.note()
@@ -179,7 +179,7 @@ class Engine:
         restored = restore(stored, before, after, wanted)
         return replace(
             today,
-            judged=tuple(EvaluatedFinding(each, Outcome.WARNED) for each in restored.warnings),
+            evaluated=tuple(EvaluatedFinding(each, Outcome.WARNED) for each in restored.warnings),
             changes=tuple(RuleChange(rule, change) for rule, change in restored.changes),
             note=restored.note,
         )
@@ -220,7 +220,7 @@ class Engine:
         for binding, _ in run.rules:
             if binding.rule.check_workload is not None:
                 for finding in binding.rule.check_workload(workload, binding.options, run.context):
-                    run.judge(finding, mode)
+                    run.evaluate(finding, mode)
         return run.decision()
 
 
@@ -242,7 +242,7 @@ class _Found(msgspec.Struct, frozen=True):
 
     policy: EffectivePolicy
     nodes: NodeFacts | None
-    judged: tuple[tuple[Outcome, EvaluatedFinding], ...]
+    evaluated: tuple[tuple[Outcome, EvaluatedFinding], ...]
     changes: tuple[RuleChange, ...]
     annotation: Change | None
 
@@ -260,7 +260,7 @@ class _Run:
         mapping = engine.configuration.resource_mapping
         pod, claimed = as_rules_see_it(subject.pod, subject.claims, mapping)
         self.patch = PodPatch(pod)
-        self.judged: dict[Outcome, dict[EvaluatedFinding, None]] = {outcome: {} for outcome in Outcome}
+        self.evaluated: dict[Outcome, dict[EvaluatedFinding, None]] = {outcome: {} for outcome in Outcome}
         self.changes: list[RuleChange] = []
         self._annotation: Change | None = None
         self._pod_is_known = True
@@ -268,8 +268,8 @@ class _Run:
         # While the policy is paused or has exemptions, time decides which rules hold.
         is_timeless = self.paused_until is None and not self.policy.exemptions
         self._key = (
-            (phase, subject.alike, subject.made_by_daemonset, subject.is_update, self.policy.namespace)
-            if subject.alike and is_timeless
+            (phase, subject.fingerprint, subject.made_by_daemonset, subject.is_update, self.policy.namespace)
+            if subject.fingerprint and is_timeless
             else None
         )
         self._charge_request, self._deadline = subject.charge_request, subject.deadline
@@ -290,28 +290,28 @@ class _Run:
 
     def reserve(self) -> None:
         """Charge the quota, last, and only if nothing denies: what is denied must hold nothing."""
-        if self._charge_request is None or self.judged[Outcome.DENIED]:
+        if self._charge_request is None or self.evaluated[Outcome.DENIED]:
             return
         OutOfTime.check(self._deadline)
         for binding, mode in self.rules:
             rule = binding.rule
             if rule.reserve is not None and (rule.on_update or not self.context.is_update):
                 for finding in rule.reserve(self._charge_request, binding.options, self.context):
-                    self.judge(finding, mode)
+                    self.evaluate(finding, mode)
 
-    def judge(self, finding: Finding, mode: Mode) -> None:
-        judged = EvaluatedFinding(finding.asking(self.policy.whom), outcome_of(finding.severity, mode))
-        found = self.judged[judged.outcome]
+    def evaluate(self, finding: Finding, mode: Mode) -> None:
+        evaluated = EvaluatedFinding(finding.asking(self.policy.whom), outcome_of(finding.severity, mode))
+        found = self.evaluated[evaluated.outcome]
         if len(found) < MOST_FINDINGS:
-            found[judged] = None
+            found[evaluated] = None
 
     def recall(self) -> bool:
         """Take what was found of a sibling, if that is remembered."""
         found = self._remembered.get(self._key) if self._key else None
         if found is None or found.policy is not self.policy or found.nodes is not self.context.nodes:
             return False
-        for outcome, judged in found.judged:
-            self.judged[outcome][judged] = None
+        for outcome, evaluated in found.evaluated:
+            self.evaluated[outcome][evaluated] = None
         self.changes += found.changes
         self._annotation, self._pod_is_known = found.annotation, False
         return True
@@ -320,20 +320,20 @@ class _Run:
         """Keep what was found for pods that are alike, unless it is long, or quotes what they differ in."""
         if self._key is None:
             return
-        judged = tuple((outcome, each) for outcome, found in self.judged.items() for each in found)
-        said = msgspec.json.encode((judged, self.changes))
+        evaluated = tuple((outcome, each) for outcome, found in self.evaluated.items() for each in found)
+        said = msgspec.json.encode((evaluated, self.changes))
         if len(said) > LONGEST_REMEMBERED or TOKEN_VOLUME.encode() in said:
             return
         if len(self._remembered) >= MOST_REMEMBERED:
             self._remembered.clear()
         self._remembered[self._key] = _Found(
-            self.policy, self.context.nodes, judged, tuple(self.changes), self._annotation
+            self.policy, self.context.nodes, evaluated, tuple(self.changes), self._annotation
         )
 
     def decision(self) -> Decision:
         return Decision(
             policy=self.policy,
-            judged=tuple(judged for found in self.judged.values() for judged in found),
+            evaluated=tuple(evaluated for found in self.evaluated.values() for evaluated in found),
             changes=tuple(self.changes),
             pod=self.patch.pod if self._pod_is_known else None,
             note=self._annotation,
@@ -345,8 +345,8 @@ class _Run:
         if binding.rule.check is not None:
             OutOfTime.check(self._deadline)
             for finding in binding.rule.check(self.patch.pod, binding.options, self.context):
-                self.judge(finding, mode)
-                if len(self.judged[outcome_of(Severity.DENIAL, mode)]) >= MOST_FINDINGS:
+                self.evaluate(finding, mode)
+                if len(self.evaluated[outcome_of(Severity.DENIAL, mode)]) >= MOST_FINDINGS:
                     break
 
     def mutate(self, binding: Binding, mode: Mode) -> None:
@@ -357,13 +357,13 @@ class _Run:
                 self.changes.append(RuleChange(rule_id, change))
             else:
                 would = f"would add {change.what}"
-                self.judge(Finding(rule=rule_id, message=would, severity=Severity.WARNING), mode)
+                self.evaluate(Finding(rule=rule_id, message=would, severity=Severity.WARNING), mode)
 
     def report_missing(self, binding: Binding, mode: Mode) -> None:
         """Report what an enforced rule would still add now: it was never injected, or a later webhook took it out."""
         for change in self._run_mutation(binding, mode, on_scratch=True):
             if mode is Mode.ENFORCE:
-                self.judge(_missing(binding.rule.id, change), mode)
+                self.evaluate(_missing(binding.rule.id, change), mode)
 
     def _run_mutation(self, binding: Binding, mode: Mode, *, on_scratch: bool) -> list[Change]:
         if binding.rule.mutate is None:
@@ -372,7 +372,7 @@ class _Run:
         patch = self.patch.fork() if on_scratch else self.patch
         before = len(patch.changes)
         for finding in binding.rule.mutate(patch, binding.options, self.context):
-            self.judge(finding, mode)
+            self.evaluate(finding, mode)
         return patch.changes[before:]
 
     def note(self) -> None:
@@ -417,7 +417,7 @@ def advise(
         for binding, _ in run.rules:
             if binding.rule.check_claim_template is not None:
                 for finding in binding.rule.check_claim_template(template, run.context):
-                    run.judge(finding, Mode.WARN)
+                    run.evaluate(finding, Mode.WARN)
         return run.decision()
     keys = islice((spec and spec.hard) or (), MOST_KEYS)
     findings = resource_quota_findings(keys, engine.configuration.resource_mapping)

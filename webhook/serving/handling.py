@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from policies.finding import truncate
-from policies.gpus.claims import ClaimName, DeviceClassNames, asked_by
+from policies.gpus.claims import ClaimName, DeviceClassNames, requested_by
 from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.placement.nodes import NodeFacts
 from policies.pods.limits import check_size
@@ -75,7 +75,7 @@ class Review(msgspec.Struct, frozen=True, dict=True):
         """Return for what the claims of a pod ask, as far as that is known."""
         if not pod.body.resource_claims or self._claim_lookup is None:
             return {}
-        return asked_by(pod, self.request.namespace, self._claim_lookup)
+        return requested_by(pod, self.request.namespace, self._claim_lookup)
 
     @cached_property
     def _claim_lookup(self) -> Lookup | None:
@@ -152,6 +152,6 @@ def shown_name(request: AdmissionRequest, metadata: Metadata | None) -> str:
     return truncate(name, review.LONGEST_NAME)
 
 
-def allow(asked: Review) -> Answered:
+def allow(requested: Review) -> Answered:
     """Allow what no rule looks at."""
-    return Answered(review.allowed(asked.request.uid))
+    return Answered(review.allowed(requested.request.uid))

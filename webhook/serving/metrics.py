@@ -81,8 +81,8 @@ class Metrics:
         self._requests(phase, verdict, dry).inc()
         self._duration(phase, dry).observe(seconds)
         for decision in decisions:
-            for judged in decision.judged:
-                self._findings(phase, judged.finding.rule, judged.outcome.value, dry).inc()
+            for evaluated in decision.evaluated:
+                self._findings(phase, evaluated.finding.rule, evaluated.outcome.value, dry).inc()
             if verdict == "patched":
                 for rule in dict.fromkeys(change.rule for change in decision.changes):
                     self._injections(rule, dry).inc()

@@ -6,9 +6,9 @@ import msgspec
 
 from policies.gpus.cards import too_many_resources
 from policies.gpus.claims import DeviceClassNames
+from policies.pods.fingerprint import fingerprint_of
 from policies.pods.limits import excesses
 from policies.pods.pod import Pod, decode_pod
-from policies.pods.siblings import alike
 from policies.pods.submission import as_submitted, injected_changes
 from policies.quota.charge_request import charge_request_for_pod
 from policies.rule import Mode, Phase
@@ -22,61 +22,61 @@ from webhook.serving.review import AdmissionRequest
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 
 LONGEST_COMPARED = 64 * 1024
-"""Bytes of a pod that is compared with those before it: with managed fields four times what rules read (`siblings.LONGEST`)."""
+"""Bytes of a pod that is compared with those before it: with managedFields four times what rules read."""
 
 DAEMONSET_CONTROLLER = "system:serviceaccount:kube-system:daemon-set-controller"
 CONTROLLER_MANAGER = "system:kube-controller-manager"
 """Who creates the pods of DaemonSets: the former, or the latter where controllers share one identity."""
 
 
-def review_pod(asked: Review) -> Answered:
+def review_pod(requested: Review) -> Answered:
     """Mutate or validate a pod; an update is validated with the pod as it is stored."""
-    request, engine = asked.request, asked.engine
+    request, engine = requested.request, requested.engine
     with reading():
-        pod = decode_pod(asked.document(request.object))
-        before = decode_pod(asked.document(request.old_object)) if request.operation == "UPDATE" else None
+        pod = decode_pod(requested.document(request.object))
+        before = decode_pod(requested.document(request.old_object)) if request.operation == "UPDATE" else None
     name = shown_name(request, pod.metadata)
     if is_mirror_pod(pod, request):
         return Answered(review.allowed(request.uid), name=name)
-    policy, by_daemonset = asked.policy(), made_by_daemonset(pod, request)
-    mutates, charge_request = asked.phase is Phase.MUTATE, None
+    policy, by_daemonset = requested.policy(), made_by_daemonset(pod, request)
+    mutates, charge_request = requested.phase is Phase.MUTATE, None
     claims: Mapping[str, DeviceClassNames] = {}
-    of_siblings = alike(pod) if memoryview(request.object).nbytes <= LONGEST_COMPARED else None
+    fingerprint = fingerprint_of(pod) if memoryview(request.object).nbytes <= LONGEST_COMPARED else None
     too_long = excesses(pod) or (before and excesses(before))
     if before is None and not too_long:
         too_long = too_many_resources(pod, engine.configuration.resource_mapping)
     if too_long:
         decision = Decision.on(policy, too_long[:MOST_FINDINGS], Mode.ENFORCE)
     elif mutates:
-        claims = asked.claims(pod)
+        claims = requested.claims(pod)
         subject = Subject(
             policy=policy,
             pod=pod,
             claims=claims,
             made_by_daemonset=by_daemonset,
-            nodes=asked.cluster.nodes(),
-            alike=of_siblings,
-            deadline=asked.deadline,
+            nodes=requested.cluster.nodes(),
+            fingerprint=fingerprint,
+            deadline=requested.deadline,
         )
-        decision = engine.mutate(subject, asked.now)
+        decision = engine.mutate(subject, requested.now)
     else:
         check_identity(request, pod.metadata)
-        nodes = asked.cluster.named_nodes()
+        nodes = requested.cluster.named_nodes()
         charge_request = charge_request_for_pod(request.uid, pod, before, engine.configuration, nodes)
         subject = Subject(
             policy=policy,
             pod=pod,
-            claims=asked.claims(pod),
+            claims=requested.claims(pod),
             made_by_daemonset=by_daemonset,
             is_update=before is not None,
-            nodes=asked.cluster.nodes(),
+            nodes=requested.cluster.nodes(),
             charge_request=charge_request,
-            quota=asked.quota(),
-            alike=of_siblings,
-            deadline=asked.deadline,
+            quota=requested.quota(),
+            fingerprint=fingerprint,
+            deadline=requested.deadline,
         )
-        decision = engine.validate(subject, asked.now)
-    trace = canary_trace(pod, decision, asked.now, phase=asked.phase, dry_run=request.dry_run is True)
+        decision = engine.validate(subject, requested.now)
+    trace = canary_trace(pod, decision, requested.now, phase=requested.phase, dry_run=request.dry_run is True)
     title = f"pod {request.namespace}/{name}"
     response = review.decided(request.uid, [decision], subject=title, patch=mutates, trace=trace)
     seen = None if too_long else pod
@@ -85,29 +85,31 @@ def review_pod(asked: Review) -> Answered:
     )
 
 
-def restore_pod(asked: Review) -> Answered:
+def restore_pod(requested: Review) -> Answered:
     """Put back into an update what it lacks of what was injected at creation; all else about it is the API server's.
 
     So it is allowed also where the pod cannot be read, or where there is no time, or no policy is known.
     """
-    request = asked.request
+    request = requested.request
     try:
-        pod = decode_pod(asked.document(request.object))
-        stored = decode_pod(asked.document(request.old_object))
+        pod = decode_pod(requested.document(request.object))
+        stored = decode_pod(requested.document(request.old_object))
         injected = injected_changes(stored)
-        mapping = asked.engine.configuration.resource_mapping
+        mapping = requested.engine.configuration.resource_mapping
         if not injected or excesses(pod) or excesses(stored) or too_many_resources(pod, mapping):
-            return allow(asked)
+            return allow(requested)
         subject = Subject(
-            policy=asked.policy(),
+            policy=requested.policy(),
             pod=as_submitted(pod, injected=injected),
-            claims=asked.claims(pod),
-            nodes=asked.cluster.nodes(),
-            deadline=asked.deadline,
+            claims=requested.claims(pod),
+            nodes=requested.cluster.nodes(),
+            deadline=requested.deadline,
         )
-        decision = asked.engine.restore(subject, stored, request.old_object, request.object, asked.now)
+        decision = requested.engine.restore(
+            subject, stored, request.old_object, request.object, requested.now
+        )
     except (msgspec.ValidationError, NamespaceUnknown, OutOfTime):
-        return allow(asked)
+        return allow(requested)
     name = shown_name(request, pod.metadata)
     response = review.decided(request.uid, [decision], subject=f"pod {request.namespace}/{name}", patch=True)
     return Answered(response, [decision], name, pod.metadata)

@@ -1,4 +1,4 @@
-"""The pod of an audit line, by which `gpu-admission replay` judges it again: what the rules read, without what may be secret.
+"""The pod of an audit line, by which `gpu-admission replay` evaluates it again: what the rules read, without what may be secret.
 
 Left out: command and args (only `parallelism` reads them, which denies nothing), the values of variables but of those that say
 which GPUs a container sees, what probes run, and annotations that no rule reads.
@@ -14,8 +14,8 @@ from policies.gpus import exposure
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.models.warming.server_credentials import KEY_FILE
 from policies.pods.annotations import DOMAIN, INJECTED
+from policies.pods.fingerprint import TOKEN_VOLUME
 from policies.pods.pod import Container, EnvVar, Metadata, Pod, Probe, Volume, VolumeMount
-from policies.pods.siblings import TOKEN_VOLUME
 from policies.rules.cuda_version import DISABLE, REQUIRE
 
 LONGEST_POD = 16 * 1024

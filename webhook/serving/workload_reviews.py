@@ -86,7 +86,7 @@ class WorkloadReview(msgspec.Struct, frozen=True, kw_only=True):
                 )
                 decision = self.engine.check_template(subject, self.now)
             reviewed.append(ReviewedTemplate(place, pod, decision.located(place.located)))
-            if sum(len(each.decision.judged) for each in reviewed) >= MOST_FINDINGS:
+            if sum(len(each.decision.evaluated) for each in reviewed) >= MOST_FINDINGS:
                 break
         return reviewed
 

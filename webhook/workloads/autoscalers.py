@@ -91,7 +91,7 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
 
 msgspec.convert(
     {"scaleTargetRef": {"name": ""}}, _Spec
-)  # see `quota/rows.py`: not first by several threads together
+)  # see `quota/ledger_objects.py`: not first by several threads together
 
 
 def scale_target(group: str, kind: str, data: Any) -> ScaleTarget | None:

@@ -20,10 +20,10 @@ _DIGITS = 9
 """Of a number of pods; any above is a limit that nobody set, such as Ray's maxReplicas."""
 
 
-def pod_count(row: WorkloadKind, form: PodPath, data: Any, at: Parts) -> PodCount:
+def pod_count(workload_kind: WorkloadKind, form: PodPath, data: Any, at: Parts) -> PodCount:
     """Return the number of pods by the path that leads to `at` in the object `data`."""
-    if row.templates_only or any(
-        _is_stopped(data, form, at, path, value) for path, value in row.stopped.items()
+    if workload_kind.templates_only or any(
+        _is_stopped(data, form, at, path, value) for path, value in workload_kind.stopped.items()
     ):
         return _NONE
     scales = form.most and (not form.elastic or first_value(data, form, at, form.elastic) is True)
@@ -34,11 +34,11 @@ def pod_count(row: WorkloadKind, form: PodPath, data: Any, at: Parts) -> PodCoun
     )
 
 
-def together(row: WorkloadKind, data: Any, counts: Sequence[PodCount]) -> list[PodCount]:
+def together(workload_kind: WorkloadKind, data: Any, counts: Sequence[PodCount]) -> list[PodCount]:
     """Return the counts where a number of pods of the whole object must run together: of each path those that others lack."""
     needed = (
-        _number(next((value for _, value in values(data, steps(row.together))), None))
-        if row.together
+        _number(next((value for _, value in values(data, steps(workload_kind.together))), None))
+        if workload_kind.together
         else None
     )
     running = [count.running for count in counts]

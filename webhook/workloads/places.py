@@ -95,16 +95,24 @@ def workload_pods(
 
 def pod_places(kinds: WorkloadKinds, group: str, kind: str, data: Any) -> list[PodPlace | Problem]:
     """Return the pods of an object, at most MOST_PLACES, and a Problem for each value of the wrong type."""
-    row = kinds.get((group, kind))
-    return [] if row is None else _counted(row, data, _once(_places(kinds, row, data)))
+    workload_kind = kinds.get((group, kind))
+    return (
+        []
+        if workload_kind is None
+        else _counted(workload_kind, data, _once(_places(kinds, workload_kind, data)))
+    )
 
 
-def _counted(row: WorkloadKind, data: Any, found: Iterator[PodPlace | Problem]) -> list[PodPlace | Problem]:
+def _counted(
+    workload_kind: WorkloadKind, data: Any, found: Iterator[PodPlace | Problem]
+) -> list[PodPlace | Problem]:
     """Return those that are checked, with what their counts have to do with one another."""
     bounded = list(islice(found, MOST_PLACES))
-    if not row.together:
+    if not workload_kind.together:
         return bounded
-    counts = iter(together(row, data, [each.count for each in bounded if isinstance(each, PodPlace)]))
+    counts = iter(
+        together(workload_kind, data, [each.count for each in bounded if isinstance(each, PodPlace)])
+    )
     return [
         msgspec.structs.replace(each, count=next(counts)) if isinstance(each, PodPlace) else each
         for each in bounded
@@ -133,10 +141,10 @@ def _once(places: Iterator[PodPlace | Problem]) -> Iterator[PodPlace | Problem]:
             yield place
 
 
-def _places(kinds: WorkloadKinds, row: WorkloadKind, data: Any) -> Iterator[PodPlace | Problem]:
+def _places(kinds: WorkloadKinds, workload_kind: WorkloadKind, data: Any) -> Iterator[PodPlace | Problem]:
     amounts: list[Parts] = []
     unread = LONGEST_PATCHES
-    for form in row.pods:
+    for form in workload_kind.pods:
         leaf = str if form.form is PodForm.PATCH else dict
         for found in islice(_follow(data, steps(form.path), (), leaf), MOST_FOUND):
             if isinstance(found, Problem):
@@ -147,7 +155,7 @@ def _places(kinds: WorkloadKinds, row: WorkloadKind, data: Any) -> Iterator[PodP
                 unread -= max(len(value), _SHORTEST_PATCH)
                 if unread < 0:
                     continue
-            count = pod_count(row, form, data, at)
+            count = pod_count(workload_kind, form, data, at)
             if form.form is PodForm.OBJECT:
                 yield from _inner(kinds, at, value, count)
             elif any(at[: len(above)] == above for above in amounts):
@@ -186,13 +194,14 @@ def _inner(kinds: WorkloadKinds, at: Parts, data: Any, outer: PodCount) -> Itera
     if (group, kind) == ("", "Pod"):
         yield _decided_place(PodPlace(at, data, {(): at}, count=_times(outer, PodCount())))
         return
-    row = kinds.get((group, kind))
-    if row is None:
+    workload_kind = kinds.get((group, kind))
+    if workload_kind is None:
         return
-    row = msgspec.structs.replace(
-        row, pods=tuple(form for form in row.pods if form.form not in {PodForm.OBJECT, PodForm.PATCH})
+    workload_kind = msgspec.structs.replace(
+        workload_kind,
+        pods=tuple(form for form in workload_kind.pods if form.form not in {PodForm.OBJECT, PodForm.PATCH}),
     )
-    for place in _counted(row, data, _once(_places(kinds, row, data))):
+    for place in _counted(workload_kind, data, _once(_places(kinds, workload_kind, data))):
         if isinstance(place, Problem):
             yield Problem((*at, *place.parts), place.message)
             continue

@@ -18,7 +18,8 @@ from policies.quota.ledger.reservations import LIMIT, NAME_PARTS, Reservation
 class ReservationRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a request asks of the ledger: the reservation it would leave.
 
-    `catalogues` are the bases (`catalogue.Basis`) under which it was charged, key by key by the one that charges most.
+    `catalogues` are the catalogue versions (`catalogue.CatalogueVersion`) under which it was charged, key by key by the one that
+    charges most.
     """
 
     reservation: Reservation
@@ -119,10 +120,10 @@ class _Batch:
         self.added: dict[str, Reservation] = {}
 
     def decide(self, request: ReservationRequest) -> ReservationVerdict:
-        # It was charged under the next basis as well, if there is one.
+        # It was charged under the next catalogue version as well, if there is one.
         catalogue = self._ledger.next_catalogue or ""
         reservation = msgspec.structs.replace(request.reservation, catalogue=catalogue)
-        verdict = self._verdict(reservation, is_charged=self._ledger.bases <= request.catalogues)
+        verdict = self._verdict(reservation, is_charged=self._ledger.catalogue_versions <= request.catalogues)
         if verdict.reason is Reason.RESERVED:
             self._add(reservation)
         return ReservationVerdict(verdict.reason, verdict.shortfalls, self._reserved)

@@ -10,7 +10,7 @@ from operator import ge
 import msgspec
 
 from policies.quota.amounts import GPUS, NOTHING, Vector
-from policies.quota.charge import Unpinned
+from policies.quota.charge import UnclassifiedPods
 from policies.quota.ledger.reservations import Reservations
 
 # The bounds in time on which the protocol rests; serve and controller must agree on them.
@@ -74,25 +74,25 @@ class DenialNote(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
 class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     """The spec in force and the state counted under it, of one quota object.
 
-    `row_uid` is the uid of the object that holds the ledger, empty where nothing is stored. `quota_uid`, `generation`, `hard` and
-    `unpinned` are those of the GPUQuota that was read after the ledger that they replaced; so they never go back.
+    `ledger_uid` is the uid of the object that holds the ledger, empty where nothing is stored. `quota_uid`, `generation`, `hard`,
+    `unclassifiedPods` are those of the GPUQuota that was read after the ledger that they replaced; so they never go back.
 
     `used` is None until the quota was initialised. Otherwise it holds `gpus` and each dimension of `hard` as it was then, if
     with zero: a key of `hard` that it lacks was never counted. `stored_names` is what it holds of objects that are stored under
     the name of a reservation.
 
-    `class_catalogue` is its basis, by which it was counted (`catalogue.Basis`); None while reservations are left that were
-    charged by another one, and nothing is admitted. `next_catalogue` is the basis to which the controller is moving it: every
-    request is then charged under both.
+    `class_catalogue` is the `CatalogueVersion` by which it was counted; None while reservations are left that were
+    charged by another one, and nothing is admitted. `next_catalogue` is the catalogue version to which the controller is moving
+    it: every request is then charged under both.
 
     `denials` are left by replicas for the controller, which takes them out.
     """
 
-    row_uid: str = ""
+    ledger_uid: str = ""
     quota_uid: str
     generation: int
     hard: Vector
-    unpinned: Unpinned
+    unclassified_pods: UnclassifiedPods
     used: Vector | None = None
     stored_names: Mapping[str, Vector] = {}
     reservations: Reservations = Reservations({})
@@ -134,6 +134,6 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     @property
-    def bases(self) -> frozenset[str]:
-        """The bases under which a request must be charged."""
+    def catalogue_versions(self) -> frozenset[str]:
+        """The catalogue versions under which a request must be charged."""
         return frozenset(filter(None, (self.class_catalogue, self.next_catalogue)))

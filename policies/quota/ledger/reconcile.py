@@ -4,8 +4,8 @@ A reservation goes when the list shows what became of it, or when it was seen fo
 stored; a line that cannot be read goes only like that. Every count is fenced: it replaces only a count from lists that are not
 newer.
 
-A ledger moves to another basis without a pause: `begin_transition` names the next one, and `reconcile` goes on counting by the
-old one, until every reservation bears the mark of the next; a count by that one then is the flip.
+A ledger moves to another catalogue version without a pause: `begin_transition` names the next one, and `reconcile` goes on
+counting by the old one, until every reservation bears the mark of the next; a count by that one then is the flip.
 """
 
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     `used` is the sum of all that they showed. `objects` are those of it that the reservations of a ledger wait for: one that is
     missing here leaves its reservation, or holds its name's whole amount, until a later count.
 
-    `catalogue` is by what everything was counted (`catalogue.Basis`).
+    `catalogue` is by what everything was counted (`catalogue.CatalogueVersion`).
     """
 
     used: Vector
@@ -55,8 +55,8 @@ class Refused(Enum):
 
     OLDER = "one of the lists is older than one that was counted already"
     UNCOUNTED = "the quota, or a dimension of it, was never counted: it must be initialised"
-    OTHER_CATALOGUE = "the ledger is counted by another basis, and is not moving to this one"
-    UNMARKED = "the ledger is moving to this basis, but reservations are left that were not charged under it"
+    OTHER_CATALOGUE = "the ledger is counted by another catalogue version, and is not moving to this one"
+    UNMARKED = "the ledger is moving to this catalogue version, but reservations are left that were not charged under it"
     TOO_EARLY = "replicas may still believe that there is no quota"
 
 
@@ -72,20 +72,22 @@ class Reconciled(msgspec.Struct, frozen=True):
     unreadable: tuple[str, ...] = ()
 
 
-def begin_transition(ledger: QuotaLedger, basis: str) -> QuotaLedger:
-    """Return the ledger on its way to `basis`, or on no way if that is its own.
+def begin_transition(ledger: QuotaLedger, catalogue_version: str) -> QuotaLedger:
+    """Return the ledger on its way to `catalogue_version`, or on no way if that is its own.
 
     A controller may swap it in at any moment, alone or counted by `reconcile` in the same swap, once every replica can charge
-    under `basis`: the catalogue is published. It may name yet another basis later, too: marks of an earlier one then count for
-    nothing. A ledger without a basis is returned as it is: it must be initialised.
+    under `catalogue_version`: the catalogue is published. It may name yet another one later: marks of an earlier
+    one then count for nothing. A ledger without a catalogue version is returned as it is: it must be initialised.
     """
     if ledger.class_catalogue is None:
         return ledger
-    return msgspec.structs.replace(ledger, next_catalogue=None if basis == ledger.class_catalogue else basis)
+    return msgspec.structs.replace(
+        ledger, next_catalogue=None if catalogue_version == ledger.class_catalogue else catalogue_version
+    )
 
 
-def basis_to_count_by(ledger: QuotaLedger) -> str | None:
-    """Return the basis by which `reconcile` takes a count of this ledger: the next one once it can flip, else its own.
+def catalogue_version_to_count_by(ledger: QuotaLedger) -> str | None:
+    """Return the catalogue version by which `reconcile` counts this ledger: the next once it can flip, else its own.
 
     None: it has none, and must be initialised.
     """
@@ -96,17 +98,17 @@ def basis_to_count_by(ledger: QuotaLedger) -> str | None:
 
 
 def reconcile(ledger: QuotaLedger, listing: Listing, expired: frozenset[str]) -> Reconciled | Refused:
-    """Count a ledger that was initialised, by its own basis; or by the next one, which thereby becomes its own.
+    """Count a ledger that was initialised, by its own catalogue version; or by the next one, which thereby becomes its own.
 
     `expired` are those of `Reservations.ids` that this very process had seen in the ledger for longer than the bound, by a clock
     that only runs forward, when the first of the lists began.
 
-    By the next basis it answers UNMARKED while reservations would be left that do not bear its mark: what they were for may
-    cost more than they hold. Count by the own basis until then (`basis_to_count_by`).
+    By the next catalogue version it answers UNMARKED while reservations would be left that do not bear its mark: what they were
+    for may cost more than they hold. Count by the own basis until then (`catalogue_version_to_count_by`).
     """
     if ledger.used is None or ledger.uncounted:
         return Refused.UNCOUNTED
-    if listing.catalogue not in ledger.bases:
+    if listing.catalogue not in ledger.catalogue_versions:
         return Refused.OTHER_CATALOGUE
     counted = _count(ledger, listing, expired)
     if isinstance(counted, Reconciled) and counted.ledger.class_catalogue is None:
@@ -119,11 +121,11 @@ def initialise(
 ) -> Reconciled | Refused:
     """Count a ledger for the first time, or again because `hard` gained a dimension.
 
-    By a basis that is not its own it is counted at once only where nothing is known any more by which to charge under its own;
-    then it has none, and denies, while reservations are left that do not bear the mark of this one.
+    By a catalogue version that is not its own it is counted at once only where nothing is known any more by which to charge under
+    its own; then it has none, and denies, while reservations are left that do not bear the mark of this one.
 
-    `waited`: whether this process has known this row for NO_QUOTA_SECONDS. The lists must have begun after it first observed the
-    row with its present spec.
+    `waited`: whether this process has known this ledger for NO_QUOTA_SECONDS. The lists must have begun after it first observed
+    the ledger with its present spec.
     """
     if not waited:
         return Refused.TOO_EARLY
@@ -153,8 +155,8 @@ def _count(ledger: QuotaLedger, listing: Listing, expired: frozenset[str]) -> Re
     return Reconciled(counted, confirmed, timed_out, unreadable)
 
 
-def _are_charged_by(basis: str, reservations: Reservations) -> bool:
-    return not reservations.unreadable and all(each.catalogue == basis for each in reservations)
+def _are_charged_by(catalogue_version: str, reservations: Reservations) -> bool:
+    return not reservations.unreadable and all(each.catalogue == catalogue_version for each in reservations)
 
 
 def _given_up(reservations: Reservations, expired: frozenset[str]) -> tuple[str, ...]:

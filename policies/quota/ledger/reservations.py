@@ -4,11 +4,12 @@ A reservation is demand promised to what the API server has not stored yet. Rese
 thousand pods of one Job are a thousand equal demands:
 
     gpus=1 classes/nvidia-a100=1 resources/nvidia.com/gpu=1 | 5f0c…:pods/train-0 77ab…:pods/train-1
-    gpus=2 @<basis> | 90aa…:resourceclaims/large
+    gpus=2 @<catalogue version> | 90aa…:resourceclaims/large
     classes/nvidia-a100=1 >4711 | 91d2…/c7e1…
 
 A creation has the name of its object after the uid. `>version` is of changes of a stored object: the amount by which it grows,
-and the resourceVersion that was reviewed. `@basis` is of what was charged under that basis, too, while the ledger moved to it.
+and the resourceVersion that was reviewed. `@` marks what was charged under that catalogue version, too, while the ledger
+moved to it.
 """
 
 from collections import Counter
@@ -56,8 +57,8 @@ class Reservation(msgspec.Struct, frozen=True):
     Of a change, `demand` holds only what grows, and `version` is the resourceVersion of the object as it was reviewed, on
     which alone the change can be stored; 0 where it is not known. Of a creation, `name` is that of the object (`pods/train-0`).
 
-    `catalogue` is the basis (`catalogue.Basis`) to which the ledger was moving when it was reserved; `demand` is then by that
-    basis too, key by key the larger amount. Empty where the ledger was not moving.
+    `catalogue` is the `CatalogueVersion` to which the ledger was moving when it was reserved; `demand` is then by that
+    too, key by key the larger amount. Empty where the ledger was not moving.
     """
 
     id: str

@@ -178,7 +178,7 @@ def test_why_leads_from_a_denial_to_its_reason(page: Page, consoles: Consoles) -
 
 
 @pytest.mark.parametrize(
-    ("asked", "want"),
+    ("requested", "want"),
     [
         pytest.param("job/nothing", "not found", id="an-object-that-is-not-there"),
         pytest.param("gizmo/train", 'no namespaced kind "gizmo"', id="a-kind-that-is-not-served"),
@@ -186,14 +186,14 @@ def test_why_leads_from_a_denial_to_its_reason(page: Page, consoles: Consoles) -
         pytest.param("<script>alert(1)</script>/x", "no namespaced kind", id="markup"),
     ],
 )
-def test_why_says_what_it_was_not_told(page: Page, consoles: Consoles, asked: str, want: str) -> None:
+def test_why_says_what_it_was_not_told(page: Page, consoles: Consoles, requested: str, want: str) -> None:
     page.goto(consoles("admin") + "/why")
-    page.fill("#object", asked)
+    page.fill("#object", requested)
     page.fill("#namespace", "students")
     page.keyboard.press("Enter")
 
     expect(page.locator("#answer [role=status]")).to_contain_text(want)
-    expect(page.locator("#object")).to_have_value(asked)
+    expect(page.locator("#object")).to_have_value(requested)
 
 
 def test_every_page_is_reached_by_keys(page: Page, consoles: Consoles) -> None:

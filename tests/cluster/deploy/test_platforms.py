@@ -89,8 +89,8 @@ def scc(call: Call) -> Reply:
         each.get("securityContext") or {}
         for each in (spec, *spec["containers"], *spec.get("initContainers", ()))
     ]
-    asked = {each[key] for each in contexts for key in ("runAsUser", "fsGroup") if key in each}
-    if wrong := sorted(asked - set(USERS)):
+    requested = {each[key] for each in contexts for key in ("runAsUser", "fsGroup") if key in each}
+    if wrong := sorted(requested - set(USERS)):
         refusal = {
             "code": 403,
             "message": f"unable to validate against any security context constraint: {wrong}",

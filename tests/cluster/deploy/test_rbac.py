@@ -60,9 +60,9 @@ def test_they_work(plane: ControlPlane, running: Installed, audit_log: Path) -> 
     assert lease.stdout
 
     assert eventually(
-        lambda: (CONTROLLER, "create", "events") in {request[:3] for request in asked(audit_log)}
+        lambda: (CONTROLLER, "create", "events") in {request[:3] for request in requested(audit_log)}
     )
-    requests = asked(audit_log)
+    requests = requested(audit_log)
     assert {request.account for request in requests} == {WEBHOOK, CONTROLLER}
     written = {
         (verb, resource)
@@ -90,8 +90,8 @@ def test_the_webhook_reads_what_an_autoscaler_scales(
     said = [plane.kubectl("apply", "-f", "-", stdin=json.dumps(each)).stderr for each in documents]
 
     assert "may grow to 5 pods and then needs 5 GPUs" in said[1], running
-    assert ("deployments", "get") in {(request.resource, request.verb) for request in asked(audit_log)}
-    assert not [request for request in asked(audit_log) if request.forbidden]
+    assert ("deployments", "get") in {(request.resource, request.verb) for request in requested(audit_log)}
+    assert not [request for request in requested(audit_log) if request.forbidden]
 
 
 POLICY = {
@@ -124,9 +124,9 @@ def test_policies_of_the_cluster_are_in_force(
     ), running
     plane.kubectl("delete", "gpupolicy", "team")
     assert ("gpupolicies/status", "patch") in {
-        (request.resource, request.verb) for request in asked(audit_log)
+        (request.resource, request.verb) for request in requested(audit_log)
     }
-    assert not [request for request in asked(audit_log) if request.forbidden]
+    assert not [request for request in requested(audit_log) if request.forbidden]
 
 
 def test_doctor_misses_nothing_but_pods(plane: ControlPlane, running: Installed) -> None:
@@ -156,14 +156,14 @@ def test_the_test_of_the_release_sends_one_canary(plane: ControlPlane, running: 
 def test_a_damaged_secret_is_made_anew(plane: ControlPlane, running: Installed, audit_log: Path) -> None:
     path = f"/api/v1/namespaces/{NAMESPACE}/secrets/gpu-admission-certificates"
     before = plane.client().get(path)[1]["metadata"]["uid"]
-    forbidden = [request for request in asked(audit_log) if request.forbidden]
+    forbidden = [request for request in requested(audit_log) if request.forbidden]
     assert plane.client().delete(path)[0] == 200
 
     assert eventually(
         lambda: plane.client().get(path)[1].get("metadata", {}).get("uid", before) != before, seconds=30
     )
     assert eventually(running.ready, seconds=60), plane.logs(WEBHOOK)
-    assert [request for request in asked(audit_log) if request.forbidden] == forbidden
+    assert [request for request in requested(audit_log) if request.forbidden] == forbidden
 
 
 def used(plane: ControlPlane) -> str | None:
@@ -180,7 +180,7 @@ class Request(NamedTuple):
     forbidden: bool
 
 
-def asked(audit_log: Path) -> list[Request]:
+def requested(audit_log: Path) -> list[Request]:
     """Return what our service accounts asked of the API server, and what it would not let them do."""
     found = []
     for line in audit_log.read_text().rpartition("\n")[0].splitlines():  # those that are whole

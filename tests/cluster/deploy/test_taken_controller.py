@@ -333,8 +333,8 @@ def test_it_rotates_and_sends_canaries(plane: ControlPlane, running: Installed) 
         return served
 
     before = authority()
-    asked = {"metadata": {"annotations": {"gpu-admission.dev/rotate": "ca"}}}
-    assert plane.client().patch(f"{SECRETS}/{AUTHORITY}", asked)[0] == 200
+    requested = {"metadata": {"annotations": {"gpu-admission.dev/rotate": "ca"}}}
+    assert plane.client().patch(f"{SECRETS}/{AUTHORITY}", requested)[0] == 200
 
     assert eventually(lambda: authority() != before, seconds=30), plane.logs(CONTROLLER)
     assert eventually(lambda: set(bundles(plane)) == {authority()}, seconds=30), plane.logs(CONTROLLER)

@@ -259,7 +259,7 @@ APPLY = "apply deploy/ of this version again"
             documents(policy(rules={"gpu-class": {"default": "nvidia-h200"}})),
             "class-without-nodes",
             "GPUPolicy/default",
-            "gpu-class.knownPools of the policy",
+            "gpu-class.autoscaledClasses of the policy",
             id="a-class-that-no-node-has",
         ),
         pytest.param(

@@ -37,8 +37,8 @@ def test_what_the_native_quota_refuses_is_given_back(team: Team) -> None:
     assert status == 403
     assert f"exceeded quota: native, requested: {GPU}=2, used: {GPU}=1, limited: {GPU}=1" in answer["message"]
     # It is asked after us: what we had reserved is held until the controller has seen that the pod never came.
-    assert [entry.demand.get(GPUS) for entry in team.row().reservations][-1] == 2
-    assert eventually(lambda: not team.row().reservations, seconds=30)
+    assert [entry.demand.get(GPUS) for entry in team.ledger_object().reservations][-1] == 2
+    assert eventually(lambda: not team.ledger_object().reservations, seconds=30)
     assert uses(team, 1)
 
 
@@ -67,7 +67,7 @@ def test_a_limit_range_speaks_before_us_and_reserves_nothing(team: Team) -> None
 
     assert status == 403
     assert "maximum nvidia.com/gpu usage per Container is 2, but limit is 4" in answer["message"]
-    assert not team.row().reservations
+    assert not team.ledger_object().reservations
 
 
 def test_a_gpu_that_a_limit_range_gives_by_default_is_a_gpu(team: Team) -> None:

@@ -43,9 +43,9 @@ def test_a_class_that_a_policy_engine_chose_before_us_is_kept_and_charged(
 def test_a_class_that_contradicts_the_annotation_is_refused(
     team: Team, other: OtherWebhook, name: str
 ) -> None:
-    asked = {"annotations": {"gpu-admission.dev/gpu-class": "nvidia-a100-80gb"}}
+    requested = {"annotations": {"gpu-admission.dev/gpu-class": "nvidia-a100-80gb"}}
     with other.in_force(pins_to_t4, name=name):
-        status, answer = team.create(body("torn", gpu_container(), metadata=asked))
+        status, answer = team.create(body("torn", gpu_container(), metadata=requested))
 
     assert status == 403
     assert "[gpu-class]" in answer["message"]
@@ -75,7 +75,7 @@ def test_one_that_is_down_refuses_in_its_own_name_and_nothing_is_reserved(
 
     assert status == 500
     assert 'failed calling webhook "pods.another.example.com"' in answer["message"]
-    assert not team.row().reservations
+    assert not team.ledger_object().reservations
 
 
 def test_one_that_is_down_and_ignored_leaves_us_to_work(team: Team, other: OtherWebhook) -> None:

@@ -78,11 +78,11 @@ def crowds(namespace: str, number: int) -> list[Request]:
 
 
 class Burst:
-    """`CLIENTS` threads that work off `asked`. Each request ends as admitted, refused for lack of room, or undecided."""
+    """`CLIENTS` threads that work off `requested`. Each request ends as admitted, refused for lack of room, or undecided."""
 
-    def __init__(self, client: Client, asked: Sequence[Request]) -> None:
+    def __init__(self, client: Client, requested: Sequence[Request]) -> None:
         self._client = client
-        self._queue: Iterator[Request] = iter(asked)
+        self._queue: Iterator[Request] = iter(requested)
         self._lock = threading.Lock()
         self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(CLIENTS)]
         self.per_second: float | None = None
@@ -171,7 +171,7 @@ def _kind(said: str) -> str:
         "failed calling webhook",
         "could not be checked",
         "cannot hold more reservations",
-        "must be counted again",
+        "is being recalculated",
     ):
         if words in said:
             return words

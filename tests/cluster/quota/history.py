@@ -39,7 +39,7 @@ class _Connection(http.client.HTTPConnection):
 def revision(plane: ControlPlane) -> int:
     """Return the latest revision."""
     answer = json.loads(
-        _asked(plane, "/v3/kv/range", {"key": _EVERY_KEY, "range_end": _EVERY_KEY, "limit": 1}).readline()
+        _requested(plane, "/v3/kv/range", {"key": _EVERY_KEY, "range_end": _EVERY_KEY, "limit": 1}).readline()
     )
     return int(answer["header"]["revision"])
 
@@ -48,7 +48,7 @@ def events(plane: ControlPlane, since: int) -> Iterator[Event]:
     """Yield what was stored after the revision `since` and until now, in order."""
     until = revision(plane)
     request = {"key": _EVERY_KEY, "range_end": _EVERY_KEY, "start_revision": str(since + 1)}
-    answer = _asked(plane, "/v3/watch", {"create_request": request})
+    answer = _requested(plane, "/v3/watch", {"create_request": request})
     while since < until:
         for event in json.loads(answer.readline())["result"].get("events", ()):
             stored = event["kv"]
@@ -63,7 +63,7 @@ def _value(event: Any) -> Any:
     return json.loads(b64decode(event["kv"]["value"])) if is_object else None
 
 
-def _asked(plane: ControlPlane, path: str, body: Any) -> http.client.HTTPResponse:
+def _requested(plane: ControlPlane, path: str, body: Any) -> http.client.HTTPResponse:
     connection = _Connection(str(plane.processes.folder / "etcd.sock"))
     connection.request("POST", path, json.dumps(body), {"Connection": "close"})
     answer = connection.getresponse()

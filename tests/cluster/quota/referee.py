@@ -3,7 +3,7 @@
 It knows the three classes and the one MIG profile of `burst`, what `Weights` says of these, and nothing else.
 
 What is *promised* at a revision is what live
-pods and claims cost, and what those cost that are in the quota's row and are stored later. The rule: where more is promised
+pods and claims cost, and what those cost that are in the quota's ledger and are stored later. The rule: where more is promised
 than the quota grants, no event made it more. So nothing is admitted while a quota is exceeded, by whatever it came to be.
 """
 
@@ -49,21 +49,21 @@ def cost(kind: Mapping[str, Any], weights: Weights = BUILT_IN) -> Cost:
         return {"gpus": Fraction(sum(request.get("exactly", request)["count"] for request in requests))}
     if kind.get("status", {}).get("phase") in {"Succeeded", "Failed"}:
         return {}
-    asked: Counter[str] = Counter()
+    requested: Counter[str] = Counter()
     for container in spec["containers"]:
         for name, amount in container["resources"]["limits"].items():
-            asked[name] += int(amount)
+            requested[name] += int(amount)
     pinned = spec.get("nodeSelector", {}).get("accelerator")
-    whole = asked[GPU] * (weights.t4 if pinned == T4 else 1)
-    gpus = whole + asked[SLICE] * weights.slices + asked[SPOT] * weights.spot
+    whole = requested[GPU] * (weights.t4 if pinned == T4 else 1)
+    gpus = whole + requested[SLICE] * weights.slices + requested[SPOT] * weights.spot
     names = {"gpus"}
     if pinned:
         names |= {f"classes/{pinned}", f"classes/{FAMILIES[pinned]}"}
-    return {**dict.fromkeys(names, gpus), f"resources/{SLICE}": Fraction(asked[SLICE])}
+    return {**dict.fromkeys(names, gpus), f"resources/{SLICE}": Fraction(requested[SLICE])}
 
 
-def granted(row: Mapping[str, Any]) -> Cost:
-    return {key: Fraction(amount) for key, amount in row["hard"].items()}
+def granted(ledger_object: Mapping[str, Any]) -> Cost:
+    return {key: Fraction(amount) for key, amount in ledger_object["hard"].items()}
 
 
 def total(costs: Iterable[Cost]) -> dict[str, Fraction]:
@@ -74,9 +74,9 @@ def total(costs: Iterable[Cost]) -> dict[str, Fraction]:
     return added
 
 
-def fits(asked: Cost, held: Cost, hard: Cost) -> bool:
+def fits(requested: Cost, held: Cost, hard: Cost) -> bool:
     return all(
-        held.get(key, 0) + amount <= hard[key] for key, amount in asked.items() if key in hard and amount
+        held.get(key, 0) + amount <= hard[key] for key, amount in requested.items() if key in hard and amount
     )
 
 
@@ -84,8 +84,8 @@ def fits(asked: Cost, held: Cost, hard: Cost) -> bool:
 class Replay:
     """What the referee saw.
 
-    `free`: how much was stored while no quota was in force, neither refusing nor counting. `uncharged`: names of what was
-    stored under a quota in force without being in its row.
+    `free`: how much was stored while no quota was in force, neither refusing nor counting. `unmapped_resources`: what was
+    stored under a quota in force without being in its ledger.
     """
 
     events: int = 0
@@ -95,7 +95,7 @@ class Replay:
     peak: dict[str, Fraction] = field(default_factory=dict)
     over: list[str] = field(default_factory=list)
     free: int = 0
-    uncharged: list[str] = field(default_factory=list)
+    unmapped_resources: list[str] = field(default_factory=list)
 
     @property
     def phantoms(self) -> int:
@@ -104,7 +104,7 @@ class Replay:
 
 
 WeightsOf = Callable[[Mapping[str, Any]], Weights]
-"""The weights by which a row is counted, by what stands in it."""
+"""The weights by which a ledger is counted, by what stands in it."""
 
 
 def replay(namespace: str, history: Iterable[Event], weights_of: WeightsOf = lambda _: BUILT_IN) -> Replay:
@@ -136,18 +136,18 @@ class _Referee:
         self.seen = Replay()
 
     def row_event(self, event: Event) -> None:
-        row = json.loads(event.value["ledger"]) if event.value else {}
+        ledger_object = json.loads(event.value["ledger"]) if event.value else {}
         self.seen.row_writes += 1
-        entries = " ".join(_IDS.findall(row.get("reservations", ""))).split()
+        entries = " ".join(_IDS.findall(ledger_object.get("reservations", ""))).split()
         self._entries = frozenset(each.partition(":")[0] for each in entries)
         self.seen.decided |= self._entries
-        in_force = "used" in row
-        weights = self._weights_of(row) if in_force else self._weights
-        before, self._hard = self._hard, granted(row) if in_force else None
+        in_force = "used" in ledger_object
+        weights = self._weights_of(ledger_object) if in_force else self._weights
+        before, self._hard = self._hard, granted(ledger_object) if in_force else None
         if before is None or weights != self._weights:
             self._weigh(weights)
             self._promised = self._count()  # a quota's promise begins here, or its measure changes
-        self._judge(event)
+        self._evaluate(event)
 
     def object_event(self, event: Event) -> None:
         if event.value is None:
@@ -158,12 +158,12 @@ class _Referee:
                 self.seen.stored.add(uid)
                 self.seen.free += self._hard is None
                 if self._hard is not None and uid not in self._entries and any(self._costs[uid].values()):
-                    self.seen.uncharged.append(event.value["metadata"]["name"])
+                    self.seen.unmapped_resources.append(event.value["metadata"]["name"])
                     self._promised = total(
                         [self._promised, self._costs[uid]]
                     )  # told apart, and no breach here
             self._live[event.key] = event.value
-        self._judge(event)
+        self._evaluate(event)
 
     def _weigh(self, weights: Weights) -> None:
         self._weights = weights
@@ -178,7 +178,7 @@ class _Referee:
         coming = self._entries - self.seen.stored
         return total([*self._held(), *(self._costs.get(uid, {}) for uid in coming)])
 
-    def _judge(self, event: Event) -> None:
+    def _evaluate(self, event: Event) -> None:
         self.seen.events += 1
         before, self._promised = self._promised, self._count()
         live = total(self._held())

@@ -1,4 +1,4 @@
-"""What is charged when, through the API server, the webhook and the controller: `kubectl apply` to the row and back.
+"""What is charged when, through the API server, the webhook and the controller: `kubectl apply` to the ledger and back.
 
 Bound pods, shared claims and what is deleted while no controller runs stand in tests/cluster/test_controller.py and
 test_controller_turns.py, too; here is what the webhook has a part in.
@@ -82,7 +82,7 @@ def test_a_dry_run_never_changes_the_row(team: Namespace) -> None:
     gated["metadata"]["annotations"] = {"gpu-fraction": "0.5"}
     del gated["spec"]["containers"][0]["resources"]
     assert create(team, gated)[0] == 201
-    assert eventually(lambda: used(team, GPUS) == Fraction(1, 2) and not team.row().reservations)
+    assert eventually(lambda: used(team, GPUS) == Fraction(1, 2) and not team.ledger_object().reservations)
     before = team.client.get(team.row_path)[1]["metadata"]["resourceVersion"]
     more = {"metadata": {"annotations": {"gpu-fraction": "0.9"}}}
 
@@ -137,29 +137,31 @@ def test_another_unpinned_denies_nobody_while_something_is_in_flight(
     plane: ControlPlane, team: Namespace
 ) -> None:
     with published_catalogues(plane):
-        in_force(team, {"gpus": "4", "classes": {T4: "2"}}, unpinned="TotalOnly")
+        in_force(team, {"gpus": "4", "classes": {T4: "2"}}, unclassified_pods="TotalOnly")
         assert gpu_pods(team, "before") == [201]
         assert uses(team, 1)
         assert used(team, f"classes/{T4}") == 0
         team.reserve(
-            ReservationRequest.creation("in-flight", {GPUS: Fraction(1)}, str(team.row().class_catalogue))
+            ReservationRequest.creation(
+                "in-flight", {GPUS: Fraction(1)}, str(team.ledger_object().class_catalogue)
+            )
         )
 
-        team.change_quota({"unpinned": "MostExpensive"})
+        team.change_quota({"unclassifiedPods": "MostExpensive"})
         at_once = create(team, gpu_pod("at-once", GPU, 1))
-        assert eventually(lambda: team.row().next_catalogue is not None)
+        assert eventually(lambda: team.ledger_object().next_catalogue is not None)
         on_the_way = create(team, gpu_pod("on-the-way", GPU, 1))
         too_much = create(team, gpu_pod("too-much", GPU, 3, nodeSelector={"accelerator": T4}))
 
         assert [at_once[0], on_the_way[0]] == [201, 201]
         assert too_much[0] == 403
         assert "exceeded quota: " in too_much[1]["message"]
-        assert team.row().class_catalogue is not None
+        assert team.ledger_object().class_catalogue is not None
         assert eventually(lambda: is_ready(team))
 
 
 def test_a_gated_pod_is_charged_to_its_class_when_its_gate_is_lifted(team: Namespace) -> None:
-    in_force(team, {"gpus": "8", "classes": {FAMILY: "2", T4: "4"}}, unpinned="TotalOnly")
+    in_force(team, {"gpus": "8", "classes": {FAMILY: "2", T4: "4"}}, unclassified_pods="TotalOnly")
     gates = [{"name": "kueue.x-k8s.io/admission"}]
     assert gpu_pods(team, "fits", "does-not", gpus=3, schedulingGates=gates) == [201, 201]
     assert uses(team, 6)
@@ -175,7 +177,7 @@ def test_a_gated_pod_is_charged_to_its_class_when_its_gate_is_lifted(team: Names
     assert "request 2 nvidia-a100 or fewer; exceeded quota: " in does_not[1]["message"]
     assert "charged to nvidia-a100: " in does_not[1]["message"]
     assert team.client.get(f"{PODS.format(team.name)}/does-not")[1]["spec"]["schedulingGates"] == gates
-    assert eventually(lambda: not team.row().reservations)
+    assert eventually(lambda: not team.ledger_object().reservations)
     assert used(team, GPUS) == 6
     assert used(team, f"classes/{FAMILY}") == 0
 
@@ -195,7 +197,7 @@ def test_a_label_of_a_family_is_charged_to_the_family_and_to_the_class_once_boun
     node = f"a100-of-{team.name}"
     labels = {"accelerator": FAMILY, "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
     create_gpu_node(plane.client(), node, labels=labels)
-    in_force(team, {"gpus": "8", "classes": {FAMILY: "4", A100: "4"}}, unpinned="TotalOnly")
+    in_force(team, {"gpus": "8", "classes": {FAMILY: "4", A100: "4"}}, unclassified_pods="TotalOnly")
     assert gpu_pods(team, "trainer", gpus=3, nodeSelector={"accelerator": FAMILY}) == [201]
     assert eventually(lambda: used(team, f"classes/{FAMILY}") == 3)
     assert used(team, f"classes/{A100}") == 0
@@ -256,7 +258,7 @@ def test_a_share_of_a_card_that_grows_is_charged(team: Namespace) -> None:
     several = team.client.patch(path, {"metadata": {"annotations": {"gpu-fraction-num-devices": "2"}}})
 
     assert grown[0] == 200
-    assert eventually(lambda: used(team, GPUS) == Fraction(3, 4) and not team.row().reservations)
+    assert eventually(lambda: used(team, GPUS) == Fraction(3, 4) and not team.ledger_object().reservations)
     assert several[0] == 403
     assert "requested: gpus=0.75, used: " in several[1]["message"]
 

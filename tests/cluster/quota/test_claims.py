@@ -33,18 +33,18 @@ TENANT = {"apiGroup": RBAC, "kind": "User", "name": "tenant"}
 
 @pytest.fixture(scope="module")
 def counted(plane: ControlPlane) -> Iterator[ControlPlane]:
-    with counting(plane):
+    with counter(plane):
         yield plane
 
 
 @pytest.fixture
 def scheduling(full_plane: ControlPlane) -> Iterator[ControlPlane]:
-    with counting(full_plane):
+    with counter(full_plane):
         yield full_plane
 
 
 @contextmanager
-def counting(plane: ControlPlane) -> Iterator[None]:
+def counter(plane: ControlPlane) -> Iterator[None]:
     """Serve and count by the documents and DeviceClasses of the cluster; the ConfigMap of the chart is there."""
     with (
         published_catalogues(plane),
@@ -250,12 +250,12 @@ def test_what_nothing_charges_is_shown_on_the_quota(
     create_gpu_node(plane.client(), f"npus-of-{team.name}", resources={"example.com/npu": "4"})
     device_classes("of-another-driver", "", "device.driver == 'npu.example.com'")
 
-    def uncharged() -> str:
-        condition = team.condition("Uncharged")
+    def unmapped_resources() -> str:
+        condition = team.condition("UnmappedResources")
         return condition.message if condition else ""
 
     want = "charged nothing, because no GPUResourceMapping names them: DeviceClass of-another-driver, example.com/npu"
-    assert eventually(lambda: uncharged() == want), uncharged()
+    assert eventually(lambda: unmapped_resources() == want), unmapped_resources()
 
 
 @pytest.mark.skipif(minor_version() < 36, reason="DRAExtendedResource is an alpha feature before 1.36")
@@ -292,7 +292,7 @@ def test_a_pod_that_the_real_scheduler_makes_a_claim_for_is_charged_once(schedul
         assert eventually(scheduled_claim, seconds=30), client.get(f"{pods}/fast")[1]["status"]
         assert client.get(f"{CLAIMS.format(team.name)}/{scheduled_claim()}")[0] == 200
         assert uses(team, 3)
-        assert eventually(lambda: not team.row().reservations)
+        assert eventually(lambda: not team.ledger_object().reservations)
         assert uses(team, 3)
     finally:
         client.delete(f"{slices}/slice")

@@ -12,7 +12,7 @@ import pytest
 from tests.builders import JSON
 from tests.cluster.controllers import eventually, uses
 from tests.cluster.quota.burst import PODS
-from tests.cluster.quota.test_claims import DEVICE_CLASSES, FINALIZER, RBAC, claim, counting, in_force
+from tests.cluster.quota.test_claims import DEVICE_CLASSES, FINALIZER, RBAC, claim, counter, in_force
 from tests.controlplane import ControlPlane, claims_api, create_gpu_node, minor_version
 from tests.controlplane.client import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Client
 from tests.controlplane.gpuquota import Namespace
@@ -44,7 +44,7 @@ def devices(full_plane: ControlPlane) -> Iterator[ControlPlane]:
     ):
         status, answer = client.post(path, {"metadata": {"name": name}, "spec": spec})
         assert status == 201, answer["message"]
-    with counting(full_plane):
+    with counter(full_plane):
         yield full_plane
     for path in (f"{slices}/{NODE}", f"{DEVICE_CLASSES}/{DEVICE_CLASS}", f"/api/v1/nodes/{NODE}"):
         client.delete(path)

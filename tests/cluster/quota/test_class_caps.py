@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from policies.quota.charge import Unpinned
+from policies.quota.charge import UnclassifiedPods
 from tests.builders import JSON
 from tests.cluster.controllers import Running, eventually
 from tests.cluster.quota.burst import PODS, gpu_pod
@@ -57,11 +57,11 @@ def affinity(kind: str, key: str, *values: str) -> JSON:
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
 
 
-@pytest.mark.parametrize("unpinned", list(Unpinned))
+@pytest.mark.parametrize("unclassified_pods", list(UnclassifiedPods))
 def test_a_node_name_counts_more_than_a_selector_that_contradicts_it(
-    team: Namespace, unpinned: Unpinned
+    team: Namespace, unclassified_pods: UnclassifiedPods
 ) -> None:
-    in_force(team, {T4: "20"}, unpinned=unpinned.value)
+    in_force(team, {T4: "20"}, unclassified_pods=unclassified_pods.value)
 
     answers = [
         create(team, f"p{n}", 8, nodeName=T4_NODE, nodeSelector={"accelerator": A100}) for n in range(4)
@@ -71,7 +71,7 @@ def test_a_node_name_counts_more_than_a_selector_that_contradicts_it(
     assert "requested: classes/nvidia-t4=8, used: classes/nvidia-t4=" in answers[-1][1]["message"]
     assert "charged to nvidia-t4: its node is nvidia-t4" in answers[-1][1]["message"]
     assert eventually(lambda: (team.used() or {}).get(f"classes/{T4}") == 16)
-    assert eventually(lambda: not team.row().reservations)
+    assert eventually(lambda: not team.ledger_object().reservations)
 
 
 @pytest.mark.parametrize(
@@ -87,12 +87,14 @@ def test_a_node_name_counts_more_than_a_selector_that_contradicts_it(
     ],
 )
 def test_a_pod_that_selects_its_node_is_charged_to_the_class_of_it(team: Namespace, spec: JSON) -> None:
-    in_force(team, {T4: "2", A100: "0"}, unpinned="TotalOnly")
+    in_force(team, {T4: "2", A100: "0"}, unclassified_pods="TotalOnly")
 
     statuses = [create(team, f"p{n}", 1, **spec)[0] for n in range(8)]
 
     assert statuses == [201, 201, 403, 403, 403, 403, 403, 403]
-    assert eventually(lambda: (team.used() or {}).get(f"classes/{T4}") == 2 and not team.row().reservations)
+    assert eventually(
+        lambda: (team.used() or {}).get(f"classes/{T4}") == 2 and not team.ledger_object().reservations
+    )
 
 
 def test_no_part_of_a_gpu_is_charged_where_no_scheduler_shares_it(team: Namespace) -> None:
@@ -116,7 +118,7 @@ def test_no_part_of_a_gpu_is_charged_where_no_scheduler_shares_it(team: Namespac
     ],
 )
 def test_a_node_that_nobody_knows_may_be_of_any_class(team: Namespace, spec: JSON) -> None:
-    in_force(team, {T4: "2", A100: "5"}, unpinned="TotalOnly")
+    in_force(team, {T4: "2", A100: "5"}, unclassified_pods="TotalOnly")
 
     answers = [create(team, f"p{n}", 1, **spec) for n in range(3)]
 
@@ -126,7 +128,7 @@ def test_a_node_that_nobody_knows_may_be_of_any_class(team: Namespace, spec: JSO
 
 
 def test_a_gated_pod_that_gets_a_hostname_is_charged_to_the_class_of_it(team: Namespace) -> None:
-    in_force(team, {T4: "2", A100: "0"}, unpinned="TotalOnly")
+    in_force(team, {T4: "2", A100: "0"}, unclassified_pods="TotalOnly")
     assert create(team, "gated", 3, schedulingGates=GATES)[0] == 201
     operations = [
         {"op": "remove", "path": "/spec/schedulingGates"},
@@ -172,12 +174,15 @@ def test_a_pod_keeps_its_class_while_its_node_is_deleted_before_it(
     ("quota", "pod", "want"),
     [
         pytest.param({}, {}, [201, 201, 403], id="limits-by-class-hold-where-nothing-is-said"),
-        pytest.param({"unpinned": "TotalOnly"}, {}, [201, 201, 201], id="but-not-under-total-only"),
+        pytest.param({"unclassifiedPods": "TotalOnly"}, {}, [201, 201, 201], id="but-not-under-total-only"),
         pytest.param(
             {}, {"nodeSelector": FAMILY}, [201, 201, 403], id="they-hold-for-pods-that-pin-a-family"
         ),
         pytest.param(
-            {"unpinned": "Deny"}, {"nodeSelector": FAMILY}, [201, 201, 403], id="and-where-others-are-denied"
+            {"unclassifiedPods": "Deny"},
+            {"nodeSelector": FAMILY},
+            [201, 201, 403],
+            id="and-where-others-are-denied",
         ),
     ],
 )

@@ -17,24 +17,24 @@ from tests.webhook.quota.ledgers import hard_texts
 from tests.webhook.quota.world import CATALOGUE, NAMESPACE, SECONDS, World, vector
 from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
-from webhook.controller.observed_rows import ObservedRows
-from webhook.controller.row_keeper import RowKeeper
-from webhook.quota.cluster_store import NO_ROW, ClusterStore
+from webhook.controller.ledger_writer import LedgerWriter
+from webhook.controller.observed_ledgers import ObservedLedgers
+from webhook.quota.cluster_store import NO_LEDGER_OBJECT, ClusterStore
 from webhook.quota.documents import quota_path
-from webhook.quota.rows import rows_path
+from webhook.quota.ledger_objects import ledger_objects_path
 from webhook.quota.store import LedgerConflict, QuotaGone, VersionedLedger
 
 
 class ClusterLedger:
-    """The row of one namespace on the API server, which follows its quota at once, as a controller has it do."""
+    """The ledger of one namespace on the API server, which follows its quota at once, as a controller has it do."""
 
     catalogue = CATALOGUE
 
     def __init__(self, plane: ControlPlane, store: ClusterStore, hard: Vector) -> None:
         self._client = plane.client()
         self.store = store
-        self.rows = ObservedRows()
-        self._keeper = RowKeeper(store, self.rows, lambda _: None)
+        self.ledger_objects = ObservedLedgers()
+        self._keeper = LedgerWriter(store, self.ledger_objects, lambda _: None)
         self._client.post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
         self.replace(hard)
 
@@ -46,7 +46,7 @@ class ClusterLedger:
         self.follow()
 
     def replace(self, hard: Vector) -> None:
-        """Delete the quota with its row, and make it again."""
+        """Delete the quota with its ledger, and make it again."""
         self.delete()
         self.create(hard)
         self.follow()
@@ -121,7 +121,7 @@ def test_a_quota_without_a_row_was_never_counted(ledger: ClusterLedger) -> None:
     ledger.create(vector(gpus=3))
     found = ledger.store.read(NAMESPACE, SECONDS)
     assert found is not None
-    assert (found.version, found.ledger.used, found.ledger.hard) == (NO_ROW, None, vector(gpus=3))
+    assert (found.version, found.ledger.used, found.ledger.hard) == (NO_LEDGER_OBJECT, None, vector(gpus=3))
 
 
 FORMER = {
@@ -134,7 +134,7 @@ FORMER = {
     "observedGeneration": 1,
     "holders": {"gpus": [{"name": "Job/train", "amount": "2"}]},
 }
-"""A status as versions before the rows wrote it: the ledger itself."""
+"""A status as versions before the ledgers wrote it: the ledger itself."""
 
 
 def test_a_ledger_of_earlier_versions_is_taken_over_as_it_is(
@@ -160,7 +160,7 @@ def test_a_ledger_of_earlier_versions_is_taken_over_as_it_is(
 def test_a_creation_that_comes_late_puts_nothing_in_force(
     ledger: ClusterLedger, quotas: ControlPlane, cluster_store: ClusterStore
 ) -> None:
-    """A controller that was paused after it had found no row; meanwhile the quota was in force, and has gone."""
+    """A controller that was paused after it had found no ledger; meanwhile the quota was in force, and has gone."""
     ledger.delete()
     ledger.create(vector(gpus=4))
     assert quotas.client().patch(f"{quota_path(NAMESPACE)}/status", {"status": FORMER})[0] == 200
@@ -183,7 +183,7 @@ def test_a_row_without_a_quota_still_holds(ledger: ClusterLedger, quotas: Contro
     ledger.create(vector(gpus=9))
     followed = ledger.follow()
     assert followed is not None
-    assert followed.ledger.row_uid == before.ledger.row_uid
+    assert followed.ledger.ledger_uid == before.ledger.ledger_uid
     assert followed.ledger.quota_uid != before.ledger.quota_uid
     assert "pod1" in followed.ledger.reservations
     assert (followed.ledger.used, followed.ledger.hard) == (before.ledger.used, vector(gpus=9))
@@ -203,11 +203,11 @@ def test_a_spec_that_was_read_before_the_row_changed_is_not_written(
     ledger: ClusterLedger, cluster_store: ClusterStore
 ) -> None:
     """Another controller has followed a newer one meanwhile."""
-    paused = ObservedRows()
+    paused = ObservedLedgers()
     paused.observe(NAMESPACE, read(ledger))
     ledger.grant(vector(gpus=2))
     with pytest.raises(LedgerConflict):
-        RowKeeper(cluster_store, paused, lambda _: None).swap(
+        LedgerWriter(cluster_store, paused, lambda _: None).swap(
             NAMESPACE,
             paused.get(NAMESPACE) or read(ledger),
             msgspec.structs.replace(read(ledger).ledger, hard=vector(gpus=4)),
@@ -217,14 +217,14 @@ def test_a_spec_that_was_read_before_the_row_changed_is_not_written(
 
 def test_a_write_leaves_no_managed_fields(ledger: ClusterLedger, quotas: ControlPlane) -> None:
     reserve(ledger, read(ledger), "pod1")
-    _, row = quotas.client().get(rows_path(INSTALLATION, NAMESPACE))
-    assert "managedFields" not in row["metadata"]
+    _, ledger_object = quotas.client().get(ledger_objects_path(INSTALLATION, NAMESPACE))
+    assert "managedFields" not in ledger_object["metadata"]
 
 
 def test_a_row_that_cannot_be_read_is_an_error_and_not_an_empty_one(
     ledger: ClusterLedger, quotas: ControlPlane
 ) -> None:
-    path = rows_path(INSTALLATION, NAMESPACE)
+    path = ledger_objects_path(INSTALLATION, NAMESPACE)
     _, before = quotas.client().get(path)
     assert quotas.client().patch(path, {"ledger": '{"used": {"gpus": "one"}}'})[0] == 200
     with pytest.raises(LedgerError, match="the GPUQuotaLedger cannot be read: ") as error:

@@ -48,7 +48,7 @@ def namespace(quotas: ControlPlane) -> None:
             "without requests. or limits.",
             id="resource-as-in-a-resourcequota",
         ),
-        pytest.param({"hard": {}, "unpinned": "Cheapest"}, "supported values: ", id="unpinned-value"),
+        pytest.param({"hard": {}, "unclassifiedPods": "Cheapest"}, "supported values: ", id="unpinned-value"),
         pytest.param({}, "spec.hard: Required value", id="no-hard"),
     ],
 )
@@ -85,8 +85,8 @@ def test_what_the_api_server_takes_can_be_read(quotas: ControlPlane, hard: JSON)
     assert record.spec is not None, record.problem
     assert sorted(record.hard) == sorted(_flat(hard))
     assert record.status.used is None
-    assert "unpinned" not in answer["spec"], "the API server has no default for it"
-    assert record.spec.unpinned.value == ("MostExpensive" if "classes" in hard else "TotalOnly")
+    assert "unclassifiedPods" not in answer["spec"], "the API server has no default for it"
+    assert record.spec.unclassified_pods.value == ("MostExpensive" if "classes" in hard else "TotalOnly")
 
 
 def read(answer: JSON) -> QuotaRecord:

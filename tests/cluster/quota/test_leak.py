@@ -72,8 +72,8 @@ def live(team: Namespace) -> Fraction:
 
 
 def is_settled(team: Namespace) -> bool:
-    row = team.row()
-    return not row.reservations and (row.used or {}).get(GPUS) == live(team)
+    ledger_object = team.ledger_object()
+    return not ledger_object.reservations and (ledger_object.used or {}).get(GPUS) == live(team)
 
 
 def test_what_others_deny_and_names_that_were_taken(
@@ -92,17 +92,17 @@ def test_what_others_deny_and_names_that_were_taken(
         with ThreadPoolExecutor(CLIENTS) as pool:
             statuses = list(pool.map(create, range(OBJECTS)))
         last = time.monotonic()
-    held = len(team.row().reservations)
+    held = len(team.ledger_object().reservations)
     settled = eventually(lambda: is_settled(team), seconds=SETTLED_WITHIN)
     seconds = time.monotonic() - last
 
-    row = team.row()
+    ledger_object = team.ledger_object()
     figures = {
         "second webhook": dict(second.told),
         "created": statuses.count(201),
         "entries at the end of the burst": held,
         "settled after s": round(seconds, 1),
-        "used": str((row.used or {})[GPUS]),
+        "used": str((ledger_object.used or {})[GPUS]),
         "counted": str(live(team)),
     }
     record_property("figures", json.dumps(figures))
@@ -143,17 +143,17 @@ def test_phantoms_of_a_deployment_that_a_native_quota_refuses(
     began = time.monotonic()
     deployments = f"/apis/apps/v1/namespaces/{team.name}/deployments"
     assert team.client.post(deployments, deployment(8))[0] == 201
-    assert eventually(lambda: len(team.row().reservations) >= 8, seconds=30), team.row()
+    assert eventually(lambda: len(team.ledger_object().reservations) >= 8, seconds=30), team.ledger_object()
     plain = gpu_pod("plain", GPU, 8)
     plain["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "100m"}
     status, refused = team.client.post(PODS.format(team.name), plain)
     shown = _reserved(controller, team)
-    peak = len(team.row().reservations)
+    peak = len(team.ledger_object().reservations)
     plain["spec"]["containers"][0]["resources"]["limits"][GPU] = "1"
     admitted_after = _admitted_after(team, plain, began)
-    peak = max(peak, len(team.row().reservations))
+    peak = max(peak, len(team.ledger_object().reservations))
     while time.monotonic() - began < REFUSED_SECONDS:
-        peak = max(peak, len(team.row().reservations))
+        peak = max(peak, len(team.ledger_object().reservations))
         time.sleep(1)
     team.client.delete(f"{deployments}/hungry", {"propagationPolicy": "Background"})
     stopped = time.monotonic()

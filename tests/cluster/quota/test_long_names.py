@@ -76,10 +76,10 @@ def test_long_names_of_owners_neither_freeze_a_quota_nor_fill_a_log(
         long = f"{number}{character * (LONG // len(character.encode()))}"
         status, answer = team.client.post(PODS.format(team.name), owned(name, long))
         assert status == 201, answer["message"][:1000]
-        assert eventually(lambda: len(team.row().reservations.text) == 0), "not counted"
+        assert eventually(lambda: len(team.ledger_object().reservations.text) == 0), "not counted"
 
-    found = team.row().holders
-    assert {"gpus"} <= set(found) <= set(team.row().hard)
+    found = team.ledger_object().holders
+    assert {"gpus"} <= set(found) <= set(team.ledger_object().hard)
     assert len(msgspec.json.encode(found)) <= HOLDERS_LIMIT
     assert all(len(each.name) == 256 for holders in found.values() for each in holders)
     assert eventually(lambda: team.status().holders == found)
@@ -110,5 +110,5 @@ def test_a_row_that_is_too_large_is_written_without_holders(plane: ControlPlane,
 
     written = team.store.compare_and_swap(team.name, before, replace(before.ledger, holders=long), 10)
 
-    assert team.row().holders == {}
-    assert replace(written.ledger, holders={}) == team.row()
+    assert team.ledger_object().holders == {}
+    assert replace(written.ledger, holders={}) == team.ledger_object()

@@ -1,6 +1,6 @@
 """A quota is never exceeded, whatever is killed or changed while 32 clients ask three replicas for a thousand things.
 
-Judged by a referee that replays every revision of etcd and shares no code with us. Every fault comes in the middle of the burst,
+A referee that shares no code with us replays every revision of etcd. Every fault comes in the middle of the burst,
 while pods end and others take their place. GPU_ADMISSION_ALL_FAULTS=1 runs the faults that take longer.
 """
 
@@ -57,7 +57,7 @@ ALL_FAULTS = os.environ.get("GPU_ADMISSION_ALL_FAULTS") == "1"
 class Load:
     """What clients ask for, how much of it, under which `hard`."""
 
-    asked: Callable[[str, int], list[Request]]
+    requested: Callable[[str, int], list[Request]]
     objects: int
     hard: dict[str, Any]
 
@@ -93,7 +93,7 @@ class Scene:
         )
 
     def create_quota(self) -> None:
-        self.team.quota(self.load.hard, unpinned="TotalOnly")
+        self.team.quota(self.load.hard, unclassified_pods="TotalOnly")
         self.await_force()
 
     def await_force(self) -> None:
@@ -150,7 +150,7 @@ def replace_the_quota(scene: Scene) -> None:
 
 
 def replace(scene: Scene) -> None:
-    document = yaml.safe_dump(gpu_quota(scene.team.name, hard=scene.load.hard, unpinned="TotalOnly"))
+    document = yaml.safe_dump(gpu_quota(scene.team.name, hard=scene.load.hard, unclassified_pods="TotalOnly"))
     scene.plane.kubectl("replace", "--force", "-f", "-", stdin=document)
     scene.await_force()
 
@@ -209,7 +209,7 @@ def controller(readable: ControlPlane, replicas: Replicas) -> Iterator[Command]:
 @pytest.fixture
 def scene(readable: ControlPlane, replicas: Replicas, controller: Command, load: Load) -> Iterator[Scene]:
     team = Namespace(readable)
-    burst = Burst(readable.client(), load.asked(team.name, load.objects))
+    burst = Burst(readable.client(), load.requested(team.name, load.objects))
     yield Scene(readable, replicas, controller, team, burst, load)
     for webhook in replicas.each:
         if webhook.name not in readable.pids:
@@ -244,9 +244,9 @@ slow = pytest.mark.slow
 def test_never_over(
     scene: Scene, fault: Fault, churn: bool, record_property: Callable[[str, object], None]
 ) -> None:
-    seen = judged(scene, fault, churn, record_property)
+    seen = evaluated(scene, fault, churn, record_property)
     if fault not in {create_the_quota, replace_the_quota}:
-        assert seen.uncharged == []
+        assert seen.unmapped_resources == []
 
 
 @pytest.mark.timeout(600)
@@ -260,15 +260,17 @@ def test_never_over(
 def test_never_over_and_full_at_last(
     scene: Scene, fault: Fault, churn: bool, record_property: Callable[[str, object], None]
 ) -> None:
-    seen = judged(scene, fault, churn, record_property)
-    assert seen.uncharged == []
+    seen = evaluated(scene, fault, churn, record_property)
+    assert seen.unmapped_resources == []
     assert held(scene)["gpus"] == Fraction(scene.load.hard["gpus"])
     if fault is nothing:
         assert not scene.burst.refused, "not one was refused that fits"
         assert NO_ROOM in create(scene.plane.client(), crowd(scene.team.name, scene.load.objects + 1)[-1])
     else:
         assert scene.burst.refused, "some found no room"
-    assert eventually(lambda: not scene.team.row().reservations, seconds=FULL_WITHIN), "nothing is kept"
+    assert eventually(lambda: not scene.team.ledger_object().reservations, seconds=FULL_WITHIN), (
+        "nothing is kept"
+    )
 
 
 @pytest.mark.timeout(600)
@@ -305,16 +307,18 @@ def test_names_that_come_again_and_changes_beside_a_burst(scene: Scene) -> None:
             each.result()
 
     seen = replay(team.name, history.events(scene.plane, since))
-    assert (seen.over, seen.uncharged) == ([], [])
+    assert (seen.over, seen.unmapped_resources) == ([], [])
     assert changed == {200: 20, 403: 10}
     assert min(again.values()) > 1
     assert not scene.burst.refused
-    assert eventually(lambda: not team.row().reservations, seconds=FULL_WITHIN)
-    used = team.row().used or {}
+    assert eventually(lambda: not team.ledger_object().reservations, seconds=FULL_WITHIN)
+    used = team.ledger_object().used or {}
     assert used == {key: amount for key, amount in held(scene).items() if key in used}
 
 
-def judged(scene: Scene, fault: Fault, churn: bool, record_property: Callable[[str, object], None]) -> Replay:
+def evaluated(
+    scene: Scene, fault: Fault, churn: bool, record_property: Callable[[str, object], None]
+) -> Replay:
     """Have the burst and the fault; assert what holds after each, and return what the referee saw."""
     since = history.revision(scene.plane)
     if fault is create_the_quota:
@@ -340,8 +344,8 @@ def judged(scene: Scene, fault: Fault, churn: bool, record_property: Callable[[s
     assert seen.over == []
     assert scene.burst.undecided == []
     assert fitting(scene) == []
-    early = {name for name in seen.uncharged if scene.burst.admitted[name] < scene.in_force_since}
-    assert set(seen.uncharged) == early
+    early = {name for name in seen.unmapped_resources if scene.burst.admitted[name] < scene.in_force_since}
+    assert set(seen.unmapped_resources) == early
     return seen
 
 
@@ -353,7 +357,7 @@ def held(scene: Scene) -> Cost:
 
 def fitting(scene: Scene) -> list[Request]:
     """Return what was refused and would fit now, by what is stored."""
-    now, hard = held(scene), scene.team.row().hard
+    now, hard = held(scene), scene.team.ledger_object().hard
     return [request for request in scene.burst.refused.values() if fits(request.cost, now, hard)]
 
 
@@ -378,7 +382,7 @@ def figures(scene: Scene, seen: Replay, left: int, seconds: float) -> dict[str, 
         "held GPUs": str(held(scene).get("gpus")),
         "over": len(seen.over),
         "let in while none was in force": seen.free,
-        "uncharged": len(seen.uncharged),
+        "uncharged": len(seen.unmapped_resources),
         "phantoms": seen.phantoms,
         "fitting at the end": left,
         "full after s": round(seconds, 1),

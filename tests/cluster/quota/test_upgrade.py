@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from policies.quota.amounts import GPUS
-from policies.quota.catalogue import Basis, catalogue_digest
-from policies.quota.charge import Unpinned
+from policies.quota.catalogue import CatalogueVersion, catalogue_digest
+from policies.quota.charge import UnclassifiedPods
 from policies.quota.ledger.decide import ReservationRequest
 from tests.cluster.controllers import Command, Running, eventually
 from tests.cluster.quota import history
@@ -115,7 +115,7 @@ def restarted(replica: Webhook, release: Release) -> None:
     replica.start()
 
 
-def asked(namespace: str) -> list[Request]:
+def requested(namespace: str) -> list[Request]:
     """Return the mix of all bursts, and pods with the name that only the new catalogue knows."""
     spots = [
         Request(f"spot-{number}", PODS.format(namespace), gpu_pod(f"spot-{number}", SPOT, 1))
@@ -149,12 +149,12 @@ def test_an_upgrade_denies_nothing_and_admits_nothing_over(
         first = old.controller(readable)
         team = Namespace(readable)
         team.quota(HARD)
-        assert eventually(lambda: team.row().used is not None, seconds=90)
-        basis = str(team.row().class_catalogue)
+        assert eventually(lambda: team.ledger_object().used is not None, seconds=90)
+        catalogue_version = str(team.ledger_object().class_catalogue)
         if in_flight:
-            team.reserve(ReservationRequest.creation("never-stored", {GPUS: Fraction(1)}, basis))
+            team.reserve(ReservationRequest.creation("never-stored", {GPUS: Fraction(1)}, catalogue_version))
 
-        burst = Burst(readable.client(), asked(team.name))
+        burst = Burst(readable.client(), requested(team.name))
         burst.per_second = 8
         with burst, Churn(readable.client(), burst, team.name, every=0.12):
             assert eventually(lambda: burst.answered > OBJECTS * 0.1, seconds=120), burst.troubles
@@ -162,9 +162,9 @@ def test_an_upgrade_denies_nothing_and_admits_nothing_over(
             assert eventually(lambda: burst.answered > OBJECTS * 0.2, seconds=120), burst.troubles
             second = new.controller(readable)
             readable.processes.terminate(first.name, grace=30)
-            assert eventually(lambda: team.row().class_catalogue not in {None, basis}, seconds=90), (
-                second.log()
-            )
+            assert eventually(
+                lambda: team.ledger_object().class_catalogue not in {None, catalogue_version}, seconds=90
+            ), second.log()
             moved = burst.answered
             assert eventually(lambda: burst.answered > min(moved + 50, OBJECTS - 10), seconds=120), (
                 burst.troubles
@@ -172,7 +172,9 @@ def test_an_upgrade_denies_nothing_and_admits_nothing_over(
             restarted(replicas.each[1], new)
 
         try:
-            assert eventually(lambda: not team.row().reservations, seconds=60), team.row().reservations
+            assert eventually(lambda: not team.ledger_object().reservations, seconds=60), (
+                team.ledger_object().reservations
+            )
             pods, claims = (team.client.get(path)[1]["items"] for path in paths(team.name))
             held = total(cost(each, new.weights) for each in (*pods, *claims)).get("gpus", 0)
             assert eventually(lambda: (team.used() or {}).get(GPUS) == held), "nothing is left over"
@@ -180,8 +182,12 @@ def test_an_upgrade_denies_nothing_and_admits_nothing_over(
             readable.processes.terminate(second.name, grace=30)
             replicas.unregister()
 
-    weights = {basis: old.weights, str(team.row().class_catalogue): new.weights}
-    seen = replay(team.name, history.events(readable, since), lambda row: weights[row["classCatalogue"]])
+    weights = {catalogue_version: old.weights, str(team.ledger_object().class_catalogue): new.weights}
+    seen = replay(
+        team.name,
+        history.events(readable, since),
+        lambda ledger_object: weights[ledger_object["classCatalogue"]],
+    )
     figures = {
         "admitted": len(burst.admitted),
         "refused": len(burst.refused),
@@ -190,14 +196,14 @@ def test_an_upgrade_denies_nothing_and_admits_nothing_over(
         "answered when it had moved": moved,
         "events": seen.events,
         "over": len(seen.over),
-        "uncharged": len(seen.uncharged),
+        "uncharged": len(seen.unmapped_resources),
     }
     record_property("figures", json.dumps(figures))
-    assert burst.troubles["must be counted again"] == 0, "the upgrade denies nothing"
+    assert burst.troubles["is being recalculated"] == 0, "the upgrade denies nothing"
     assert burst.troubles["could not be checked"] == 0
     assert burst.undecided == []
     assert seen.over == []
-    assert seen.uncharged == []
+    assert seen.unmapped_resources == []
 
 
 def paths(namespace: str) -> tuple[str, str]:
@@ -209,20 +215,25 @@ def test_the_ledger_in_a_status_is_taken_over_without_a_pause(quotas: ControlPla
     team = Namespace(quotas)
     team.quota({"gpus": "4"})
     team.pod("runs")
-    basis = str(Basis(catalogue_digest(load_directory(None)), Unpinned.TOTAL_ONLY))
+    catalogue_version = str(
+        CatalogueVersion(catalogue_digest(load_directory(None)), UnclassifiedPods.TOTAL_ONLY)
+    )
     former = {
         "used": {"gpus": "1"},
         "reservations": "gpus=1 | never-stored:pods/in-flight",
         "revisions": {"pods": "1", "resourceClaims": "1", "nodes": "1"},
-        "classCatalogue": basis,
+        "classCatalogue": catalogue_version,
     }
     path = quota_path(team.name)
     assert team.client.patch(f"{path}/status", {"status": former})[0] == 200
 
     with Running(quotas, no_quota=60.0, expiry=3.0):
-        assert eventually(lambda: team.row().used == {GPUS: Fraction(1)})
+        assert eventually(lambda: team.ledger_object().used == {GPUS: Fraction(1)})
         assert eventually(lambda: "revisions" not in team.client.get(path)[1]["status"])
-        assert eventually(lambda: not team.row().reservations)
+        assert eventually(lambda: not team.ledger_object().reservations)
         assert eventually(lambda: team.status().reserved == {})
-    assert (team.status().used, team.row().class_catalogue) == ({GPUS: Fraction(1)}, basis)
+    assert (team.status().used, team.ledger_object().class_catalogue) == (
+        {GPUS: Fraction(1)},
+        catalogue_version,
+    )
     assert "classCatalogue" not in team.client.get(path)[1]["status"]

@@ -1,4 +1,4 @@
-"""A pod as the API server stores it after the webhook, judged by the same configuration: it would get the same again."""
+"""A pod as the API server stores it after the webhook, evaluated by the same configuration: it would get the same again."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ from tests.controlplane import ControlPlane, create_gpu_node
 from tests.controlplane.webhook import Webhook
 from webhook.configuration.loader import load_directory
 from webhook.serving.engine import Engine
-from webhook.serving.judging import JudgedBy, judge
+from webhook.serving.evaluation import Evaluator, evaluate
 
 POLICY = """\
 apiVersion: gpu-admission.dev/v1alpha1
@@ -77,9 +77,9 @@ def test_what_was_injected_would_be_injected_again(
     _, stored = client.get(f"{PODS}/{name}")
     configuration = load_directory(config)
     fetcher = "gpu-admission-fetcher:0.1.0"
-    by = JudgedBy(engine=Engine(configuration, fetcher), now=datetime.now(UTC))
+    by = Evaluator(engine=Engine(configuration, fetcher), now=datetime.now(UTC))
 
-    (found,) = judge("", "Pod", "stored", msgspec.json.encode(stored), by).pods
+    (found,) = evaluate("", "Pod", "stored", msgspec.json.encode(stored), by).pods
 
     lines: dict[str, list[str]] = {}
     for each in found.changes:

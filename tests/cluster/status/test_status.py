@@ -15,7 +15,14 @@ from webhook.configuration.documents import API_VERSION
 
 MODES = {
     "enforce": [
-        *("gpu-requests", "unread-fields", "gpu-class", "cuda-version", "gpu-toleration", "readiness-delay"),
+        *(
+            "gpu-requests",
+            "ineffective-fields",
+            "gpu-class",
+            "cuda-version",
+            "gpu-toleration",
+            "readiness-delay",
+        ),
         *("parallelism", "model-warming"),
     ],
     "warn": ["gpu-quota"],

@@ -146,7 +146,7 @@ def estimated(annotations: dict[str, str], there: str, pools: tuple[str, ...] = 
     """Return the nodeSelector that a pod with one GPU gets where all nodes are of one class."""
     nodes = NodeFacts(keys=BUILT_IN.classes.label_keys, label_sets=frozenset({(("accelerator", there),)}))
     patch = PodPatch(view(pod(gpu_container(), annotations=annotations)))
-    options = gpu_class.GPUClassOptions(known_pools=pools)
+    options = gpu_class.GPUClassOptions(autoscaled_classes=pools)
     assert list(gpu_class.mutate(patch, options, given(nodes=nodes))) == []
     return patch.pod.body.node_selector
 

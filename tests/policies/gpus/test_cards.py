@@ -73,7 +73,7 @@ def test_weight(name: str, resource: GPUResource, want: Fraction) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "asked", "is_certain", "want"),
+    ("name", "requested", "is_certain", "want"),
     [
         pytest.param("nvidia-t4", [GPU], True, UNKNOWN_CARD, id="all-weigh-one"),
         pytest.param(
@@ -85,15 +85,17 @@ def test_weight(name: str, resource: GPUResource, want: Fraction) -> None:
         ),
     ],
 )
-def test_what_matters_of_a_card(name: str, asked: list[GPUResource], is_certain: bool, want: Card) -> None:
+def test_what_matters_of_a_card(
+    name: str, requested: list[GPUResource], is_certain: bool, want: Card
+) -> None:
     gpu_class = CLASSES.get(name)
     assert gpu_class is not None
 
-    assert card_of(gpu_class, asked, CLASSES, is_certain=is_certain) == want
+    assert card_of(gpu_class, requested, CLASSES, is_certain=is_certain) == want
 
 
 @pytest.mark.parametrize(
-    ("asked", "card", "want"),
+    ("requested", "card", "want"),
     [
         pytest.param({GPU: Fraction(2)}, UNKNOWN_CARD, {GPU: Fraction(2)}, id="cards"),
         pytest.param({GPU: Fraction(2)}, Card(((GPU.name, QUARTER),)), {GPU: Fraction(1, 2)}, id="weighed"),
@@ -109,8 +111,8 @@ def test_what_matters_of_a_card(name: str, asked: list[GPUResource], is_certain:
         ),
     ],
 )
-def test_cards(asked: dict[GPUResource, Fraction], card: Card, want: dict[GPUResource, Fraction]) -> None:
-    assert cards(asked, card) == want
+def test_cards(requested: dict[GPUResource, Fraction], card: Card, want: dict[GPUResource, Fraction]) -> None:
+    assert cards(requested, card) == want
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from policies.gpus.device_classes import (
     DeviceClass,
     decode_device_class,
     device_class_mapping,
-    uncharged_device_classes,
+    unmapped_device_classes,
 )
 from policies.gpus.resource_mapping import (
     DeviceClassPattern,
@@ -137,4 +137,4 @@ def test_device_classes_that_nothing_charges(
     policy = ResourceMappingSpec(unknown_device_classes=unknown)
     in_force = ResourceMapping((policy, derived, *BUILT_IN.specs))
 
-    assert uncharged_device_classes(classes, BUILT_IN, in_force) == want
+    assert unmapped_device_classes(classes, BUILT_IN, in_force) == want

@@ -116,7 +116,7 @@ CLOSED = Complaint("must be a slice that some GPU class has: none has 1g.11gb", 
         ),
         pytest.param(
             sliced("1g.10gb"),
-            ClassUse(known_pools=("nvidia-a100",)),
+            ClassUse(autoscaled_classes=("nvidia-a100",)),
             False,
             UNLISTED,
             id="nodes-to-come-by-the-word-of-the-policy",

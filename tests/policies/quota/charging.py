@@ -15,7 +15,7 @@ from policies.gpus.resource_mapping import (
     ResourcePattern,
 )
 from policies.placement.named_nodes import HOSTNAME, NO_NODES, NamedNode, NodeIndex
-from policies.quota.charge import Charge, Unpinned, charge_pod
+from policies.quota.charge import Charge, UnclassifiedPods, charge_pod
 from policies.quota.claims import charge_claim
 from tests import builders
 from tests.builders import JSON, gpu_class, view
@@ -90,7 +90,7 @@ def index(nodes: Mapping[str, Mapping[str, str]], classes: ClassCatalogue = CLAS
 
 def charged(
     document: JSON,
-    unpinned: Unpinned = Unpinned.TOTAL_ONLY,
+    unclassified_pods: UnclassifiedPods = UnclassifiedPods.TOTAL_ONLY,
     node_labels: Mapping[str, str] | None = None,
     classes: ClassCatalogue = CLASSES,
     nodes: NodeIndex = NO_NODES,
@@ -103,12 +103,16 @@ def charged(
         view(document),
         classes=classes,
         resource_mapping=RESOURCE_MAPPING,
-        unpinned=unpinned,
+        unclassified_pods=unclassified_pods,
         nodes=nodes,
     )
 
 
-def charged_claim(document: JSON, unpinned: Unpinned = Unpinned.TOTAL_ONLY) -> Charge:
+def charged_claim(
+    document: JSON, unclassified_pods: UnclassifiedPods = UnclassifiedPods.TOTAL_ONLY
+) -> Charge:
     """Return what the ResourceClaim costs."""
     claim = decode_claim(msgspec.json.encode(document))
-    return charge_claim(claim, classes=CLASSES, resource_mapping=RESOURCE_MAPPING, unpinned=unpinned)
+    return charge_claim(
+        claim, classes=CLASSES, resource_mapping=RESOURCE_MAPPING, unclassified_pods=unclassified_pods
+    )

@@ -19,14 +19,14 @@ from policies.gpus.resource_mapping import (
 )
 from policies.pods.pod import Toleration
 from policies.quota.catalogue import (
-    Basis,
     CatalogueError,
+    CatalogueVersion,
     ChargeCatalogue,
     catalogue_digest,
     read_catalogue,
     write_catalogue,
 )
-from policies.quota.charge import Catalogues, Unpinned, charge_pod
+from policies.quota.charge import Catalogues, UnclassifiedPods, charge_pod
 from tests.builders import JSON, view
 from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING
 from tests.strategies import PODS
@@ -91,13 +91,16 @@ def test_every_catalogue_can_be_published(catalogue: ChargeCatalogue) -> None:
     assert read.resource_mapping.patterns == catalogue.resource_mapping.patterns
 
 
-@given(PODS, st.sampled_from(Unpinned))
+@given(PODS, st.sampled_from(UnclassifiedPods))
 def test_a_published_catalogue_charges_as_the_one_it_was_made_from(
-    document: JSON, unpinned: Unpinned
+    document: JSON, unclassified_pods: UnclassifiedPods
 ) -> None:
     def charged(by: Catalogues) -> object:
         return charge_pod(
-            view(document), classes=by.classes, resource_mapping=by.resource_mapping, unpinned=unpinned
+            view(document),
+            classes=by.classes,
+            resource_mapping=by.resource_mapping,
+            unclassified_pods=unclassified_pods,
         )
 
     assert charged(published(OURS)) == charged(OURS)
@@ -152,13 +155,13 @@ def test_a_field_of_a_later_release_is_not_passed_over() -> None:
         read_catalogue(digest, text)
 
 
-@pytest.mark.parametrize("unpinned", Unpinned)
-def test_a_basis_reads_what_it_wrote(unpinned: Unpinned) -> None:
-    basis = Basis(catalogue_digest(OURS), unpinned)
+@pytest.mark.parametrize("unclassified_pods", UnclassifiedPods)
+def test_a_basis_reads_what_it_wrote(unclassified_pods: UnclassifiedPods) -> None:
+    catalogue_version = CatalogueVersion(catalogue_digest(OURS), unclassified_pods)
 
-    assert Basis.parse(str(basis)) == basis
+    assert CatalogueVersion.parse(str(catalogue_version)) == catalogue_version
 
 
 @pytest.mark.parametrize("text", ["", "0123456789abcdef", "0123456789abcdef/Later"])
 def test_a_basis_of_another_release_is_none(text: str) -> None:
-    assert Basis.parse(text) is None
+    assert CatalogueVersion.parse(text) is None

@@ -7,7 +7,7 @@ import pytest
 from policies.gpus.classes import ClassCatalogue
 from policies.placement.named_nodes import HOSTNAME
 from policies.quota.amounts import texts
-from policies.quota.charge import Unpinned
+from policies.quota.charge import UnclassifiedPods
 from tests.builders import JSON, container, gpu_container, pod
 from tests.policies.quota.charging import charged, index
 
@@ -317,9 +317,11 @@ def test_whole_cards(document: JSON, want: dict[str, str]) -> None:
         ),
     ],
 )
-@pytest.mark.parametrize("unpinned", list(Unpinned))
-def test_by_class(document: JSON, want: dict[str, str], because: str, unpinned: Unpinned) -> None:
-    charge = charged(document, unpinned)
+@pytest.mark.parametrize("unclassified_pods", list(UnclassifiedPods))
+def test_by_class(
+    document: JSON, want: dict[str, str], because: str, unclassified_pods: UnclassifiedPods
+) -> None:
+    charge = charged(document, unclassified_pods)
 
     assert by_class(charge.vector) == want
     assert charge.classes == tuple(sorted(want))
@@ -360,9 +362,16 @@ def test_several_classes_of_one_family(
     document: JSON, node: dict[str, str] | None, family: dict[str, str], each: dict[str, str]
 ) -> None:
     """It may come to any of them: whoever holds limits by class charges each one."""
-    found = {unpinned: by_class(charged(document, unpinned, node).vector) for unpinned in Unpinned}
+    found = {
+        unclassified_pods: by_class(charged(document, unclassified_pods, node).vector)
+        for unclassified_pods in UnclassifiedPods
+    }
 
-    assert found == {Unpinned.TOTAL_ONLY: family, Unpinned.DENY: each, Unpinned.MOST_EXPENSIVE: each}
+    assert found == {
+        UnclassifiedPods.TOTAL_ONLY: family,
+        UnclassifiedPods.DENY: each,
+        UnclassifiedPods.MOST_EXPENSIVE: each,
+    }
 
 
 def by_class(vector: Any) -> dict[str, str]:
@@ -378,33 +387,33 @@ NVIDIA = ["nvidia-a100", "nvidia-a100-40gb", A100, H100, "nvidia-h200", T4]
 
 
 @pytest.mark.parametrize(
-    ("document", "unpinned", "want", "denial"),
+    ("document", "unclassified_pods", "want", "denial"),
     [
-        pytest.param(pod(gpu_container("1")), Unpinned.TOTAL_ONLY, {}, "", id="total-only"),
+        pytest.param(pod(gpu_container("1")), UnclassifiedPods.TOTAL_ONLY, {}, "", id="total-only"),
         pytest.param(
             pod(gpu_container("1")),
-            Unpinned.DENY,
+            UnclassifiedPods.DENY,
             {},
             "counts GPUs by class: it pins no GPU class",
             id="refuse",
         ),
         pytest.param(
             pod(gpu_container("1")),
-            Unpinned.MOST_EXPENSIVE,
+            UnclassifiedPods.MOST_EXPENSIVE,
             {**dict.fromkeys(NVIDIA, "1"), "t4-shared": "1/4"},
             "",
             id="dearest-is-every-class-of-the-vendor-and-its-family",
         ),
         pytest.param(
             pod(gpu_container("2", resource="nvidia.com/mig-1g.20gb")),
-            Unpinned.MOST_EXPENSIVE,
+            UnclassifiedPods.MOST_EXPENSIVE,
             {"nvidia-a100": "1/2", A100: "1/2"},
             "",
             id="dearest-of-slices-is-who-has-them",
         ),
         pytest.param(
             pod(asking(gpu="1", gpumem="8192")),
-            Unpinned.MOST_EXPENSIVE,
+            UnclassifiedPods.MOST_EXPENSIVE,
             {
                 "nvidia-a100": "1/5",
                 "nvidia-a100-40gb": "1/5",
@@ -419,15 +428,15 @@ NVIDIA = ["nvidia-a100", "nvidia-a100-40gb", A100, H100, "nvidia-h200", T4]
         ),
         pytest.param(
             pod(gpu_container("1", resource="volcano.sh/vgpu-number")),
-            Unpinned.MOST_EXPENSIVE,
+            UnclassifiedPods.MOST_EXPENSIVE,
             {**dict.fromkeys([*NVIDIA, "amd-mi300x", "t4-shared"], "1")},
             "",
             id="dearest-of-what-no-class-is-known-to-have-is-all",
         ),
-        pytest.param(NOWHERE, Unpinned.TOTAL_ONLY, {}, "", id="contradiction-total-only"),
+        pytest.param(NOWHERE, UnclassifiedPods.TOTAL_ONLY, {}, "", id="contradiction-total-only"),
         pytest.param(
             NOWHERE,
-            Unpinned.DENY,
+            UnclassifiedPods.DENY,
             {},
             "nodeSelector accelerator=nvidia-t4 and node affinity accelerator in (nvidia-a100-80gb) contradict each other "
             "and leave no GPU class",
@@ -435,15 +444,17 @@ NVIDIA = ["nvidia-a100", "nvidia-a100-40gb", A100, H100, "nvidia-h200", T4]
         ),
         pytest.param(
             NOWHERE,
-            Unpinned.MOST_EXPENSIVE,
+            UnclassifiedPods.MOST_EXPENSIVE,
             {**dict.fromkeys(NVIDIA, "1"), "t4-shared": "1/4"},
             "",
             id="contradiction-dearest",
         ),
     ],
 )
-def test_unpinned(document: JSON, unpinned: Unpinned, want: dict[str, str], denial: str) -> None:
-    charge = charged(document, unpinned)
+def test_unpinned(
+    document: JSON, unclassified_pods: UnclassifiedPods, want: dict[str, str], denial: str
+) -> None:
+    charge = charged(document, unclassified_pods)
 
     assert by_class(charge.vector) == want
     assert charge.vector["gpus"] > 0
@@ -487,9 +498,11 @@ def test_unpinned(document: JSON, unpinned: Unpinned, want: dict[str, str], deni
         ),
     ],
 )
-@pytest.mark.parametrize("unpinned", list(Unpinned))
-def test_bound(document: JSON, labels: dict[str, str], want: dict[str, str], unpinned: Unpinned) -> None:
-    charge = charged(document, unpinned, labels)
+@pytest.mark.parametrize("unclassified_pods", list(UnclassifiedPods))
+def test_bound(
+    document: JSON, labels: dict[str, str], want: dict[str, str], unclassified_pods: UnclassifiedPods
+) -> None:
+    charge = charged(document, unclassified_pods, labels)
 
     assert by_class(charge.vector) == want
     assert charge.denials == ()
@@ -500,32 +513,42 @@ SELECTS = {"nodeSelector": {HOSTNAME: "node"}}
 
 
 @pytest.mark.parametrize(
-    ("spec", "labels", "unpinned", "want", "denial"),
+    ("spec", "labels", "unclassified_pods", "want", "denial"),
     [
-        pytest.param({"nodeName": "node"}, {}, Unpinned.TOTAL_ONLY, {}, "", id="of-no-class-total-only"),
-        pytest.param({"nodeName": "node"}, {}, Unpinned.MOST_EXPENSIVE, ANY, "", id="of-no-class-dearest"),
+        pytest.param(
+            {"nodeName": "node"}, {}, UnclassifiedPods.TOTAL_ONLY, {}, "", id="of-no-class-total-only"
+        ),
+        pytest.param(
+            {"nodeName": "node"}, {}, UnclassifiedPods.MOST_EXPENSIVE, ANY, "", id="of-no-class-dearest"
+        ),
         pytest.param(
             {"nodeName": "node"},
             {},
-            Unpinned.DENY,
+            UnclassifiedPods.DENY,
             {},
             "its node node has no label of a GPU class",
             id="of-no-class-refuse",
         ),
-        pytest.param(SELECTS, {}, Unpinned.TOTAL_ONLY, {}, "", id="hostname-of-no-class-total-only"),
-        pytest.param(SELECTS, {}, Unpinned.MOST_EXPENSIVE, ANY, "", id="hostname-of-no-class-dearest"),
+        pytest.param(SELECTS, {}, UnclassifiedPods.TOTAL_ONLY, {}, "", id="hostname-of-no-class-total-only"),
         pytest.param(
-            SELECTS, {"accelerator": T4}, Unpinned.TOTAL_ONLY, {T4: "1"}, "", id="hostname-of-a-class"
+            SELECTS, {}, UnclassifiedPods.MOST_EXPENSIVE, ANY, "", id="hostname-of-no-class-dearest"
         ),
         pytest.param(
-            SELECTS, {"accelerator": T4}, Unpinned.DENY, {T4: "1"}, "", id="hostname-of-a-class-pins"
+            SELECTS, {"accelerator": T4}, UnclassifiedPods.TOTAL_ONLY, {T4: "1"}, "", id="hostname-of-a-class"
         ),
-        pytest.param({"nodeName": "other"}, {}, Unpinned.TOTAL_ONLY, ANY, "", id="unknown-costs-every-class"),
-        pytest.param({"nodeName": "other"}, {}, Unpinned.MOST_EXPENSIVE, ANY, "", id="unknown-dearest"),
+        pytest.param(
+            SELECTS, {"accelerator": T4}, UnclassifiedPods.DENY, {T4: "1"}, "", id="hostname-of-a-class-pins"
+        ),
+        pytest.param(
+            {"nodeName": "other"}, {}, UnclassifiedPods.TOTAL_ONLY, ANY, "", id="unknown-costs-every-class"
+        ),
+        pytest.param(
+            {"nodeName": "other"}, {}, UnclassifiedPods.MOST_EXPENSIVE, ANY, "", id="unknown-dearest"
+        ),
         pytest.param(
             {"nodeName": "other"},
             {},
-            Unpinned.DENY,
+            UnclassifiedPods.DENY,
             ANY,
             "must name a GPU class",
             id="unknown-refuse-and-charge-if-stored",
@@ -533,7 +556,7 @@ SELECTS = {"nodeSelector": {HOSTNAME: "node"}}
         pytest.param(
             {"nodeSelector": {HOSTNAME: "other"}},
             {},
-            Unpinned.DENY,
+            UnclassifiedPods.DENY,
             ANY,
             "node other is not known",
             id="unknown-hostname",
@@ -541,9 +564,9 @@ SELECTS = {"nodeSelector": {HOSTNAME: "node"}}
     ],
 )
 def test_what_a_node_says_of_the_class(
-    spec: JSON, labels: dict[str, str], unpinned: Unpinned, want: dict[str, str], denial: str
+    spec: JSON, labels: dict[str, str], unclassified_pods: UnclassifiedPods, want: dict[str, str], denial: str
 ) -> None:
-    charge = charged(pod(gpu_container("1"), **spec), unpinned, nodes=index({"node": labels}))
+    charge = charged(pod(gpu_container("1"), **spec), unclassified_pods, nodes=index({"node": labels}))
 
     assert by_class(charge.vector) == want
     assert charge.vector["gpus"] == 1
@@ -637,4 +660,7 @@ def test_a_cluster_without_classes_counts_in_total() -> None:
     nothing = ClassCatalogue(())
 
     assert texts(charged(pod(gpu_container("2")), classes=nothing).vector) == {"gpus": "2", GPU: "2"}
-    assert by_class(charged(pod(gpu_container("2")), Unpinned.MOST_EXPENSIVE, classes=nothing).vector) == {}
+    assert (
+        by_class(charged(pod(gpu_container("2")), UnclassifiedPods.MOST_EXPENSIVE, classes=nothing).vector)
+        == {}
+    )

@@ -11,12 +11,12 @@ from policies.pods.quantity import NANO, QuantityError
 from policies.quota import amounts as vector
 from policies.quota.amounts import CLASSES as BY_CLASS
 from policies.quota.amounts import GPUS, RESOURCES, Vector
-from policies.quota.charge import Charge, Unpinned
+from policies.quota.charge import Charge, UnclassifiedPods
 from tests.builders import JSON, container, pod, view
 from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING, charged
 from tests.strategies import PODS
 
-UNPINNED = st.sampled_from(list(Unpinned))
+UNCLASSIFIED = st.sampled_from(list(UnclassifiedPods))
 NAMES = [gpu_class.name for gpu_class in CLASSES]
 FAMILIES = {gpu_class.name: gpu_class.family for gpu_class in CLASSES}
 LABELS = st.none() | st.dictionaries(
@@ -64,41 +64,43 @@ def is_within(one: Vector, other: Vector) -> bool:
     return all(amount <= other.get(key, 0) for key, amount in one.items())
 
 
-@given(document=PODS, unpinned=UNPINNED, labels=LABELS)
+@given(document=PODS, unclassified_pods=UNCLASSIFIED, labels=LABELS)
 @generated
 def test_amounts_are_positive_and_exact(
-    document: JSON, unpinned: Unpinned, labels: dict[str, str] | None
+    document: JSON, unclassified_pods: UnclassifiedPods, labels: dict[str, str] | None
 ) -> None:
-    charge = charged(document, unpinned, labels)
+    charge = charged(document, unclassified_pods, labels)
 
     assert all(type(amount) is Fraction and amount > 0 for amount in charge.vector.values())
     assert vector.parse_vector(vector.texts(charge.vector)) == charge.vector
 
 
-@given(document=PODS, unpinned=UNPINNED, labels=LABELS)
+@given(document=PODS, unclassified_pods=UNCLASSIFIED, labels=LABELS)
 @generated
 def test_a_class_is_part_of_its_family_and_a_family_of_the_total(
-    document: JSON, unpinned: Unpinned, labels: dict[str, str] | None
+    document: JSON, unclassified_pods: UnclassifiedPods, labels: dict[str, str] | None
 ) -> None:
-    charge = charged(document, unpinned, labels)
+    charge = charged(document, unclassified_pods, labels)
 
     for name in charge.classes:
         amount = charge.vector[BY_CLASS + name]
         assert amount <= charge.vector[BY_CLASS + FAMILIES.get(name, name)] <= charge.vector[GPUS]
 
 
-@given(document=PODS, unpinned=UNPINNED, labels=LABELS)
+@given(document=PODS, unclassified_pods=UNCLASSIFIED, labels=LABELS)
 @generated
-def test_the_vector_is_full(document: JSON, unpinned: Unpinned, labels: dict[str, str] | None) -> None:
+def test_the_vector_is_full(
+    document: JSON, unclassified_pods: UnclassifiedPods, labels: dict[str, str] | None
+) -> None:
     """There is no quota in sight: nothing can depend on what one constrains."""
     try:
         requests = gpu_requests(view(document), RESOURCE_MAPPING)
     except QuantityError:
         reject()
-    charge = charged(document, unpinned, labels)
+    charge = charged(document, unclassified_pods, labels)
 
     counts = {key: amount for key, amount in charge.vector.items() if key.startswith(RESOURCES)}
-    asked = {
+    requested = {
         # The scheduler asks for whole devices.
         RESOURCES + resource.name: Fraction(quantity.value)
         if resource.name.startswith(IMPLICIT_DEVICE_CLASS)
@@ -106,9 +108,9 @@ def test_the_vector_is_full(document: JSON, unpinned: Unpinned, labels: dict[str
         for resource, quantity in requests.items()
     }
     if not charge.denials:
-        assert counts == asked
+        assert counts == requested
         assert (GPUS in charge.vector) == (
-            bool(asked) or RESOURCE_MAPPING.pod_fraction(view(document)) is not None
+            bool(requested) or RESOURCE_MAPPING.pod_fraction(view(document)) is not None
         )
 
 
@@ -117,7 +119,7 @@ def test_the_vector_is_full(document: JSON, unpinned: Unpinned, labels: dict[str
 def test_how_unpinned_pods_are_charged_changes_neither_total_nor_counts(
     document: JSON, labels: dict[str, str] | None
 ) -> None:
-    each = [charged(document, unpinned, labels).vector for unpinned in Unpinned]
+    each = [charged(document, unclassified_pods, labels).vector for unclassified_pods in UnclassifiedPods]
     without_classes = [
         {key: amount for key, amount in one.items() if not key.startswith(BY_CLASS)} for one in each
     ]
@@ -126,14 +128,17 @@ def test_how_unpinned_pods_are_charged_changes_neither_total_nor_counts(
 
 
 @given(
-    one=COUNTED, other=COUNTED, name=st.sampled_from([*NAMES, "nvidia-a100"]) | st.none(), unpinned=UNPINNED
+    one=COUNTED,
+    other=COUNTED,
+    name=st.sampled_from([*NAMES, "nvidia-a100"]) | st.none(),
+    unclassified_pods=UNCLASSIFIED,
 )
 @generated
 def test_two_containers_cost_what_two_pods_do(
-    one: dict[str, str], other: dict[str, str], name: str | None, unpinned: Unpinned
+    one: dict[str, str], other: dict[str, str], name: str | None, unclassified_pods: UnclassifiedPods
 ) -> None:
     def cost(*amounts: dict[str, str]) -> Vector:
-        return charged(on(name, *amounts) if name else of(*amounts), unpinned).vector
+        return charged(on(name, *amounts) if name else of(*amounts), unclassified_pods).vector
 
     assert cost(one, other) == vector.add(cost(one), cost(other))
 
@@ -146,20 +151,27 @@ def test_so_many_of_it_cost_so_many_times_as_much(amounts: dict[str, str], times
     assert charged(on(name, multiplied)).vector == vector.total([charged(on(name, amounts)).vector] * times)
 
 
-@given(amounts=COUNTED | LIMITED, name=st.sampled_from(NAMES), unpinned=UNPINNED)
+@given(amounts=COUNTED | LIMITED, name=st.sampled_from(NAMES), unclassified_pods=UNCLASSIFIED)
 @generated
-def test_bound_costs_what_pinned_costs(amounts: dict[str, str], name: str, unpinned: Unpinned) -> None:
+def test_bound_costs_what_pinned_costs(
+    amounts: dict[str, str], name: str, unclassified_pods: UnclassifiedPods
+) -> None:
     node = {"accelerator": name}
-    pinned = charged(on(name, amounts), unpinned)
+    pinned = charged(on(name, amounts), unclassified_pods)
 
-    assert charged(on(name, amounts), unpinned, node).vector == pinned.vector
-    assert charged(of(amounts), unpinned, node).vector == pinned.vector
+    assert charged(on(name, amounts), unclassified_pods, node).vector == pinned.vector
+    assert charged(of(amounts), unclassified_pods, node).vector == pinned.vector
 
 
-@given(amounts=LIMITED, name=NVIDIA, unpinned=UNPINNED)
+@given(amounts=LIMITED, name=NVIDIA, unclassified_pods=UNCLASSIFIED)
 @generated
-def test_binding_never_costs_more_in_total(amounts: dict[str, str], name: str, unpinned: Unpinned) -> None:
-    before, after = charged(of(amounts), unpinned), charged(of(amounts), unpinned, {"accelerator": name})
+def test_binding_never_costs_more_in_total(
+    amounts: dict[str, str], name: str, unclassified_pods: UnclassifiedPods
+) -> None:
+    before, after = (
+        charged(of(amounts), unclassified_pods),
+        charged(of(amounts), unclassified_pods, {"accelerator": name}),
+    )
 
     assert after.vector[GPUS] <= before.vector[GPUS]
 
@@ -167,28 +179,28 @@ def test_binding_never_costs_more_in_total(amounts: dict[str, str], name: str, u
 @given(amounts=LIMITED, name=NVIDIA)
 @generated
 def test_the_dearest_covers_every_node(amounts: dict[str, str], name: str) -> None:
-    bound: Charge = charged(of(amounts), Unpinned.MOST_EXPENSIVE, {"accelerator": name})
+    bound: Charge = charged(of(amounts), UnclassifiedPods.MOST_EXPENSIVE, {"accelerator": name})
 
-    assert is_within(bound.vector, charged(of(amounts), Unpinned.MOST_EXPENSIVE).vector)
+    assert is_within(bound.vector, charged(of(amounts), UnclassifiedPods.MOST_EXPENSIVE).vector)
 
 
 @given(
     amounts=LIMITED,
     name=NVIDIA,
     pinned=st.sampled_from(["nvidia-a100", *NAMES]) | st.none(),
-    unpinned=st.sampled_from([Unpinned.DENY, Unpinned.MOST_EXPENSIVE]),
+    unclassified_pods=st.sampled_from([UnclassifiedPods.DENY, UnclassifiedPods.MOST_EXPENSIVE]),
 )
 @generated
 def test_binding_charges_no_class_anew_where_limits_by_class_hold(
-    amounts: dict[str, str], name: str, pinned: str | None, unpinned: Unpinned
+    amounts: dict[str, str], name: str, pinned: str | None, unclassified_pods: UnclassifiedPods
 ) -> None:
-    before = charged(on(pinned, amounts) if pinned else of(amounts), unpinned)
+    before = charged(on(pinned, amounts) if pinned else of(amounts), unclassified_pods)
     node = {"accelerator": name, "zone": "a"}
     # The label of a family; nvidia-t4 is the name of a class, too, and selects that one alone.
     of_family = pinned == FAMILIES[name] == "nvidia-a100"
     assume(not before.denials and (pinned in {None, name} or of_family))
 
-    assert is_within(charged(of(amounts), unpinned, node).vector, before.vector)
+    assert is_within(charged(of(amounts), unclassified_pods, node).vector, before.vector)
 
 
 @given(amounts=LIMITED, name=NVIDIA)

@@ -1,4 +1,4 @@
-"""What a review asks of a row: charged by the row's bases, key by key the larger amount, and not before there is a row."""
+"""What a review demands of a ledger, by each of the catalogue versions of the ledger: key by key the larger amount."""
 
 from typing import Any
 
@@ -9,8 +9,8 @@ from policies.gpus.claims import decode_claim
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.resource_mapping import Measure, ResourceMapping, ResourceMappingSpec, ResourcePattern
 from policies.quota.amounts import texts
-from policies.quota.catalogue import Basis, ChargeCatalogue, catalogue_digest
-from policies.quota.charge import Catalogues, Charge, Unpinned
+from policies.quota.catalogue import CatalogueVersion, ChargeCatalogue, catalogue_digest
+from policies.quota.charge import Catalogues, Charge, UnclassifiedPods
 from policies.quota.charge_request import ChargeRequest, charge_request_for_claim, charge_request_for_pod
 from policies.quota.ledger.decide import Reason, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
@@ -28,8 +28,10 @@ NEW = ChargeCatalogue(
 PUBLISHED = {catalogue_digest(each): each for each in (OLD, NEW)}
 
 
-def basis(of: Catalogues, unpinned: Unpinned = Unpinned.TOTAL_ONLY) -> str:
-    return str(Basis(catalogue_digest(of), unpinned))
+def catalogue_version(
+    of: Catalogues, unclassified_pods: UnclassifiedPods = UnclassifiedPods.TOTAL_ONLY
+) -> str:
+    return str(CatalogueVersion(catalogue_digest(of), unclassified_pods))
 
 
 def ledger(now: str | None, following: str | None = None) -> QuotaLedger:
@@ -37,7 +39,7 @@ def ledger(now: str | None, following: str | None = None) -> QuotaLedger:
         quota_uid="quota",
         generation=1,
         hard={},
-        unpinned=Unpinned.TOTAL_ONLY,
+        unclassified_pods=UnclassifiedPods.TOTAL_ONLY,
         used={},
         class_catalogue=now,
         next_catalogue=following,
@@ -46,10 +48,10 @@ def ledger(now: str | None, following: str | None = None) -> QuotaLedger:
 
 def asking(own: Catalogues, amounts: dict[str, str], before: JSON | None = None) -> ChargeRequest:
     stored = None if before is None else view(before)
-    return charge_request_for_pod("review", view(asked(amounts)), stored, own)
+    return charge_request_for_pod("review", view(requested(amounts)), stored, own)
 
 
-def asked(amounts: dict[str, str]) -> JSON:
+def requested(amounts: dict[str, str]) -> JSON:
     return pod(gpu_container(resources={"limits": amounts}), nodeSelector={"accelerator": T4})
 
 
@@ -74,20 +76,25 @@ SPOT = {"example.com/spot": "3"}
 def test_every_replica_charges_by_the_bases_of_the_row(
     own: Catalogues, now: Catalogues, following: Catalogues | None, amounts: dict[str, str], want: str | None
 ) -> None:
-    row = ledger(basis(now), None if following is None else basis(following))
+    ledger_object = ledger(
+        catalogue_version(now), None if following is None else catalogue_version(following)
+    )
 
-    charged = asking(own, amounts).charged(row, PUBLISHED)
+    charged = asking(own, amounts).charged(ledger_object, PUBLISHED)
 
     assert charged.request is not None
     assert texts(charged.request.reservation.demand).get("gpus") == want
-    assert charged.request.catalogues == row.bases
+    assert charged.request.catalogues == ledger_object.catalogue_versions
 
 
 def test_a_change_is_charged_by_what_grows_under_either_basis() -> None:
-    row, before = ledger(basis(OLD), basis(NEW)), asked({**CARDS, **SPOT})
+    ledger_object, before = (
+        ledger(catalogue_version(OLD), catalogue_version(NEW)),
+        requested({**CARDS, **SPOT}),
+    )
     grown = {"nvidia.com/gpu": "3", "example.com/spot": "5"}
 
-    charged = asking(OLD, grown, before).charged(row, PUBLISHED)
+    charged = asking(OLD, grown, before).charged(ledger_object, PUBLISHED)
 
     # A card more is half a one by the new basis, which also counts two of the new name: 1 by the old, 2 1/2 by the new.
     assert charged.request is not None
@@ -95,34 +102,42 @@ def test_a_change_is_charged_by_what_grows_under_either_basis() -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "want"),
+    ("ledger_object", "want"),
     [
-        pytest.param(ledger(basis(NEW)), Reason.OTHER_CATALOGUE, id="the-row's-is-not-published"),
-        pytest.param(ledger(basis(OLD), basis(NEW)), Reason.OTHER_CATALOGUE, id="the-next-is-not-published"),
+        pytest.param(ledger(catalogue_version(NEW)), Reason.OTHER_CATALOGUE, id="the-row's-is-not-published"),
+        pytest.param(
+            ledger(catalogue_version(OLD), catalogue_version(NEW)),
+            Reason.OTHER_CATALOGUE,
+            id="the-next-is-not-published",
+        ),
         pytest.param(
             ledger(f"{catalogue_digest(OLD)}/Later"), Reason.OTHER_CATALOGUE, id="of-a-later-release"
         ),
-        pytest.param(ledger(basis(OLD)), Reason.RESERVED, id="our-own"),
+        pytest.param(ledger(catalogue_version(OLD)), Reason.RESERVED, id="our-own"),
     ],
 )
-def test_what_cannot_be_charged_by_the_row_is_denied(row: QuotaLedger, want: Reason) -> None:
-    charged = asking(OLD, CARDS).charged(row, {})
+def test_what_cannot_be_charged_by_the_row_is_denied(ledger_object: QuotaLedger, want: Reason) -> None:
+    charged = asking(OLD, CARDS).charged(ledger_object, {})
 
     assert charged.request is not None
-    assert [verdict.reason for verdict in decide(row, [charged.request]).verdicts] == [want]
+    assert [verdict.reason for verdict in decide(ledger_object, [charged.request]).verdicts] == [want]
 
 
 @pytest.mark.parametrize(
     ("now", "following", "denied"),
     [
-        pytest.param(Unpinned.TOTAL_ONLY, Unpinned.DENY, True, id="from-now-on-denied"),
-        pytest.param(Unpinned.DENY, Unpinned.TOTAL_ONLY, False, id="not-denied-any-more"),
+        pytest.param(UnclassifiedPods.TOTAL_ONLY, UnclassifiedPods.DENY, True, id="from-now-on-denied"),
+        pytest.param(UnclassifiedPods.DENY, UnclassifiedPods.TOTAL_ONLY, False, id="not-denied-any-more"),
     ],
 )
-def test_the_basis_to_come_decides_what_is_denied(now: Unpinned, following: Unpinned, denied: bool) -> None:
-    unpinned = charge_request_for_pod("review", view(pod(gpu_container("1"))), None, OLD)
+def test_the_basis_to_come_decides_what_is_denied(
+    now: UnclassifiedPods, following: UnclassifiedPods, denied: bool
+) -> None:
+    unclassified_pods = charge_request_for_pod("review", view(pod(gpu_container("1"))), None, OLD)
 
-    charged = unpinned.charged(ledger(basis(OLD, now), basis(OLD, following)), {})
+    charged = unclassified_pods.charged(
+        ledger(catalogue_version(OLD, now), catalogue_version(OLD, following)), {}
+    )
 
     assert bool(charged.charge.denials) is denied
     assert (charged.request is None) is denied
@@ -143,7 +158,7 @@ def on_node(*containers: dict[str, str]) -> JSON:
         pytest.param(on_node(GPU, PART), None, False, id="limit-of-no-card-beside-it"),
         pytest.param(on_node(GPU | {"amd.com/gpu": "1"}), None, False, id="whole-cards"),
         pytest.param(on_node({"gpu.intel.com/millicores": "1", "gpu.intel.com/i915": "8"}), None, False, id="compute"),
-        pytest.param(asked(GPU | PART), None, False, id="its-scheduler-places-it"),
+        pytest.param(requested(GPU | PART), None, False, id="its-scheduler-places-it"),
         pytest.param(on_node(GPU | PART), on_node(GPU | PART), False, id="its-scheduler-has-placed-it"),
     ],
 )  # fmt: skip
@@ -154,7 +169,7 @@ def test_a_new_pod_that_names_its_node_gets_no_parts(
 
     request = charge_request_for_pod("review", view(document), stored, OLD)
 
-    charge = request.charged(ledger(basis(OLD)), {}).charge
+    charge = request.charged(ledger(catalogue_version(OLD)), {}).charge
     assert [(each.path, each.value) for each in charge.denials] == [("spec.nodeName", "n")] * denied
 
 
@@ -162,15 +177,18 @@ MAIN = {"name": "main"}
 FREE: dict[str, tuple[JSON, JSON | None]] = {
     "no-extended-resource": (pod({**MAIN, "resources": {"limits": {"cpu": "4"}}}), None),
     "a-change-of-labels": (
-        {**asked(CARDS), "metadata": {"name": "p", "labels": {"a": "b"}}},
-        {**asked(CARDS), "metadata": {"name": "p"}},
+        {**requested(CARDS), "metadata": {"name": "p", "labels": {"a": "b"}}},
+        {**requested(CARDS), "metadata": {"name": "p"}},
     ),
 }
 NOT_FREE: dict[str, tuple[JSON, JSON | None]] = {
-    "a-name-that-another-catalogue-may-know": (asked(SPOT), None),
+    "a-name-that-another-catalogue-may-know": (requested(SPOT), None),
     "an-annotation-that-may-be-a-fraction": (pod(MAIN, annotations={"gpu-part": "0.5"}), None),
     "an-overhead": (pod(MAIN, overhead={"nvidia.com/gpu": "1"}), None),
-    "a-change-of-the-node-selector": (asked(CARDS), pod(gpu_container(resources=asked(CARDS)["spec"]))),
+    "a-change-of-the-node-selector": (
+        requested(CARDS),
+        pod(gpu_container(resources=requested(CARDS)["spec"])),
+    ),
 }
 
 
@@ -192,8 +210,8 @@ def test_what_is_free_by_every_catalogue_is_known_without_charging(
 def test_nothing_is_charged_before_a_ledger_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     charges: list[Any] = []
 
-    def charge(*asked: Any, **_: Any) -> Charge:
-        charges.append(asked)
+    def charge(*requested: Any, **_: Any) -> Charge:
+        charges.append(requested)
         return Charge({})
 
     monkeypatch.setattr("policies.quota.charge_request.charge_pod", charge)
@@ -204,5 +222,5 @@ def test_nothing_is_charged_before_a_ledger_asks(monkeypatch: pytest.MonkeyPatch
     assert not charges, "only a ledger says by what to charge"
 
     for request in requests * 2:
-        request.charged(ledger(basis(OLD)), {})
+        request.charged(ledger(catalogue_version(OLD)), {})
     assert len(charges) == 2, "each is charged once by each basis"

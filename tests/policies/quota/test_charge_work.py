@@ -9,7 +9,7 @@ import pytest
 from policies.gpus.cards import MOST_RESOURCES, too_many_resources
 from policies.gpus.claims import decode_claim
 from policies.pods.pod import Pod
-from policies.quota.charge import Charge, Unpinned, charge_pod
+from policies.quota.charge import Charge, UnclassifiedPods, charge_pod
 from policies.quota.claims import MOST_ALTERNATIVES, MOST_REQUESTS, charge_claim
 from tests.builders import JSON, container, pod, view
 from webhook.configuration.loader import load_directory
@@ -27,8 +27,8 @@ def of_slices(number: int) -> Pod:
     return view(pod(container(resources={"limits": slices(number), "requests": slices(number)})))
 
 
-def charged(a_pod: Pod, unpinned: Unpinned = Unpinned.MOST_EXPENSIVE) -> Charge:
-    return charge_pod(a_pod, classes=CLASSES, resource_mapping=MAPPING, unpinned=unpinned)
+def charged(a_pod: Pod, unclassified_pods: UnclassifiedPods = UnclassifiedPods.MOST_EXPENSIVE) -> Charge:
+    return charge_pod(a_pod, classes=CLASSES, resource_mapping=MAPPING, unclassified_pods=unclassified_pods)
 
 
 def seconds(*works: Callable[[], object]) -> list[float]:
@@ -42,11 +42,13 @@ def seconds(*works: Callable[[], object]) -> list[float]:
     return least
 
 
-@pytest.mark.parametrize("unpinned", list(Unpinned))
-def test_eight_times_the_names_are_not_sixty_four_times_the_work(unpinned: Unpinned) -> None:
+@pytest.mark.parametrize("unclassified_pods", list(UnclassifiedPods))
+def test_eight_times_the_names_are_not_sixty_four_times_the_work(unclassified_pods: UnclassifiedPods) -> None:
     few, many = of_slices(MOST_RESOURCES // 8), of_slices(MOST_RESOURCES)
 
-    of_few, of_many = seconds(lambda: charged(few, unpinned), lambda: charged(many, unpinned))
+    of_few, of_many = seconds(
+        lambda: charged(few, unclassified_pods), lambda: charged(many, unclassified_pods)
+    )
 
     assert of_many < 20 * of_few
 
@@ -117,7 +119,9 @@ def claim(requests: int, alternatives: int) -> JSON:
 
 def charged_claim(document: JSON) -> Charge:
     decoded = decode_claim(msgspec.json.encode(document))
-    return charge_claim(decoded, classes=CLASSES, resource_mapping=MAPPING, unpinned=Unpinned.MOST_EXPENSIVE)
+    return charge_claim(
+        decoded, classes=CLASSES, resource_mapping=MAPPING, unclassified_pods=UnclassifiedPods.MOST_EXPENSIVE
+    )
 
 
 @pytest.mark.parametrize(

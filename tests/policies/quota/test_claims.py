@@ -17,7 +17,7 @@ from policies.gpus.resource_mapping import (
 )
 from policies.pods.pod import Metadata
 from policies.quota.amounts import parse_vector, texts, total
-from policies.quota.charge import Unpinned, charge_pod
+from policies.quota.charge import UnclassifiedPods, charge_pod
 from policies.quota.charge_request import charge_request_for_claim
 from policies.quota.claims import (
     EXTENDED_RESOURCE_CLAIM,
@@ -159,14 +159,14 @@ def test_what_cannot_be_counted_is_a_denial(document: JSON, path: str, message: 
 
 
 @pytest.mark.parametrize(
-    ("device_class", "unpinned", "want", "denials"),
+    ("device_class", "unclassified_pods", "want", "denials"),
     [
-        pytest.param(GPU, Unpinned.TOTAL_ONLY, set(), 0, id="total-only"),
-        pytest.param(GPU, Unpinned.DENY, set(), 1, id="refuse"),
-        pytest.param(H100, Unpinned.DENY, {"nvidia-h100"}, 0, id="refuse-knows-this-one"),
+        pytest.param(GPU, UnclassifiedPods.TOTAL_ONLY, set(), 0, id="total-only"),
+        pytest.param(GPU, UnclassifiedPods.DENY, set(), 1, id="refuse"),
+        pytest.param(H100, UnclassifiedPods.DENY, {"nvidia-h100"}, 0, id="refuse-knows-this-one"),
         pytest.param(
             GPU,
-            Unpinned.MOST_EXPENSIVE,
+            UnclassifiedPods.MOST_EXPENSIVE,
             {
                 "nvidia-a100",
                 "nvidia-a100-40gb",
@@ -181,7 +181,7 @@ def test_what_cannot_be_counted_is_a_denial(document: JSON, path: str, message: 
         ),
         pytest.param(
             ANY,
-            Unpinned.MOST_EXPENSIVE,
+            UnclassifiedPods.MOST_EXPENSIVE,
             {
                 "amd-mi300x",
                 "nvidia-a100",
@@ -198,9 +198,9 @@ def test_what_cannot_be_counted_is_a_denial(document: JSON, path: str, message: 
     ],
 )
 def test_claims_of_no_class_in_particular(
-    device_class: str, unpinned: Unpinned, want: set[str], denials: int
+    device_class: str, unclassified_pods: UnclassifiedPods, want: set[str], denials: int
 ) -> None:
-    charge = charged_claim(claim(exactly(device_class)), unpinned)
+    charge = charged_claim(claim(exactly(device_class)), unclassified_pods)
 
     assert set(charge.classes) == want
     assert len(charge.denials) == denials
@@ -212,15 +212,15 @@ def test_claims_of_no_class_in_particular(
         )
 
 
-@pytest.mark.parametrize("unpinned", Unpinned)
-def test_requests_weigh_together_what_each_weighs_alone(unpinned: Unpinned) -> None:
+@pytest.mark.parametrize("unclassified_pods", UnclassifiedPods)
+def test_requests_weigh_together_what_each_weighs_alone(unclassified_pods: UnclassifiedPods) -> None:
     requests = [
         exactly(name, count=count)
         for name in (GPU, H100, LARGE, ANY, "other.example.com")
         for count in (1, 3)
     ]
-    alone = [charged_claim(claim(request), unpinned=unpinned) for request in requests]
-    together = charged_claim(claim(*requests), unpinned=unpinned)
+    alone = [charged_claim(claim(request), unclassified_pods=unclassified_pods) for request in requests]
+    together = charged_claim(claim(*requests), unclassified_pods=unclassified_pods)
 
     assert together.vector == total(each.vector for each in alone)
     assert together.because == " and ".join(dict.fromkeys(each.because for each in alone if each.because))
@@ -389,7 +389,9 @@ LISTED = ResourceMapping(
 def test_what_a_claim_costs_beyond_its_pod(document: JSON, own: dict[str, int], want: str) -> None:
     names = {key.removeprefix("resources/"): Fraction(amount) for key, amount in own.items()}
     rest = beyond_pod(decoded(document), names, LISTED)
-    charge = charge_claim(rest, classes=CLASSES, resource_mapping=LISTED, unpinned=Unpinned.TOTAL_ONLY)
+    charge = charge_claim(
+        rest, classes=CLASSES, resource_mapping=LISTED, unclassified_pods=UnclassifiedPods.TOTAL_ONLY
+    )
 
     assert charge.vector.get("gpus", Fraction(0)) == Fraction(want)
 
@@ -398,13 +400,18 @@ def test_classes_are_charged_once_for_a_pod_and_the_claim_that_the_scheduler_mad
     """A claim could be of every class; its pod is bound, and charged for one."""
     document = pod(container(resources={"limits": {"example.com/fastgpu": 2}}))
     own = charge_pod(
-        view(document), classes=CLASSES, resource_mapping=LISTED, unpinned=Unpinned.MOST_EXPENSIVE
+        view(document),
+        classes=CLASSES,
+        resource_mapping=LISTED,
+        unclassified_pods=UnclassifiedPods.MOST_EXPENSIVE,
     )
     names = {key.removeprefix("resources/"): amount for key, amount in own.vector.items()}
     rest = beyond_pod(decoded(claim(exactly(FAST, count=2))), names, LISTED)
 
     assert (
-        charge_claim(rest, classes=CLASSES, resource_mapping=LISTED, unpinned=Unpinned.MOST_EXPENSIVE).vector
+        charge_claim(
+            rest, classes=CLASSES, resource_mapping=LISTED, unclassified_pods=UnclassifiedPods.MOST_EXPENSIVE
+        ).vector
         == {}
     )
 
@@ -451,23 +458,29 @@ def test_device_classes_that_nothing_knows(
 ) -> None:
     mapping = ResourceMapping((*LISTED.specs, ResourceMappingSpec(unknown_device_classes=unknown)))
     document = decoded(claim(exactly("nobody-knows", count=2)), None)
-    charge = charge_claim(document, classes=CLASSES, resource_mapping=mapping, unpinned=Unpinned.TOTAL_ONLY)
+    charge = charge_claim(
+        document, classes=CLASSES, resource_mapping=mapping, unclassified_pods=UnclassifiedPods.TOTAL_ONLY
+    )
 
     assert charge.vector.get("gpus", Fraction(0)) == Fraction(want)
     assert [each.sentence() for each in charge.denials] == denials
 
 
 @pytest.mark.parametrize(
-    ("requests", "hard", "unpinned", "want"),
+    ("requests", "hard", "unclassified_pods", "want"),
     [
-        pytest.param([exactly(GPU, count=4)], {"gpus": "4"}, Unpinned.TOTAL_ONLY, [], id="just-fits"),
+        pytest.param([exactly(GPU, count=4)], {"gpus": "4"}, UnclassifiedPods.TOTAL_ONLY, [], id="just-fits"),
         pytest.param(
-            [exactly(GPU, count=40)], {"classes/nvidia-t4": "1"}, Unpinned.TOTAL_ONLY, [], id="unlimited"
+            [exactly(GPU, count=40)],
+            {"classes/nvidia-t4": "1"},
+            UnclassifiedPods.TOTAL_ONLY,
+            [],
+            id="unlimited",
         ),
         pytest.param(
             [exactly(H100, count=4), exactly(H100)],
             {"gpus": "4", "classes/nvidia-h100": "2"},
-            Unpinned.TOTAL_ONLY,
+            UnclassifiedPods.TOTAL_ONLY,
             [
                 (
                     "spec.spec.devices.requests: request fewer devices; no claim of this template can ever fit the "
@@ -480,7 +493,7 @@ def test_device_classes_that_nothing_knows(
         pytest.param(
             [exactly(GPU, allocationMode="Half")],
             {"gpus": "4"},
-            Unpinned.TOTAL_ONLY,
+            UnclassifiedPods.TOTAL_ONLY,
             [
                 (
                     'spec.spec.devices.requests[0].exactly.allocationMode = "Half": set allocationMode ExactCount with '
@@ -491,14 +504,16 @@ def test_device_classes_that_nothing_knows(
         ),
     ],
 )
-def test_templates(requests: list[JSON], hard: dict[str, str], unpinned: Unpinned, want: list[str]) -> None:
+def test_templates(
+    requests: list[JSON], hard: dict[str, str], unclassified_pods: UnclassifiedPods, want: list[str]
+) -> None:
     document = {"kind": "ResourceClaimTemplate", "spec": {"spec": claim(*requests)["spec"]}}
     found = list(
         template_findings(
             decode_claim_template(msgspec.json.encode(document)),
             parse_vector(hard),
             context(classes=CLASSES, resource_mapping=RESOURCE_MAPPING),
-            unpinned,
+            unclassified_pods,
         )
     )
 

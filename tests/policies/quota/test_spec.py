@@ -1,6 +1,6 @@
 import pytest
 
-from policies.quota.charge import Unpinned
+from policies.quota.charge import UnclassifiedPods
 from policies.quota.spec import Hard, QuotaSpec, resource_quota_findings, unheld_classes
 from webhook.configuration.loader import load_directory
 
@@ -51,22 +51,30 @@ def test_keys_that_limit_nothing(hard: list[str], want: list[str]) -> None:
         pytest.param(
             {"nvidia-t4": "1"},
             None,
-            Unpinned.MOST_EXPENSIVE,
+            UnclassifiedPods.MOST_EXPENSIVE,
             False,
             id="classes-are-held-unless-it-says-otherwise",
         ),
-        pytest.param({}, None, Unpinned.TOTAL_ONLY, False, id="without-classes-nothing-is-charged-by-class"),
         pytest.param(
-            {"nvidia-t4": "1"}, Unpinned.TOTAL_ONLY, Unpinned.TOTAL_ONLY, True, id="it-says-otherwise"
+            {}, None, UnclassifiedPods.TOTAL_ONLY, False, id="without-classes-nothing-is-charged-by-class"
         ),
-        pytest.param({"nvidia-t4": "1"}, Unpinned.DENY, Unpinned.DENY, False, id="deny"),
-        pytest.param({}, Unpinned.TOTAL_ONLY, Unpinned.TOTAL_ONLY, False, id="total-only-of-a-total"),
+        pytest.param(
+            {"nvidia-t4": "1"},
+            UnclassifiedPods.TOTAL_ONLY,
+            UnclassifiedPods.TOTAL_ONLY,
+            True,
+            id="it-says-otherwise",
+        ),
+        pytest.param({"nvidia-t4": "1"}, UnclassifiedPods.DENY, UnclassifiedPods.DENY, False, id="deny"),
+        pytest.param(
+            {}, UnclassifiedPods.TOTAL_ONLY, UnclassifiedPods.TOTAL_ONLY, False, id="total-only-of-a-total"
+        ),
     ],
 )
 def test_unpinned(
-    classes: dict[str, str], stated: Unpinned | None, want: Unpinned, is_warned_about: bool
+    classes: dict[str, str], stated: UnclassifiedPods | None, want: UnclassifiedPods, is_warned_about: bool
 ) -> None:
-    spec = QuotaSpec(hard=Hard(gpus="8", classes=classes), stated_unpinned=stated)
+    spec = QuotaSpec(hard=Hard(gpus="8", classes=classes), stated_unclassified_pods=stated)
 
-    assert spec.unpinned is want
+    assert spec.unclassified_pods is want
     assert bool(unheld_classes(spec)) is is_warned_about

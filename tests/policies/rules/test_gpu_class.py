@@ -490,7 +490,7 @@ def test_warning(document: JSON, options: GPUClassOptions, want: str) -> None:
 @pytest.mark.parametrize(
     ("document", "options"),
     [
-        pytest.param(asking(), ANY, id="unpinned"),
+        pytest.param(asking(), ANY, id="unclassifiedPods"),
         pytest.param(asking("nvidia-t4"), T4_ONLY, id="pinned-by-annotation-to-what-is-allowed"),
         pytest.param(asking(**selecting("nvidia-t4")), T4_ONLY, id="pinned-by-itself-to-what-is-allowed"),
         pytest.param(

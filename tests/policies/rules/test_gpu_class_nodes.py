@@ -195,12 +195,16 @@ def reported(
             id="a-selector-of-its-own",
         ),
         pytest.param(
-            asking("nvidia-l4"), [T4], GPUClassOptions(known_pools=("nvidia-l4",)), [], id="made-on-demand"
+            asking("nvidia-l4"),
+            [T4],
+            GPUClassOptions(autoscaled_classes=("nvidia-l4",)),
+            [],
+            id="made-on-demand",
         ),
         pytest.param(
             asking("nvidia-l4"),
             [T4],
-            GPUClassOptions(known_pools=("nvidia-*",)),
+            GPUClassOptions(autoscaled_classes=("nvidia-*",)),
             [],
             id="made-on-demand-by-glob",
         ),
@@ -297,7 +301,7 @@ NOT_ADDED = (
         ),
         pytest.param(
             pod(gpu_container(), nodeSelector={ZONE: "a"}),
-            GPUClassOptions(default="nvidia-a100-80gb", known_pools=("nvidia-a100",)),
+            GPUClassOptions(default="nvidia-a100-80gb", autoscaled_classes=("nvidia-a100",)),
             [A100_IN_B, T4_IN_A],
             "nvidia-a100-80gb",
             [],
@@ -380,7 +384,9 @@ def test_a_pod_of_a_daemonset_is_not_judged() -> None:
     ("options", "want"),
     [
         pytest.param(
-            GPUClassOptions(known_pools=("",)), [("knownPools[0]", "must not be empty")], id="an-empty-glob"
+            GPUClassOptions(autoscaled_classes=("",)),
+            [("autoscaledClasses[0]", "must not be empty")],
+            id="an-empty-glob",
         ),
     ],
 )
@@ -389,6 +395,6 @@ def test_options_that_make_no_sense(options: GPUClassOptions, want: list[tuple[s
 
 
 def test_a_pool_of_no_class_is_told() -> None:
-    (problem,) = GPUClassOptions(known_pools=("nvidia-l40",)).class_problems(CATALOGUE)
+    (problem,) = GPUClassOptions(autoscaled_classes=("nvidia-l40",)).class_problems(CATALOGUE)
 
-    assert problem == ("knownPools[0]", '"nvidia-l40" matches no class: did you mean nvidia-l4?')
+    assert problem == ("autoscaledClasses[0]", '"nvidia-l40" matches no class: did you mean nvidia-l4?')

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from policies.pods.pod import Metadata, OwnerReference, Pod
-from policies.quota.charge import Unpinned
+from policies.quota.charge import UnclassifiedPods
 from policies.quota.charge_request import (
     ChargeRequest,
     QuotaGrant,
@@ -21,7 +21,7 @@ from policies.rules.gpu_quota import GPUQuotaOptions, reserve
 from tests.builders import context, uid
 
 LEDGER = QuotaLedger(
-    quota_uid="quota", generation=1, hard={"gpus": Fraction(8)}, unpinned=Unpinned.TOTAL_ONLY
+    quota_uid="quota", generation=1, hard={"gpus": Fraction(8)}, unclassified_pods=UnclassifiedPods.TOTAL_ONLY
 )
 
 
@@ -49,9 +49,9 @@ def test_every_verdict_that_denies_says_why_and_what_to_do(reason: Reason) -> No
     exceeded = [short("gpus", 1, 8, 0, 8)] if reason is Reason.EXCEEDED else []
     quota = Decided(reason, shortfalls=exceeded)
     around = context(quota=quota, namespace="team")
-    asked = charge_request_for_pod(uid("review"), Pod(), None, around)
+    requested = charge_request_for_pod(uid("review"), Pod(), None, around)
 
-    found = list(reserve(asked, GPUQuotaOptions(), around))
+    found = list(reserve(requested, GPUQuotaOptions(), around))
 
     assert bool(found) is not ReservationVerdict(reason).allowed
     for finding in found:
@@ -119,7 +119,7 @@ WAIT = "wait until others release 2 GPUs"
 
 
 @pytest.mark.parametrize(
-    ("maker", "held", "want"),
+    ("controlled_by", "held", "want"),
     [
         pytest.param(
             ("ReplicaSet", "chat"),
@@ -134,13 +134,17 @@ WAIT = "wait until others release 2 GPUs"
     ],
 )
 def test_nobody_waits_for_what_its_own_replicas_hold(
-    maker: tuple[str, str] | None, held: str, want: str
+    controlled_by: tuple[str, str] | None, held: str, want: str
 ) -> None:
     holders = {
         "gpus": (Holder("ReplicaSet/chat", held), Holder("Job/chat", held), Holder("StatefulSet/chat", held))
     }
     quota = Decided(Reason.EXCEEDED, replace(COUNTED, holders=holders), [short("gpus", 2, 4, 0, 4)])
-    owners = (OwnerReference(kind=maker[0], name=maker[1], controller=True),) if maker else ()
+    owners = (
+        (OwnerReference(kind=controlled_by[0], name=controlled_by[1], controller=True),)
+        if controlled_by
+        else ()
+    )
     asking = Pod(metadata=Metadata(name="chat-0", owner_references=owners))
     around = context(quota=quota, namespace="team")
 

@@ -119,6 +119,10 @@ def test_pod_on_several_gpus(document: JSON, options: SharedMemoryOptions, size:
             pod(trainer(volumeMounts=[{"name": "shm", "mountPath": SHM + "/"}])), id="with-a-slash-behind"
         ),
         pytest.param(
+            pod(trainer(volumeMounts=[{"name": "shm", "mountPath": "/./dev//shm/."}])),
+            id="written-in-another-way",
+        ),
+        pytest.param(
             pod(trainer(volumeMounts=[{"name": "devices", "mountPath": "/dev"}])), id="the-folder-above-it"
         ),
         pytest.param(

@@ -352,20 +352,20 @@ def test_the_namespace_is_read_in_full_where_bodies_cannot_be_read_one_by_one(
 
 def test_the_watch_goes_on_while_everything_is_listed_anew(tmp_path: Path) -> None:
     """After a 410 one namespace is listed alone, and has its place, before the list of everything has come."""
-    held_back, asked = threading.Event(), threading.Event()
+    held_back, requested = threading.Event(), threading.Event()
 
     class Slow(Script):
         def __call__(self, request: Request) -> Answer:
             answer = super().__call__(request)
             if is_list(request) and len(self.listed) > 1 and request.path == "/api/v1/pods":
-                asked.set()
+                requested.set()
                 held_back.wait(60)
             return answer
 
     lists = [page(["a"], "10"), page(["a", "b"], "20"), page(["a", "b"], "20")]
     script = Slow(lists, [status(410, "too old"), Answer(stream=[event("ADDED", "c", "21")])])
     with followed(tmp_path, script) as (informer, *_):
-        assert asked.wait(30)
+        assert requested.wait(30)
         assert shows(informer, "a", "c")
         assert informer.position("team") == NOWHERE
         informer.refresh("team")
@@ -429,15 +429,15 @@ def test_very_many_namespaces_that_somebody_waits_for_are_listed_together(tmp_pa
 
 def test_what_somebody_waits_for_is_listed_though_a_list_of_everything_goes_on(tmp_path: Path) -> None:
     """A watch may begin anew twice while a large cluster is listed once."""
-    asked, held_back = threading.Event(), threading.Event()
+    requested, held_back = threading.Event(), threading.Event()
 
     class Slow(Script):
         def __call__(self, request: Request) -> Answer:
             if "watch" in request.query and len(self.watches) == 1:
-                asked.wait(60)
+                requested.wait(60)
             answer = super().__call__(request)
             if is_list(request) and request.path == "/api/v1/pods" and len(self.listed) > 1:
-                asked.set()
+                requested.set()
                 held_back.wait(60)
             return answer
 

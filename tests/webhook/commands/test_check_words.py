@@ -20,7 +20,7 @@ JOB = "kind: Job\nmetadata: {name: train}\nspec:\n  template:\n" + TEMPLATE
         pytest.param(
             "apiVersion: apps/v1\n" + JOB,
             (
-                'stdin:1: warning: apiVersion = "apps/v1": write apiVersion: batch/v1; has no kind Job [unread-fields]'
+                'stdin:1: warning: apiVersion = "apps/v1": write apiVersion: batch/v1; has no kind Job [ineffective-fields]'
             ),
             id="job-in-apps",
         ),
@@ -29,7 +29,7 @@ JOB = "kind: Job\nmetadata: {name: train}\nspec:\n  template:\n" + TEMPLATE
             + TEMPLATE.replace("    spec:\n    ", "").replace("\n    ", "\n"),
             (
                 "stdin:5: warning: spec.containers: write it into spec.template.spec; is not a field of a Deployment: "
-                "the API server refuses or drops it [unread-fields]"
+                "the API server refuses or drops it [ineffective-fields]"
             ),
             id="containers-below-spec",
         ),
@@ -69,5 +69,6 @@ def test_misspelt_example() -> None:
 
     assert "did you mean nvidia.com/gpu? Is a resource of no device plugin that is known" in said
     assert (
-        "write it as annotation gpu-admission.dev/gpu-class; has no effect as a label [unread-fields]" in said
+        "write it as annotation gpu-admission.dev/gpu-class; has no effect as a label [ineffective-fields]"
+        in said
     )

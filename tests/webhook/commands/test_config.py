@@ -243,14 +243,14 @@ def test_limits_by_class_that_are_not_held_are_warned_about(tmp_path: Path) -> N
 apiVersion: gpu-admission.dev/v1alpha1
 kind: GPUQuota
 metadata: {name: default, namespace: team}
-spec: {hard: {classes: {nvidia-t4: "1"}}, unpinned: TotalOnly}
+spec: {hard: {classes: {nvidia-t4: "1"}}, unclassifiedPods: TotalOnly}
 """
     (tmp_path / "quota.yaml").write_text(quota)
 
     shown = config(str(tmp_path), "-o", "json")
 
     assert shown.exit_code == 0, shown.output
-    warning = "quota.yaml:2: spec.unpinned: TotalOnly lets pods that pin no class exceed hard.classes"
+    warning = "quota.yaml:2: spec.unclassifiedPods: TotalOnly lets pods that pin no class exceed hard.classes"
     assert [each[: len(warning)] for each in json.loads(shown.stdout)["warnings"]] == [warning]
     assert f"\nwarning: {warning}" in config(str(tmp_path)).stdout.replace("\n  ", " ")
 

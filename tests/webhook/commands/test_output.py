@@ -90,3 +90,22 @@ def test_commands_print_in_one_place() -> None:
         if any(f"{before}{each}" in file.read_text() for each in printing for before in (" ", "\n"))
     }
     assert found == {"output.py", "completion.py"}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param((HOSTILE,), id="a-command"),
+        pytest.param((f"--{HOSTILE}",), id="an-option"),
+        pytest.param(("check", f"--{HOSTILE}"), id="an-option-of-a-command"),
+        pytest.param(("check", "-o", HOSTILE), id="a-choice"),
+        pytest.param(("rules", HOSTILE), id="an-argument"),
+        pytest.param(("estimate", "--params", HOSTILE), id="a-number"),
+        pytest.param(("check", "--config", HOSTILE, "x"), id="a-file"),
+    ],
+)
+def test_usage_errors_quote_nothing_that_a_terminal_obeys(arguments: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(main, arguments)
+
+    assert done.exit_code == 2
+    assert all(map(str.isprintable, done.output.split("\n"))), done.output

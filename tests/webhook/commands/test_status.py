@@ -250,19 +250,19 @@ def test_json_has_amounts_as_text_and_moments() -> None:
 
 
 def test_the_checks_are_not_made_with_every_reading(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[ClusterStatus | None] = []
+    requested: list[ClusterStatus | None] = []
     clock = iter(range(0, 1000, 25))
     monkeypatch.setattr("webhook.commands.status.time.monotonic", lambda: float(next(clock)))
     monkeypatch.setattr("webhook.commands.status.time.sleep", lambda _: None)
 
     def read(before: ClusterStatus | None) -> ClusterStatus:
-        asked.append(before)
+        requested.append(before)
         return status()
 
     found = command.readings(read, 5.0)
     for _ in range(7):
         next(found)
-    assert [each is None for each in asked] == [True, False, False, True, False, False, True]
+    assert [each is None for each in requested] == [True, False, False, True, False, False, True]
 
 
 def test_an_unusable_cluster_ends_the_command(tmp_path: Path) -> None:

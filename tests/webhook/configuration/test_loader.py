@@ -327,14 +327,14 @@ def gpu_quota(spec: str, metadata: str = "{name: default, namespace: team}") -> 
 
 
 def test_quotas_are_by_namespace(tmp_path: Path) -> None:
-    spec = '{hard: {gpus: "16", classes: {nvidia-a100: "8"}}, unpinned: Deny}'
+    spec = '{hard: {gpus: "16", classes: {nvidia-a100: "8"}}, unclassifiedPods: Deny}'
     other = gpu_quota('{hard: {gpus: "0"}}', "{name: default, namespace: other}")
     configuration = load_directory(write(tmp_path, quota=gpu_quota(spec) + "---\n" + other))
 
     assert sorted(configuration.quotas) == ["other", "team"]
     assert configuration.quotas["team"].amounts == {"gpus": 16, "classes/nvidia-a100": 8}
-    assert configuration.quotas["team"].unpinned.value == "Deny"
-    assert configuration.quotas["other"].unpinned.value == "TotalOnly"
+    assert configuration.quotas["team"].unclassified_pods.value == "Deny"
+    assert configuration.quotas["other"].unclassified_pods.value == "TotalOnly"
 
 
 @pytest.mark.parametrize(
@@ -415,10 +415,10 @@ def test_an_amount_may_be_a_number(tmp_path: Path, text: str) -> None:
             id="unknown-class",
         ),
         pytest.param(
-            gpu_quota("{hard: {}, unpinned: Cheapest}"),
-            'p.yaml:4: GPUQuota/default spec.unpinned: Unsupported value: "Cheapest": must be one of TotalOnly, Deny, '
+            gpu_quota("{hard: {}, unclassifiedPods: Cheapest}"),
+            'p.yaml:4: GPUQuota/default spec.unclassifiedPods: Unsupported value: "Cheapest": must be one of TotalOnly, Deny, '
             "MostExpensive",
-            id="unpinned",
+            id="unclassifiedPods",
         ),
         pytest.param(
             f"{HEAD}kind: GPUPolicy\nmetadata: {{name: default, namespace: team}}\nspec: {{}}\n",

@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from policies.quota.charge import Unpinned
+from policies.quota.charge import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from tests.webhook.cluster.apiserver import ApiServer, status
 from webhook.cluster.leader import LeaderElector
 from webhook.configuration.loader import load_directory
 from webhook.controller.controller import Controller
 from webhook.controller.metrics import ControllerMetrics
-from webhook.controller.observed_rows import ObservedRows
+from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.quota.store import VersionedLedger
 
 
@@ -35,14 +35,14 @@ def test_series_go_with_the_quota_of_their_namespace() -> None:
 
 @pytest.fixture
 def controller(tmp_path: Path) -> Iterator[Controller]:
-    """Return one that has observed two rows, and is not running."""
-    observed = ObservedRows()
+    """Return one that has observed two ledgers, and is not running."""
+    observed = ObservedLedgers()
     for namespace, used in (("full", 8), ("roomy", 7)):
         ledger = QuotaLedger(
             quota_uid="q",
             generation=1,
             hard={"gpus": Fraction(8)},
-            unpinned=Unpinned.TOTAL_ONLY,
+            unclassified_pods=UnclassifiedPods.TOTAL_ONLY,
             used={"gpus": Fraction(used)},
         )
         observed.observe(namespace, VersionedLedger(ledger, "1"))
@@ -60,7 +60,7 @@ def controller(tmp_path: Path) -> Iterator[Controller]:
 
 
 def test_pods_of_full_namespaces_are_awaited(controller: Controller) -> None:
-    assert controller.countings.own.pods.awaited() == ["full"]
+    assert controller.usage_cache.own.pods.awaited() == ["full"]
 
 
 def test_what_ends_in_a_quiet_namespace_is_counted_without_a_pause(controller: Controller) -> None:

@@ -20,8 +20,8 @@ def record(name: str, spec: dict[str, Any], status: DocumentStatus | None = None
 
 
 def reported(*records: Record, last_good: tuple[Document, ...] | None = None) -> dict[str, DocumentStatus]:
-    judged = choose(records, last_good)
-    return {record.document.name: status for record, status in statuses(judged, NOW)}
+    evaluated = choose(records, last_good)
+    return {record.document.name: status for record, status in statuses(evaluated, NOW)}
 
 
 def condition(status: DocumentStatus) -> tuple[str, str, str]:

@@ -11,15 +11,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from policies.quota.charge import Unpinned
+from policies.quota.charge import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservation, Reservations
 from tests.builders import JSON
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
 from webhook.cluster.collection import Line, Position
 from webhook.configuration.loader import load_directory
-from webhook.controller.counting import DELETED, Counting
 from webhook.controller.gone_claims import GoneClaims
+from webhook.controller.usage_counter import DELETED, UsageCounter
 
 TEAM = "team"
 GPUS = {"gpus": Fraction(9)}
@@ -33,14 +33,14 @@ class Cluster:
         self._server = server
         self._revision = 10
 
-    def counting(self) -> Counting:
-        of = Counting(
+    def counter(self) -> UsageCounter:
+        of = UsageCounter(
             self._server.client(), load_directory(None), lambda _namespace, _frees: None, gone=self.gone
         )
         self.list(of)
         return of
 
-    def list(self, of: Counting, *, pods: tuple[JSON, ...] = (), claims: tuple[JSON, ...] = ()) -> None:
+    def list(self, of: UsageCounter, *, pods: tuple[JSON, ...] = (), claims: tuple[JSON, ...] = ()) -> None:
         """Have lists begin now that show these objects and no others."""
         assert of.claims is not None
         for informer, documents in ((of.pods, pods), (of.claims, claims)):
@@ -50,7 +50,7 @@ class Cluster:
                 self._revision += 1
                 informer.merge(TEAM, Position(self._revision, started), lines)
 
-    def shows(self, of: Counting, document: JSON, *, deleted: bool = False) -> None:
+    def shows(self, of: UsageCounter, document: JSON, *, deleted: bool = False) -> None:
         """Have the watch show an object as it is now, or was when it was deleted."""
         assert of.claims is not None
         if document["kind"] == "Pod":
@@ -65,15 +65,15 @@ class Cluster:
         return Line(TEAM, hash(uid), self._revision, record(msgspec.Raw(json.dumps(document).encode())))
 
 
-def used(of: Counting, *reservations: str) -> int:
+def used(of: UsageCounter, *reservations: str) -> int:
     ledger = QuotaLedger(
         quota_uid="q",
         generation=1,
         hard=GPUS,
-        unpinned=Unpinned.TOTAL_ONLY,
+        unclassified_pods=UnclassifiedPods.TOTAL_ONLY,
         reservations=Reservations.of(*(Reservation(uid, {"gpus": Fraction(1)}) for uid in reservations)),
     )
-    counted = of.count(TEAM, ledger, Unpinned.TOTAL_ONLY, of.deleted(TEAM))
+    counted = of.count(TEAM, ledger, UnclassifiedPods.TOTAL_ONLY, of.deleted(TEAM))
     assert [counted.listing.objects[uid] for uid in reservations] == [DELETED] * len(reservations)
     return int(counted.listing.used["gpus"])
 
@@ -116,7 +116,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 def test_a_claim_that_is_gone_costs_what_it_did_until_its_pod_has_ended(
     cluster: Cluster, end: JSON | None
 ) -> None:
-    of = cluster.counting()
+    of = cluster.counter()
     cluster.shows(of, claim("pod-1"))
     cluster.shows(of, pod())
 
@@ -130,7 +130,7 @@ def test_a_claim_that_is_gone_costs_what_it_did_until_its_pod_has_ended(
 
 def test_a_claim_that_no_pod_has_any_more_is_free_at_once(cluster: Cluster) -> None:
     """As it mostly is: the resource-claim controller takes the pod off it first."""
-    of = cluster.counting()
+    of = cluster.counter()
     cluster.shows(of, claim("pod-1"))
     cluster.shows(of, pod())
     cluster.shows(of, claim())
@@ -140,7 +140,7 @@ def test_a_claim_that_no_pod_has_any_more_is_free_at_once(cluster: Cluster) -> N
 
 
 def test_the_last_of_several_pods_frees_it(cluster: Cluster) -> None:
-    of = cluster.counting()
+    of = cluster.counter()
     for uid in ("pod-1", "pod-2"):
         cluster.shows(of, pod(uid))
     cluster.shows(of, claim("pod-1", "pod-2"))
@@ -155,7 +155,7 @@ def test_the_last_of_several_pods_frees_it(cluster: Cluster) -> None:
 def test_one_that_is_made_again_under_its_name_is_charged_beside_it(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    of = cluster.counting()
+    of = cluster.counter()
     cluster.shows(of, claim("pod-1"))
     cluster.shows(of, pod())
     cluster.shows(of, claim("pod-1"), deleted=True)
@@ -175,7 +175,7 @@ def test_one_that_is_made_again_under_its_name_is_charged_beside_it(
 
 
 def test_a_pod_that_the_watch_has_not_shown_yet_has_not_ended(cluster: Cluster) -> None:
-    of = cluster.counting()
+    of = cluster.counter()
     cluster.shows(of, claim("pod-1"))
     cluster.shows(of, claim("pod-1"), deleted=True)
     assert used(of) == 2
@@ -190,7 +190,7 @@ def test_a_pod_that_the_watch_has_not_shown_yet_has_not_ended(cluster: Cluster) 
 
 
 def test_a_pod_that_a_later_list_lacks_has_ended(cluster: Cluster) -> None:
-    of = cluster.counting()
+    of = cluster.counter()
     cluster.shows(of, claim("pod-1"))
     cluster.shows(of, claim("pod-1"), deleted=True)
     gone = monotonic()
@@ -203,12 +203,12 @@ def test_a_pod_that_a_later_list_lacks_has_ended(cluster: Cluster) -> None:
 
 def test_who_begins_to_count_later_charges_it_too(cluster: Cluster) -> None:
     """Another configuration, counted by beside the first one; whichever hears first that the pod has ended tells both."""
-    first = cluster.counting()
+    first = cluster.counter()
     cluster.shows(first, claim("pod-1"))
     cluster.shows(first, pod())
     cluster.shows(first, claim("pod-1"), deleted=True)
 
-    later = cluster.counting()
+    later = cluster.counter()
     cluster.shows(later, pod())
 
     assert (used(first), used(later)) == (2, 2)
@@ -217,7 +217,7 @@ def test_who_begins_to_count_later_charges_it_too(cluster: Cluster) -> None:
 
 
 def test_a_process_that_counts_nothing_forgets_it_all_the_same(cluster: Cluster) -> None:
-    of = cluster.counting()
+    of = cluster.counter()
     cluster.shows(of, claim("pod-1"))
     cluster.shows(of, pod())
     cluster.shows(of, claim("pod-1"), deleted=True)
@@ -231,7 +231,7 @@ def test_a_process_that_counts_nothing_forgets_it_all_the_same(cluster: Cluster)
 
 
 def test_a_claim_of_the_scheduler_goes_on_costing_what_it_has_beyond_its_pod(cluster: Cluster) -> None:
-    of = cluster.counting()
+    of = cluster.counter()
     asks, made = pod(), claim("pod-1", gpus=3)
     asks["spec"].pop("resourceClaims")
     limits = {"deviceclass.resource.kubernetes.io/gpu.nvidia.com": "1"}

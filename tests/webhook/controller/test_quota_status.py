@@ -9,13 +9,13 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from policies.quota.charge import Unpinned
+from policies.quota.charge import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import DenialNote, Holder, QuotaLedger
 from policies.quota.ledger.reservations import Reservation, Reservations
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.collection import Snapshot
-from webhook.cluster.events import EventWriter, Happening
+from webhook.cluster.events import EventRecord, EventWriter
 from webhook.cluster.informer import Informer
 from webhook.controller import quota_events, quota_status
 from webhook.controller.quota_events import QuotaEvents
@@ -28,7 +28,7 @@ LEDGER = QuotaLedger(
     quota_uid="u",
     generation=3,
     hard={"gpus": Fraction(8)},
-    unpinned=Unpinned.TOTAL_ONLY,
+    unclassified_pods=UnclassifiedPods.TOTAL_ONLY,
     used={"gpus": Fraction(5)},
     reservations=Reservations.of(
         Reservation("pod", {"gpus": Fraction(2), "resources/example.com/x": Fraction(2)})
@@ -39,14 +39,14 @@ LEDGER = QuotaLedger(
 
 
 class Rows:
-    """The watch of rows."""
+    """The watch of ledgers."""
 
     def __init__(self) -> None:
-        self.row: LedgerRecord | None = LedgerRecord("r", "team", VersionedLedger(LEDGER, "1"))
+        self.ledger_object: LedgerRecord | None = LedgerRecord("r", "team", VersionedLedger(LEDGER, "1"))
 
     def snapshot(self, namespace: str) -> Snapshot[LedgerRecord]:
         del namespace
-        return Snapshot((self.row,) if self.row else (), 1, 0.0)
+        return Snapshot((self.ledger_object,) if self.ledger_object else (), 1, 0.0)
 
 
 class World:
@@ -58,10 +58,10 @@ class World:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self.pauses = 1000.0, list[float]()
         self.leads, self.stale = True, ""
-        self.rows = Rows()
+        self.ledger_objects = Rows()
         self.writes = self.refused = 0
         self.failures: list[errors.ApiError] = []
-        self.happened: list[Happening] = []
+        self.happened: list[EventRecord] = []
         self.document: dict[str, Any] = {
             "metadata": {
                 "name": "default",
@@ -78,10 +78,10 @@ class World:
         self.writer = QuotaStatusWriter(
             cast(ApiClient, self),
             cast("Informer[QuotaRecord]", self),
-            cast("Informer[LedgerRecord]", self.rows),
+            cast("Informer[LedgerRecord]", self.ledger_objects),
             leads=lambda: self.leads,
             stale=lambda: self.stale,
-            uncharged=lambda: (),
+            unmapped_resources=lambda: (),
             events=self.events,
         )
 
@@ -111,8 +111,8 @@ class World:
     def namespaces(self) -> list[str]:
         return ["team"]
 
-    def write(self, happening: Happening) -> None:
-        self.happened.append(happening)
+    def write(self, event_record: EventRecord) -> None:
+        self.happened.append(event_record)
 
     @property
     def shown(self) -> dict[str, Any]:
@@ -120,7 +120,7 @@ class World:
 
     def counted(self, **changes: Any) -> None:
         ledger = msgspec.structs.replace(LEDGER, **changes)
-        self.rows.row = LedgerRecord("r", "team", VersionedLedger(ledger, "2"))
+        self.ledger_objects.ledger_object = LedgerRecord("r", "team", VersionedLedger(ledger, "2"))
         self.writer.changed("team")
 
     def wait(self, seconds: float) -> float:
@@ -158,7 +158,7 @@ def test_the_status_shows_the_ledger_and_none_of_its_protocol(world: World) -> N
         "holders": {"gpus": [{"name": "Job/train", "amount": "5"}]},
         "observedGeneration": 3,
     }
-    assert sorted(world.shown) == ["Exceeded", "Ready", "Stale", "Uncharged"]
+    assert sorted(world.shown) == ["Exceeded", "Ready", "Stale", "UnmappedResources"]
 
 
 def test_a_status_is_written_once_a_second_and_only_if_it_differs(world: World) -> None:
@@ -205,7 +205,7 @@ def test_a_status_that_is_refused_delays_no_other_one(world: World) -> None:
 
 def test_without_a_ledger_the_status_of_an_earlier_version_stays(world: World) -> None:
     world.document["status"] = {"reservations": "gpus=1 | x"}
-    world.rows.row = None
+    world.ledger_objects.ledger_object = None
     world.writer.changed("team")
     world.wait(1.0)
     assert world.document["status"] == {"reservations": "gpus=1 | x"}
@@ -220,7 +220,9 @@ def test_a_ledger_of_the_quota_before_says_nothing_of_this_one(world: World) -> 
 def test_a_ledger_that_cannot_be_read_is_shown_on_the_quota(world: World) -> None:
     world.writer.changed("team")
     world.wait(1.0)
-    world.rows.row = LedgerRecord("r", "team", problem="the GPUQuotaLedger cannot be read: hard")
+    world.ledger_objects.ledger_object = LedgerRecord(
+        "r", "team", problem="the GPUQuotaLedger cannot be read: hard"
+    )
     world.writer.changed("team")
     world.wait(1.0)
     assert (world.shown["Ready"]["status"], world.shown["Ready"]["reason"]) == ("False", "Unreadable")

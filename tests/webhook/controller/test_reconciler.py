@@ -6,64 +6,68 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from policies.quota.catalogue import Basis
-from policies.quota.charge import Unpinned
+from policies.quota.catalogue import CatalogueVersion
+from policies.quota.charge import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
 from tests.builders import listing
-from webhook.controller.counting import Counted
 from webhook.controller.metrics import ControllerMetrics
-from webhook.controller.observed_rows import ObservedRows
+from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.reconciler import QuotaReconciler
+from webhook.controller.usage_counter import Counted
 from webhook.quota.store import VersionedLedger
 
 DIGEST = "0123456789abcdef"
 NEW = QuotaLedger(
-    row_uid="row", quota_uid="quota", generation=1, hard={"gpus": Fraction(1)}, unpinned=Unpinned.TOTAL_ONLY
+    ledger_uid="row",
+    quota_uid="quota",
+    generation=1,
+    hard={"gpus": Fraction(1)},
+    unclassified_pods=UnclassifiedPods.TOTAL_ONLY,
 )
 
 
 class Cluster:
-    """A new row, and what the informers count one after the other."""
+    """A new ledger, and what the informers count one after the other."""
 
     def __init__(self, *revisions: Revisions) -> None:
-        self.row = VersionedLedger(NEW, "1")
+        self.ledger_object = VersionedLedger(NEW, "1")
         self.refreshed: list[float] = []
         counts = iter(revisions)
-        self.counting: Any = SimpleNamespace(
+        self.counter: Any = SimpleNamespace(
             digest=DIGEST,
             synced=True,
             is_listed=lambda *_: True,
             refresh=lambda _namespace, since, nodes_since: self.refreshed.append(min(since, nodes_since)),
             count=lambda *_: self._counted(next(counts)),
         )
-        self.countings: Any = SimpleNamespace(
-            own=self.counting, publish=lambda _: True, deleted=lambda _: frozenset()
+        self.usage_cache: Any = SimpleNamespace(
+            own=self.counter, publish=lambda _: True, deleted=lambda _: frozenset()
         )
 
     def current(self, _namespace: str, *, fresh: bool) -> VersionedLedger:
         assert not fresh
-        return self.row
+        return self.ledger_object
 
-    def has_spec(self, _namespace: str, _row: VersionedLedger) -> bool:
+    def has_spec(self, _namespace: str, _ledger_object: VersionedLedger) -> bool:
         return False
 
     def swap(self, _namespace: str, before: VersionedLedger, ledger: QuotaLedger) -> VersionedLedger:
-        assert before == self.row
-        self.row = VersionedLedger(ledger, "2")
-        return self.row
+        assert before == self.ledger_object
+        self.ledger_object = VersionedLedger(ledger, "2")
+        return self.ledger_object
 
     def reconcile(self) -> None:
-        rows = ObservedRows(no_quota=0.0)
+        ledger_objects = ObservedLedgers(no_quota=0.0)
         events: Any = SimpleNamespace(denied=lambda *_: None)
-        rows.observe("team", self.row)
+        ledger_objects.observe("team", self.ledger_object)
         metrics = ControllerMetrics(CollectorRegistry())
         keeper: Any = self
-        reconciler = QuotaReconciler(keeper, self.countings, rows, metrics, events)
+        reconciler = QuotaReconciler(keeper, self.usage_cache, ledger_objects, metrics, events)
         reconciler.reconcile("team")
 
     def _counted(self, revisions: Revisions) -> Counted:
-        basis = str(Basis(DIGEST, Unpinned.TOTAL_ONLY))
-        found = listing({}, revisions, catalogue=basis)
+        catalogue_version = str(CatalogueVersion(DIGEST, UnclassifiedPods.TOTAL_ONLY))
+        found = listing({}, revisions, catalogue=catalogue_version)
         return Counted(found, list_started=1.0)
 
 
@@ -73,24 +77,24 @@ def test_a_new_row_takes_no_count_of_what_is_held_at_no_revision() -> None:
 
     cluster.reconcile()
 
-    assert cluster.row.ledger.revisions == whole
+    assert cluster.ledger_object.ledger.revisions == whole
     assert len(cluster.refreshed) == 3, "before each count, and after the one that was refused"
 
 
 def test_a_new_row_costs_no_call_until_it_may_be_counted() -> None:
     cluster = Cluster()
-    rows = ObservedRows(no_quota=60.0)
-    rows.observe("team", cluster.row)
+    ledger_objects = ObservedLedgers(no_quota=60.0)
+    ledger_objects.observe("team", cluster.ledger_object)
     calls: list[str] = []
 
     def current(namespace: str, *, fresh: bool) -> VersionedLedger:
         calls.append(f"{namespace} {fresh}")
-        return cluster.row
+        return cluster.ledger_object
 
     keeper: Any = SimpleNamespace(current=current, has_spec=lambda *_: True)
     events: Any = SimpleNamespace()
     reconciler = QuotaReconciler(
-        keeper, cluster.countings, rows, ControllerMetrics(CollectorRegistry()), events
+        keeper, cluster.usage_cache, ledger_objects, ControllerMetrics(CollectorRegistry()), events
     )
 
     wait = reconciler.reconcile("team")

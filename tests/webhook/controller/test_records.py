@@ -11,7 +11,7 @@ from hypothesis import given
 
 from policies.placement.named_nodes import HOSTNAME, NO_NODES, NamedNode, NodeIndex
 from policies.pods.pod import decode_pod
-from policies.quota.charge import Unpinned, charge_pod
+from policies.quota.charge import UnclassifiedPods, charge_pod
 from tests.strategies import PODS
 from webhook.configuration.loader import load_directory
 from webhook.controller.records import ChargedPod, ClaimReader, ExtendedClaims, PodReader, PodRecord
@@ -49,15 +49,15 @@ def test_a_record_costs_what_the_pod_costs(document: Any) -> None:
     for placed in ({}, {"nodeName": "node"}, {"nodeSelector": {"kubernetes.io/hostname": "node"}}):
         stored = {**document, "metadata": named, "spec": {**document["spec"], **placed}}
         whole, found = decode_pod(raw(stored)), READER.record(raw(stored))
-        for unpinned, nodes in itertools.product(Unpinned, (NO_NODES, ONE_T4)):
+        for unclassified_pods, nodes in itertools.product(UnclassifiedPods, (NO_NODES, ONE_T4)):
             want = charge_pod(
                 whole,
                 classes=CONFIGURATION.classes,
                 resource_mapping=CONFIGURATION.resource_mapping,
-                unpinned=unpinned,
+                unclassified_pods=unclassified_pods,
                 nodes=nodes,
             ).vector
-            assert (READER.charge(found, unpinned, nodes).vector if found else {}) == want
+            assert (READER.charge(found, unclassified_pods, nodes).vector if found else {}) == want
 
 
 def test_pods_of_one_job_share_their_blueprint() -> None:
@@ -162,7 +162,7 @@ def test_a_claim_costs_what_its_pod_is_not_charged(mark: bool, owner: str, named
     found = claims().record(claim(mark, owner))
     pods = {"uid-of-p": ChargedPod(named, {IMPLICIT: Fraction(1)})}
 
-    assert claims().charge(found, Unpinned.TOTAL_ONLY, pods)["gpus"] == want
+    assert claims().charge(found, UnclassifiedPods.TOTAL_ONLY, pods)["gpus"] == want
 
 
 def test_a_claim_made_again_under_its_name_is_no_pods() -> None:
@@ -171,7 +171,9 @@ def test_a_claim_made_again_under_its_name_is_no_pods() -> None:
 
     first, again = (reader.record(claim(True, "uid-of-p", uid=uid)) for uid in ("first", "again"))
 
-    assert [reader.charge(each, Unpinned.TOTAL_ONLY, pods).get("gpus", 0) for each in (first, again)] == [
+    assert [
+        reader.charge(each, UnclassifiedPods.TOTAL_ONLY, pods).get("gpus", 0) for each in (first, again)
+    ] == [
         0,
         2,
     ]

@@ -7,15 +7,15 @@ from prometheus_client import CollectorRegistry
 
 from tests.cluster.controllers import eventually
 from webhook.cluster import errors
-from webhook.controller.countings import Countings
 from webhook.controller.metrics import ControllerMetrics
+from webhook.controller.usage_cache import UsageCache
 from webhook.controller.verifier import RECENT, TURN, Verifier
 
 PERIOD = 1.0
 NAMES = ["a", "b", "c", "d"]
 
 
-class Verified(Countings):
+class Verified(UsageCache):
     """Countings that only note of which namespaces they are asked; `failing` cannot be listed."""
 
     def __init__(self, failing: str = "") -> None:
@@ -31,10 +31,10 @@ class Verified(Countings):
 
 
 def test_all_have_their_turn_one_after_another() -> None:
-    countings, namespaces = Verified(), list(NAMES)
+    usage_cache, namespaces = Verified(), list(NAMES)
     done: list[str] = []
     stopping = threading.Event()
-    verifier = Verifier(countings, metrics := made(), lambda: namespaces, done.append, PERIOD)
+    verifier = Verifier(usage_cache, metrics := made(), lambda: namespaces, done.append, PERIOD)
     threading.Thread(target=verifier.run, args=(stopping,), daemon=True).start()
     assert eventually(lambda: len(done) >= 6)
     namespaces.remove("b")
@@ -45,36 +45,36 @@ def test_all_have_their_turn_one_after_another() -> None:
 
     assert done[:6] == ["a", "b", "c", "d", "a", "b"]
     assert set(done[seen + 1 : seen + 8]) == {"a", "c", "d", "new"}
-    assert countings.allowances == pytest.approx([(TURN - RECENT) * PERIOD] * len(countings.allowances))
+    assert usage_cache.allowances == pytest.approx([(TURN - RECENT) * PERIOD] * len(usage_cache.allowances))
     assert metrics.recount_time.labels("a")._value.get() > 0
 
 
 def test_one_that_cannot_be_listed_keeps_nobody_waiting(caplog: pytest.LogCaptureFixture) -> None:
-    countings, done = Verified(failing="b"), list[str]()
+    usage_cache, done = Verified(failing="b"), list[str]()
     stopping = threading.Event()
-    verifier = Verifier(countings, made(), lambda: NAMES, done.append, PERIOD)
+    verifier = Verifier(usage_cache, made(), lambda: NAMES, done.append, PERIOD)
     threading.Thread(target=verifier.run, args=(stopping,), daemon=True).start()
     assert eventually(lambda: len(done) >= 4)
     stopping.set()
 
     assert done[:4] == ["a", "c", "d", "a"]
-    assert countings.turns[:5] == ["a", "b", "c", "d", "a"]
+    assert usage_cache.turns[:5] == ["a", "b", "c", "d", "a"]
     assert "b: not verified: away" in caplog.text
 
 
 def test_who_does_not_lead_verifies_nothing_until_it_does() -> None:
-    countings, done, leads = Verified(), list[str](), threading.Event()
+    usage_cache, done, leads = Verified(), list[str](), threading.Event()
     stopping = threading.Event()
-    asked: list[bool] = []
+    requested: list[bool] = []
 
     def namespaces() -> list[str]:
-        asked.append(leads.is_set())
+        requested.append(leads.is_set())
         return NAMES if leads.is_set() else []
 
-    verifier = Verifier(countings, made(), namespaces, done.append, 0.1)
+    verifier = Verifier(usage_cache, made(), namespaces, done.append, 0.1)
     threading.Thread(target=verifier.run, args=(stopping,), daemon=True).start()
-    assert eventually(lambda: len(asked) >= 2)
-    assert countings.turns == []
+    assert eventually(lambda: len(requested) >= 2)
+    assert usage_cache.turns == []
     leads.set()
     assert eventually(lambda: set(done) == set(NAMES))
     stopping.set()

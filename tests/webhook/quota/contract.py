@@ -60,8 +60,8 @@ class StoreContract:
     def test_names_and_marks_come_back_from_a_ledger_that_moves(self, ledger: Ledger) -> None:
         before = read(ledger)
         moving = msgspec.structs.replace(before.ledger, next_catalogue="5e1f/TotalOnly")
-        bases = (ledger.catalogue, "5e1f/TotalOnly")
-        pod = ReservationRequest.creation("pod1", vector(gpus=1), *bases, name="pods/train-0")
+        catalogue_versions = (ledger.catalogue, "5e1f/TotalOnly")
+        pod = ReservationRequest.creation("pod1", vector(gpus=1), *catalogue_versions, name="pods/train-0")
         decided = decide(moving, [pod])
         ledger.store.compare_and_swap(NAMESPACE, before, decided.ledger, SECONDS)
 

@@ -5,8 +5,8 @@ import msgspec
 from policies.policy import PolicySet
 from policies.quota.amounts import CLASSES as CLASSES_PREFIX
 from policies.quota.amounts import GPUS, Vector
-from policies.quota.catalogue import Basis, ChargeCatalogue, catalogue_digest
-from policies.quota.charge import Unpinned
+from policies.quota.catalogue import CatalogueVersion, ChargeCatalogue, catalogue_digest
+from policies.quota.charge import UnclassifiedPods
 from policies.quota.spec import Hard, QuotaSpec
 from tests.builders import CLASSES, RESOURCE_MAPPING
 from tests.webhook.quota.world import NAMESPACE
@@ -35,13 +35,19 @@ def configuration(**quotas: QuotaSpec) -> Configuration:
 
 
 def spec(hard: Vector) -> QuotaSpec:
-    return QuotaSpec(hard=msgspec.convert(hard_texts(hard), Hard), stated_unpinned=Unpinned.TOTAL_ONLY)
+    return QuotaSpec(
+        hard=msgspec.convert(hard_texts(hard), Hard), stated_unclassified_pods=UnclassifiedPods.TOTAL_ONLY
+    )
 
 
 class MemoryLedger:
     """A MemoryStore whose configuration is loaded anew at every grant."""
 
-    catalogue = str(Basis(catalogue_digest(ChargeCatalogue(CLASSES, RESOURCE_MAPPING)), Unpinned.TOTAL_ONLY))
+    catalogue = str(
+        CatalogueVersion(
+            catalogue_digest(ChargeCatalogue(CLASSES, RESOURCE_MAPPING)), UnclassifiedPods.TOTAL_ONLY
+        )
+    )
 
     def __init__(self, hard: Vector) -> None:
         self.grant(hard)

@@ -80,8 +80,8 @@ class Bench:
 
     def ask(self, uid: str, gpus: int = 1) -> RequestOf:
         demand = vector(gpus=gpus)
-        asked = ReservationRequest.creation(uid, demand, self.ledger.catalogue)
-        return lambda _row, _published: ChargedRequest(Charge(demand), asked)
+        requested = ReservationRequest.creation(uid, demand, self.ledger.catalogue)
+        return lambda _ledger_object, _published: ChargedRequest(Charge(demand), requested)
 
     def reserve(self, uid: str, gpus: int = 1, seconds: float = 20.0) -> ReservationOutcome:
         return self.batches.reserve(NAMESPACE, self.ask(uid, gpus), self.clock() + seconds)

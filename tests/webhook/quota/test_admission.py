@@ -33,7 +33,7 @@ kind: GPUQuota
 metadata: {name: default, namespace: team}
 spec:
   hard: {gpus: "2", classes: {nvidia-t4: "1"}}
-  unpinned: TotalOnly
+  unclassifiedPods: TotalOnly
 """
 POLICY = """
 apiVersion: gpu-admission.dev/v1alpha1
@@ -98,12 +98,12 @@ def gpu_pod(label: str, gpus: int = 1, **tweaks: Any) -> JSON:
 
 
 def claim(label: str, device_class: str = "gpu.nvidia.com", count: int = 1, **metadata: Any) -> JSON:
-    asked = {"deviceClassName": device_class, "count": count, "allocationMode": "ExactCount"}
+    requested = {"deviceClassName": device_class, "count": count, "allocationMode": "ExactCount"}
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
         "metadata": {"name": label, "uid": uid(label), **metadata},
-        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": asked}]}},
+        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": requested}]}},
     }
 
 

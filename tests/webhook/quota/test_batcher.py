@@ -1,4 +1,4 @@
-"""Requests for one row share reads and writes, nobody waits beyond its deadline, and nothing stale is believed."""
+"""Requests for one ledger share reads and writes, nobody waits beyond its deadline, and nothing stale is believed."""
 
 import itertools
 import threading
@@ -301,7 +301,7 @@ def test_a_write_of_which_nothing_was_heard_is_charged_once() -> None:
 def test_a_defect_in_one_request_is_its_own() -> None:
     bench = Bench(gpus=8, seconds=0.05)
 
-    def defect(_row: QuotaLedger, _published: object) -> ChargedRequest:
+    def defect(_ledger_object: QuotaLedger, _published: object) -> ChargedRequest:
         raise ZeroDivisionError("a defect")
 
     with ThreadPoolExecutor(4) as pool:

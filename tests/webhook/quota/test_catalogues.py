@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from policies.gpus.classes import ClassCatalogue
-from policies.quota.catalogue import Basis, ChargeCatalogue, catalogue_digest, write_catalogue
-from policies.quota.charge import Charge, Unpinned
+from policies.quota.catalogue import CatalogueVersion, ChargeCatalogue, catalogue_digest, write_catalogue
+from policies.quota.charge import Charge, UnclassifiedPods
 from policies.quota.charge_request import ChargedRequest, LedgerError
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from tests.builders import CLASSES, RESOURCE_MAPPING
@@ -62,19 +62,21 @@ def published(api: ConfigMapApi) -> PublishedCatalogues:
 
 
 def ledger(*digests: str) -> QuotaLedger:
-    now, following = (*(str(Basis(each, Unpinned.TOTAL_ONLY)) for each in digests), None)[:2]
+    now, following = (*(str(CatalogueVersion(each, UnclassifiedPods.TOTAL_ONLY)) for each in digests), None)[
+        :2
+    ]
     return QuotaLedger(
         quota_uid="quota",
         generation=1,
         hard={},
-        unpinned=Unpinned.TOTAL_ONLY,
+        unclassified_pods=UnclassifiedPods.TOTAL_ONLY,
         class_catalogue=now,
         next_catalogue=following,
     )
 
 
 @pytest.mark.parametrize(
-    ("row", "data", "found", "calls"),
+    ("ledger_object", "data", "found", "calls"),
     [
         pytest.param(ledger(OUR_DIGEST), {}, set(), 0, id="our-own-is-not-looked-up"),
         pytest.param(ledger(THEIR_DIGEST), {THEIR_DIGEST: THEIRS}, {THEIR_DIGEST}, 1, id="another"),
@@ -88,11 +90,11 @@ def ledger(*digests: str) -> QuotaLedger:
     ],
 )
 def test_what_a_row_names_is_read_on_demand(
-    row: QuotaLedger, data: dict[str, ChargeCatalogue], found: set[str], calls: int
+    ledger_object: QuotaLedger, data: dict[str, ChargeCatalogue], found: set[str], calls: int
 ) -> None:
     api = ConfigMapApi(**{digest: write_catalogue(each) for digest, each in data.items()})
 
-    named = published(api).named_by(row, 1.0)
+    named = published(api).named_by(ledger_object, 1.0)
 
     assert set(named) == found
     assert {catalogue_digest(each) for each in named.values()} == found
@@ -227,18 +229,18 @@ def test_only_what_no_row_has_named_for_long_is_removed(monkeypatch: pytest.Monk
 
 def test_a_decision_waits_for_the_catalogues_of_its_row() -> None:
     bench = Bench(gpus=8)
-    asked = bench.ask("pod")
+    requested = bench.ask("pod")
     given: list[object] = []
     failures: list[Callable[[], None]] = [unreadable, lambda: None]
 
-    def catalogues_of(_row: QuotaLedger, seconds: float) -> dict[str, ChargeCatalogue]:
+    def catalogues_of(_ledger_object: QuotaLedger, seconds: float) -> dict[str, ChargeCatalogue]:
         assert 0 < seconds <= 5
         failures.pop(0)()
         return {THEIR_DIGEST: THEIRS}
 
-    def request_of(row: QuotaLedger, known: Any) -> ChargedRequest:
+    def request_of(ledger_object: QuotaLedger, known: Any) -> ChargedRequest:
         given.append(known)
-        return asked(row, known)
+        return requested(ledger_object, known)
 
     bench.batches._catalogues_of = catalogues_of
     outcome = bench.batches.reserve(NAMESPACE, request_of, bench.clock() + 5)

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 from prometheus_client import CollectorRegistry
 
-from policies.quota.charge import Unpinned
+from policies.quota.charge import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservation, Reservations
 from webhook.cluster.objects import Condition
@@ -18,7 +18,7 @@ def test_only_gpus_and_what_is_granted_have_series() -> None:
         quota_uid="q",
         generation=1,
         hard={"classes/nvidia-t4": Fraction(4)},
-        unpinned=Unpinned.TOTAL_ONLY,
+        unclassified_pods=UnclassifiedPods.TOTAL_ONLY,
         used={"gpus": Fraction(3), "classes/nvidia-t4": Fraction(1), **INVENTED},
         reservations=Reservations.of(Reservation("pod", {"gpus": Fraction(2), **INVENTED})),
     )

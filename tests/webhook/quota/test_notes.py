@@ -3,11 +3,11 @@
 import pytest
 from msgspec.structs import replace
 
-from policies.quota.charge import Unpinned
+from policies.quota.charge import UnclassifiedPods
 from policies.quota.charge_request import LedgerError
 from policies.quota.ledger.quota_ledger import DenialNote, QuotaLedger
 from tests.webhook.quota.world import NAMESPACE
-from webhook.quota.cluster_store import NO_ROW
+from webhook.quota.cluster_store import NO_LEDGER_OBJECT
 from webhook.quota.notes import ATTEMPTS, MOST_CHARACTERS, MOST_NOTES, leave_notes, together
 from webhook.quota.store import LedgerConflict, QuotaGone, VersionedLedger
 
@@ -43,15 +43,15 @@ def test_notes_that_nobody_takes_out_are_bounded(message: str, kept: int) -> Non
     assert [each.owner for each in found] == [f"Job/{number}" for number in range(kept)]
 
 
-class Row:
-    """A store of one row. The next writes meet `troubles`, and the row is as `before` until one gets through."""
+class LedgerObject:
+    """A store of one ledger. The next writes meet `troubles`, and the ledger is as `before` until one gets through."""
 
     reservations_limit = 1_000
 
     def __init__(self, *troubles: Exception, version: str = "1") -> None:
         self.troubles = list(troubles)
         self.now = VersionedLedger(
-            QuotaLedger(quota_uid="u", generation=1, hard={}, unpinned=Unpinned.TOTAL_ONLY),
+            QuotaLedger(quota_uid="u", generation=1, hard={}, unclassified_pods=UnclassifiedPods.TOTAL_ONLY),
             version,
         )
         self.writes = 0
@@ -72,46 +72,46 @@ class Row:
         return self.now
 
 
-def leave(row: Row, quota_uid: str = "u", seconds: float = 60.0) -> None:
-    leave_notes(row, NAMESPACE, quota_uid, [note()], seconds=seconds)
+def leave(ledger_object: LedgerObject, quota_uid: str = "u", seconds: float = 60.0) -> None:
+    leave_notes(ledger_object, NAMESPACE, quota_uid, [note()], seconds=seconds)
 
 
 def test_a_note_is_left_beside_what_is_there() -> None:
-    row = Row()
-    row.now = VersionedLedger(replace(row.now.ledger, denials=(note("Job/other"),)), "1")
-    before = row.now.ledger
-    leave(row)
-    assert row.now.ledger == replace(before, denials=(note("Job/other"), note()))
+    ledger_object = LedgerObject()
+    ledger_object.now = VersionedLedger(replace(ledger_object.now.ledger, denials=(note("Job/other"),)), "1")
+    before = ledger_object.now.ledger
+    leave(ledger_object)
+    assert ledger_object.now.ledger == replace(before, denials=(note("Job/other"), note()))
 
 
 def test_a_swap_that_fails_is_tried_again_by_the_row_of_then() -> None:
-    row = Row(LedgerConflict("somebody wrote"), LedgerConflict("and again"))
-    leave(row)
-    assert (row.writes, row.now.ledger.denials) == (3, (note(),))
+    ledger_object = LedgerObject(LedgerConflict("somebody wrote"), LedgerConflict("and again"))
+    leave(ledger_object)
+    assert (ledger_object.writes, ledger_object.now.ledger.denials) == (3, (note(),))
 
 
 def test_after_some_conflicts_it_is_given_up() -> None:
-    row = Row(*[LedgerConflict("somebody wrote")] * 100)
+    ledger_object = LedgerObject(*[LedgerConflict("somebody wrote")] * 100)
     with pytest.raises(LedgerError, match="wrote first"):
-        leave(row)
-    assert row.writes == ATTEMPTS
+        leave(ledger_object)
+    assert ledger_object.writes == ATTEMPTS
 
 
 @pytest.mark.parametrize(
-    ("row", "quota_uid"),
+    ("ledger_object", "quota_uid"),
     [
-        pytest.param(Row(), "another", id="another-quota"),
-        pytest.param(Row(version=NO_ROW), "u", id="no-row-yet"),
-        pytest.param(Row(QuotaGone("deleted")), "u", id="a-row-that-goes"),
+        pytest.param(LedgerObject(), "another", id="another-quota"),
+        pytest.param(LedgerObject(version=NO_LEDGER_OBJECT), "u", id="no-row-yet"),
+        pytest.param(LedgerObject(QuotaGone("deleted")), "u", id="a-row-that-goes"),
     ],
 )
-def test_a_row_that_is_not_there_gets_none(row: Row, quota_uid: str) -> None:
-    leave(row, quota_uid)
-    assert row.now.ledger.denials == ()
+def test_a_row_that_is_not_there_gets_none(ledger_object: LedgerObject, quota_uid: str) -> None:
+    leave(ledger_object, quota_uid)
+    assert ledger_object.now.ledger.denials == ()
 
 
 def test_without_time_nothing_is_asked() -> None:
-    row = Row()
+    ledger_object = LedgerObject()
     with pytest.raises(LedgerError, match="no time"):
-        leave(row, seconds=0.0)
-    assert row.writes == 0
+        leave(ledger_object, seconds=0.0)
+    assert ledger_object.writes == 0

@@ -6,10 +6,10 @@ case would prove nothing. Their docstrings are the rules.
 
 import pytest
 
-from tests.webhook.quota.histories import changes, counts, rows
+from tests.webhook.quota.histories import changes, counts, ledger_objects
 from tests.webhook.quota.histories.setting import History
 
-HISTORIES = (*counts.HISTORIES, *changes.HISTORIES, *rows.HISTORIES)
+HISTORIES = (*counts.HISTORIES, *changes.HISTORIES, *ledger_objects.HISTORIES)
 
 
 @pytest.mark.parametrize("history", [pytest.param(each, id=each.__name__) for each in HISTORIES])

@@ -1,4 +1,4 @@
-"""A cluster in miniature around one row, and an oracle that knows what was promised without asking the row.
+"""A cluster in miniature around one ledger, and an oracle that knows what was promised without asking the ledger.
 
 Time is a number, pods are vectors, every step of serve and controller is one call, so that any of them can be held up
 between its read and its swap. `broken` collects what no state may show:
@@ -15,7 +15,7 @@ from typing import Protocol
 import msgspec
 
 from policies.quota.amounts import NOTHING, Vector, add, maximum, positive_difference, total
-from policies.quota.charge import Unpinned
+from policies.quota.charge import UnclassifiedPods
 from policies.quota.ledger.decide import Reason, ReservationRequest, decide
 from policies.quota.ledger.quota_ledger import (
     CREATION_SECONDS,
@@ -29,13 +29,13 @@ from policies.quota.ledger.reconcile import (
     Reconciled,
     Refused,
     StoredObject,
-    basis_to_count_by,
+    catalogue_version_to_count_by,
     initialise,
     reconcile,
 )
 from policies.quota.ledger.reservations import LIMIT
 from tests.builders import listing
-from webhook.controller.counting import DELETED
+from webhook.controller.usage_counter import DELETED
 from webhook.quota.store import LedgerConflict, QuotaGone, Store, VersionedLedger
 
 NAMESPACE = "ledgers"
@@ -122,7 +122,7 @@ class PlainLedger:
 
 
 def fresh_row(uid: str, hard: Vector) -> QuotaLedger:
-    return QuotaLedger(quota_uid=uid, generation=1, hard=hard, unpinned=Unpinned.TOTAL_ONLY)
+    return QuotaLedger(quota_uid=uid, generation=1, hard=hard, unclassified_pods=UnclassifiedPods.TOTAL_ONLY)
 
 
 def spec_of(ledger: QuotaLedger) -> tuple[str, int]:
@@ -152,7 +152,7 @@ class Flight:
 
 @dataclass
 class Held:
-    """What a controller has listed, and what it knew when it began to. `spec`: that of the row."""
+    """What a controller has listed, and what it knew when it began to. `spec`: that of the ledger."""
 
     listing: Listing
     expired: frozenset[str]
@@ -272,7 +272,7 @@ class World:
         return before
 
     def admit(self, flight: Flight, before: VersionedLedger | None = None) -> bool:
-        """Decide, at first on the row `before`; on a conflict read again, as serve does."""
+        """Decide, at first on the ledger `before`; on a conflict read again, as serve does."""
         while True:
             before = before or self.read()
             try:
@@ -283,15 +283,17 @@ class World:
     def reservation_request(
         self, flight: Flight, ledger: QuotaLedger, *, cost: int | None = None
     ) -> ReservationRequest:
-        """Return what it asks, charged by the bases of the ledger that are known, or else at that cost."""
-        bases = ledger.bases & self.costs.keys() or {self.ledger.catalogue}
-        cost = cost or max(self.costs[basis] for basis in bases)
+        """Return what it asks, charged by the catalogue versions of the ledger that are known, or else at that cost."""
+        catalogue_versions = ledger.catalogue_versions & self.costs.keys() or {self.ledger.catalogue}
+        cost = cost or max(self.costs[catalogue_version] for catalogue_version in catalogue_versions)
         after = times(cost, flight.after)
         if flight.before is None:
-            return ReservationRequest.creation(flight.id, after, *bases, name=flight.name)
+            return ReservationRequest.creation(flight.id, after, *catalogue_versions, name=flight.name)
         uid, _, request = flight.id.partition("/")
         before = times(cost, flight.before)
-        return ReservationRequest.change(uid, request, before, after, *bases, version=flight.version)
+        return ReservationRequest.change(
+            uid, request, before, after, *catalogue_versions, version=flight.version
+        )
 
     def try_admit(self, flight: Flight, before: VersionedLedger, *, cost: int | None = None) -> bool:
         request = self.reservation_request(flight, before.ledger, cost=cost)
@@ -321,18 +323,18 @@ class World:
     def list(self, controller: Controller) -> Held:
         """Read the quota, then list everything."""
         ledger = self.read().ledger
-        basis = basis_to_count_by(ledger) or self.ledger.catalogue
+        catalogue_version = catalogue_version_to_count_by(ledger) or self.ledger.catalogue
         controller.observe(ledger, self.now)
         waited = self.now - controller.quotas[ledger.quota_uid] >= NO_QUOTA_SECONDS
         shown = listing(
-            {**dict.fromkeys(self.gone, DELETED), **self.charged(basis)},
+            {**dict.fromkeys(self.gone, DELETED), **self.charged(catalogue_version)},
             self.revisions,
-            catalogue=basis,
+            catalogue=catalogue_version,
         )
         return Held(shown, controller.expired(self.now), waited, spec_of(ledger))
 
     def reconcile(self, held: Held, before: VersionedLedger | None = None) -> Reconciled | Refused:
-        """Count from the list, at first on the row `before`; on a conflict on the row as it is, from the same list."""
+        """Count from the list, at first on the ledger `before`; on a conflict on the ledger as it is, from the same list."""
         while True:
             before = before or self.read()
             outcome = reconcile(before.ledger, held.listing, held.expired)
@@ -416,9 +418,9 @@ class World:
             return True  # even if its name is taken: what has it may be deleted
         return self.is_current(flight) and not self.pods[flight.uid].terminal
 
-    def charged(self, basis: str) -> dict[str, StoredObject]:
-        """Return everything stored, with what it costs under that basis."""
-        cost = self.costs[basis]
+    def charged(self, catalogue_version: str) -> dict[str, StoredObject]:
+        """Return everything stored, with what it costs under that catalogue version."""
+        cost = self.costs[catalogue_version]
         return {
             uid: msgspec.structs.replace(each, demand=times(cost, each.demand))
             for uid, each in self._all().items()

@@ -62,7 +62,7 @@ kind: GPUQuota
 metadata: {name: default, namespace: strict}
 spec:
   hard: {gpus: "64", classes: {nvidia-a100-80gb: "32", nvidia-t4: "8"}, resources: {nvidia.com/mig-1g.10gb: "14"}}
-  unpinned: MostExpensive
+  unclassifiedPods: MostExpensive
 """
 """Beside the defaults: everything on, so that every rule has something to do, and a quota in each namespace."""
 

@@ -97,10 +97,10 @@ def test_what_is_mutated(admission: Admission, tweaks: JSON, want: bool) -> None
     ],
 )
 def test_only_a_node_shows_mirror_pods(admission: Admission, document: JSON, user: JSON, want: bool) -> None:
-    asked = request(document, userInfo=user)
+    requested = request(document, userInfo=user)
 
-    assert is_mirror_pod(decode_pod(asked.object), asked) is want
-    assert patched(admission.mutate(asked, deadline_of(None))) is not want
+    assert is_mirror_pod(decode_pod(requested.object), requested) is want
+    assert patched(admission.mutate(requested, deadline_of(None))) is not want
 
 
 OWNED = {
@@ -126,9 +126,9 @@ OWNED = {
 )
 def test_daemonset_pods_are_known_by_who_creates_them(metadata: JSON, username: str, want: bool) -> None:
     document = {**pod(gpu_container()), "metadata": {"name": "d-1", **metadata}}
-    asked = request(document, userInfo={"username": username})
+    requested = request(document, userInfo={"username": username})
 
-    assert made_by_daemonset(decode_pod(asked.object), asked) is want
+    assert made_by_daemonset(decode_pod(requested.object), requested) is want
 
 
 def deployment(quantity: str) -> JSON:
@@ -253,8 +253,8 @@ def test_what_comes_too_late_is_refused_with_words_to_try_again(admission: Admis
 
 
 def test_a_template_that_comes_too_late_is_admitted_as_if_nobody_had_answered(admission: Admission) -> None:
-    asked = request(deployment("0.5"), kind={"group": "apps", "version": "v1", "kind": "Deployment"})
-    response = admission.validate(asked, deadline=monotonic())
+    requested = request(deployment("0.5"), kind={"group": "apps", "version": "v1", "kind": "Deployment"})
+    response = admission.validate(requested, deadline=monotonic())
 
     assert response.allowed
     assert response.warnings == ("gpu-admission could not decide within the timeoutSeconds of the webhook",)
@@ -286,8 +286,8 @@ def unrestricted(tmp_path: Path) -> Admission:
     "tweaks", [pytest.param({}, id="created"), pytest.param({"operation": "UPDATE"}, id="changed")]
 )
 def test_limits_hold_whatever_the_policy_says(unrestricted: Admission, endpoint: str, tweaks: JSON) -> None:
-    asked = request(TOO_MANY, oldObject=TOO_MANY, **tweaks)
-    response = getattr(unrestricted, endpoint)(asked, deadline_of(None))
+    requested = request(TOO_MANY, oldObject=TOO_MANY, **tweaks)
+    response = getattr(unrestricted, endpoint)(requested, deadline_of(None))
 
     if endpoint == "mutate" and tweaks:
         assert response.allowed  # what an update may change is the API server's to say
@@ -301,8 +301,8 @@ def test_limits_hold_whatever_the_policy_says(unrestricted: Admission, endpoint:
 
 def test_limits_are_advice_about_a_template(unrestricted: Admission) -> None:
     workload = {"metadata": {"name": "d"}, "spec": {"template": TOO_MANY}}
-    asked = request(workload, kind={"group": "apps", "version": "v1", "kind": "Deployment"})
-    response = unrestricted.validate(asked, deadline_of(None))
+    requested = request(workload, kind={"group": "apps", "version": "v1", "kind": "Deployment"})
+    response = unrestricted.validate(requested, deadline_of(None))
 
     assert response.allowed
     assert response.warnings == (

@@ -84,7 +84,7 @@ def watching(folder: Path, cluster: Cluster) -> Iterator[ClaimWatch]:
                     thread.join(10)
 
 
-def asked(watch: ClaimWatch, name: ClaimName, seconds: float = 20.0) -> Any:
+def requested(watch: ClaimWatch, name: ClaimName, seconds: float = 20.0) -> Any:
     return ClaimLookup(watch, monotonic() + seconds, may_wait=True)(name)
 
 
@@ -92,8 +92,8 @@ def test_what_the_watch_has_seen_is_not_read(tmp_path: Path) -> None:
     cluster = Cluster(claim("card", "gpu.example.com"), templates=(template("link", "nic.example.com"),))
     with watching(tmp_path, cluster) as watch:
         assert eventually(lambda: watch.known(by_name("card")) and watch.known(by_name("link", TEMPLATE)))
-        assert asked(watch, by_name("card")) == GPU
-        assert asked(watch, by_name("link", TEMPLATE)) == frozenset({"nic.example.com"})
+        assert requested(watch, by_name("card")) == GPU
+        assert requested(watch, by_name("link", TEMPLATE)) == frozenset({"nic.example.com"})
         assert cluster.reads == []
 
 
@@ -101,7 +101,7 @@ def test_thousands_of_claims_for_the_same_share_what_is_kept(tmp_path: Path) -> 
     cluster = Cluster(claim("one", "gpu.example.com"), claim("two", "gpu.example.com"))
     with watching(tmp_path, cluster) as watch:
         assert eventually(lambda: watch.known(by_name("two")))
-        assert asked(watch, by_name("one")) is asked(watch, by_name("two"))
+        assert requested(watch, by_name("one")) is requested(watch, by_name("two"))
 
 
 def test_a_claim_that_is_made_anew_is_known_by_what_it_asks_for_now(tmp_path: Path) -> None:
@@ -110,14 +110,14 @@ def test_a_claim_that_is_made_anew_is_known_by_what_it_asks_for_now(tmp_path: Pa
     gone = claim("mine", "nic.example.com", resourceVersion="6")
     cluster.events = [{"type": "DELETED", "object": gone}, {"type": "ADDED", "object": anew}]
     with watching(tmp_path, cluster) as watch:
-        assert eventually(lambda: asked(watch, by_name("mine")) == GPU)
+        assert eventually(lambda: requested(watch, by_name("mine")) == GPU)
 
 
 def test_one_that_is_new_is_read_once_a_review(tmp_path: Path) -> None:
     cluster = Cluster()
     cluster.one = lambda _request: Answer(json.dumps(template("young", "gpu.example.com")).encode())
     with watching(tmp_path, cluster) as watch:
-        assert eventually(lambda: asked(watch, by_name("young", TEMPLATE)) == GPU)
+        assert eventually(lambda: requested(watch, by_name("young", TEMPLATE)) == GPU)
         lookup = ClaimLookup(watch, monotonic() + 20, may_wait=True)
         cluster.reads.clear()
         assert [lookup(by_name("young", TEMPLATE)) for _ in range(2)] == [GPU, GPU]
@@ -144,7 +144,7 @@ def test_claims_made_for_pods_are_not_kept(tmp_path: Path) -> None:
     with watching(tmp_path, cluster) as watch:
         assert eventually(lambda: watch.known(by_name("own")))
         assert watch.known(by_name("made")) is None
-        assert asked(watch, by_name("made")) == GPU, "who names it all the same waits for a read"
+        assert requested(watch, by_name("made")) == GPU, "who names it all the same waits for a read"
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_what_stays_unknown(
     cluster.one = lambda _request: answer
     with watching(tmp_path, cluster) as watch:
         assert eventually(lambda: watch.known(by_name("known")))
-        assert asked(watch, name, seconds) is None
+        assert requested(watch, name, seconds) is None
         assert len(cluster.reads) == reads
 
 
@@ -182,7 +182,7 @@ def test_a_claim_that_may_be_for_anything_is_unknown_and_not_read_again(tmp_path
     cluster = Cluster({**claim("odd"), "spec": spec})
     with watching(tmp_path, cluster) as watch:
         assert eventually(lambda: watch.known(by_name("odd")))
-        assert asked(watch, by_name("odd")) is None
+        assert requested(watch, by_name("odd")) is None
         assert cluster.reads == []
 
 
@@ -206,7 +206,7 @@ def test_a_read_that_is_not_answered_is_given_up_in_time(tmp_path: Path) -> None
     with watching(tmp_path, cluster) as watch:
         assert eventually(lambda: watch.known(by_name("known")))
         began = monotonic()
-        assert asked(watch, by_name("slow"), 0.3) is None
+        assert requested(watch, by_name("slow"), 0.3) is None
         assert monotonic() - began < 10
         never.set()
 
@@ -214,5 +214,5 @@ def test_a_read_that_is_not_answered_is_given_up_in_time(tmp_path: Path) -> None
 def test_nothing_is_known_or_read_where_no_claims_are_served(tmp_path: Path) -> None:
     cluster = Cluster(is_served=False)
     with watching(tmp_path, cluster) as watch:
-        assert asked(watch, by_name("any")) is None
+        assert requested(watch, by_name("any")) is None
         assert cluster.reads == []

@@ -48,14 +48,14 @@ class Lookups:
     """Answers from KNOWN, and remembers what was asked, review by review."""
 
     def __init__(self) -> None:
-        self.asked: list[list[ClaimName]] = []
+        self.requested: list[list[ClaimName]] = []
 
     def __call__(self, _deadline: float, _may_wait: bool) -> Any:
-        asked: list[ClaimName] = []
-        self.asked.append(asked)
+        requested: list[ClaimName] = []
+        self.requested.append(requested)
 
         def lookup(name: ClaimName) -> DeviceClassNames | None:
-            asked.append(name)
+            requested.append(name)
             return KNOWN.get(name)
 
         return lookup
@@ -151,7 +151,7 @@ def test_the_templates_of_a_workload_are_looked_up_together(admission: Admission
 
     assert response.allowed
     assert not any("toleration" in each for each in response.warnings or ())
-    assert lookups.asked == [[ClaimName(TEMPLATE, "ml-training", "link")]]
+    assert lookups.requested == [[ClaimName(TEMPLATE, "ml-training", "link")]]
 
 
 def without_claims(document: JSON) -> JSON:
@@ -173,7 +173,7 @@ def test_with_claims_of_no_accelerators_a_pod_is_what_it_is_without(engine: Engi
         decisions = [
             decide(subject, NOW) for decide in (engine.mutate, engine.validate, engine.check_template)
         ]
-        return tuple((each.operations, each.judged) for each in decisions)
+        return tuple((each.operations, each.evaluated) for each in decisions)
 
     assert decided(document) == decided(without_claims(document))
 
@@ -185,7 +185,7 @@ def test_with_claims_of_no_accelerators_a_pod_is_what_it_is_without(engine: Engi
 def test_a_pod_without_claims_costs_no_lookup(admission: Admission, lookups: Lookups, document: JSON) -> None:
     added(admission, document)
 
-    assert lookups.asked == []
+    assert lookups.requested == []
 
 
 def test_a_review_that_would_wait_is_given_up_without_a_trace_until_it_may(engine: Engine) -> None:
@@ -211,13 +211,13 @@ def test_a_review_that_would_wait_is_given_up_without_a_trace_until_it_may(engin
     envelope = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": fields}
     body = msgspec.json.encode(envelope)
     headers = {"content-type": "application/json", "content-length": str(len(body))}
-    asked = Request("POST", "/mutate", "", headers, True, False, 0, len(body), body, may_wait=False)
+    requested = Request("POST", "/mutate", "", headers, True, False, 0, len(body), body, may_wait=False)
 
     with pytest.raises(WouldWaitError):
-        app(asked)
-    asked.may_wait = True
+        app(requested)
+    requested.may_wait = True
 
-    assert msgspec.json.decode(app(asked).body)["response"]["patch"]
+    assert msgspec.json.decode(app(requested).body)["response"]["patch"]
     counted = metrics.registry.get_sample_value
     assert (
         counted("gpu_admission_requests_total", {"phase": "mutate", "verdict": "patched", "dry_run": "false"})

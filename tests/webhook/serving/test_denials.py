@@ -125,7 +125,7 @@ def test_nothing_is_lost_between_threads(caplog: pytest.LogCaptureFixture) -> No
 
 
 class Rows:
-    """Takes notes, by namespace and quota, as the rows of a cluster do."""
+    """Takes notes, by namespace and quota, as the ledgers of a cluster do."""
 
     def __init__(self, *away: str) -> None:
         self.away = away
@@ -139,15 +139,15 @@ class Rows:
 
 
 def test_what_a_quota_denied_is_noted_in_one_go() -> None:
-    rows = Rows()
-    reports = DenialReports(rows)
+    ledger_objects = Rows()
+    reports = DenialReports(ledger_objects)
     for number in range(3):
         reports.take(denied_by_quota("ReplicaSet/train", f"pod train-{number}: exceeded quota"))
     reports.take(denied_by_quota("Job/x"))
     reports.take(denial("Job/of-a-rule"))
     reports.stop()
     train = ("ReplicaSet/train", "Refused", "pod train-2: exceeded quota", 3)
-    assert rows.left == [("team", "quota-of-team", [train, ("Job/x", "Refused", TOO_MANY, 1)])]
+    assert ledger_objects.left == [("team", "quota-of-team", [train, ("Job/x", "Refused", TOO_MANY, 1)])]
 
 
 def test_a_note_says_when() -> None:
@@ -162,10 +162,10 @@ def test_a_row_that_cannot_be_written_keeps_no_other_from_its_notes(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO", "gpu_admission.denials")
-    rows = Rows("away")
-    reports = DenialReports(rows)
+    ledger_objects = Rows("away")
+    reports = DenialReports(ledger_objects)
     reports.take(denied_by_quota("Job/x", namespace="away"))
     reports.take(denied_by_quota("Job/x"))
     reports.stop()
-    assert [namespace for namespace, _, _ in rows.left] == ["team"]
+    assert [namespace for namespace, _, _ in ledger_objects.left] == ["team"]
     assert caplog.messages[-1] == "away: no Events of these denials: the API server does not answer"

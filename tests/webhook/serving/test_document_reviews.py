@@ -116,12 +116,12 @@ def reported(
             id="good-quota",
         ),
         pytest.param(
-            Document("GPUQuota", "default", {"hard": {"classes": {"card": "1"}}, "unpinned": "TotalOnly"}, "team"),
-            [f"warning spec.unpinned: {NOT_HELD}"],
+            Document("GPUQuota", "default", {"hard": {"classes": {"card": "1"}}, "unclassifiedPods": "TotalOnly"}, "team"),
+            [f"warning spec.unclassifiedPods: {NOT_HELD}"],
             id="limits-by-class-that-are-not-held",
         ),
         pytest.param(
-            Document("GPUQuota", "default", {"hard": {"gpus": "1"}, "unpinned": "TotalOnly"}, "team"),
+            Document("GPUQuota", "default", {"hard": {"gpus": "1"}, "unclassifiedPods": "TotalOnly"}, "team"),
             [],
             id="total-only-of-a-total",
         ),
@@ -219,12 +219,12 @@ def test_what_does_not_matter_is_let_in(before: Spec, metadata: Spec) -> None:
     assert reported(Fixed(), BROKEN, before, **metadata) == []
 
 
-def answered(source: Fixed, asked: AdmissionRequest) -> AdmissionResponse:
+def answered(source: Fixed, requested: AdmissionRequest) -> AdmissionResponse:
     engine = Engine(load_directory(None))
     reviewed = DocumentReviews(source, lambda: None)
     cluster = ClusterState(documents=reviewed)
     admission = Admission(lambda: engine, Recorder(Metrics(CollectorRegistry())), cluster)
-    return admission.validate(asked, deadline_of(None))
+    return admission.validate(requested, deadline_of(None))
 
 
 def test_a_refusal_is_what_the_api_server_says_of_an_invalid_object() -> None:
@@ -259,8 +259,8 @@ def test_advice_is_a_warning() -> None:
 
 
 def test_what_is_no_document_is_unreadable() -> None:
-    asked = request(OTHER)
-    broken = msgspec.structs.replace(asked, object=msgspec.Raw(b'{"metadata": {}, "spec": []}'))
+    requested = request(OTHER)
+    broken = msgspec.structs.replace(requested, object=msgspec.Raw(b'{"metadata": {}, "spec": []}'))
 
     assert answered(Fixed(), broken).status == review.Status(
         400,

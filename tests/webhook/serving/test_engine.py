@@ -60,7 +60,7 @@ RESERVE = Rule(
 CONFIGURATION = Configuration(
     policies=PolicySet(()), classes=CLASSES, resource_mapping=RESOURCE_MAPPING, version="1"
 )
-CHARGE = ChargeRequest("request", "uid", CONFIGURATION, lambda _catalogues, _unpinned: Charge({}))
+CHARGE = ChargeRequest("request", "uid", CONFIGURATION, lambda _catalogues, _unclassified_pods: Charge({}))
 ENGINE = Engine(CONFIGURATION)
 
 
@@ -229,7 +229,7 @@ def test_modes_of_a_rule_that_reserves_hold_for_pods_and_claims(mode: Mode, outc
     ]
 
     for decision in decisions:
-        assert [(each.finding.message, each.outcome) for each in decision.judged] == (
+        assert [(each.finding.message, each.outcome) for each in decision.evaluated] == (
             [(EXCEEDED, outcome)] if outcome else []
         )
 
@@ -251,10 +251,10 @@ def test_only_what_nothing_else_denies_is_reserved(rules: list[tuple[Rule, Mode]
 
 
 def test_mutation_and_templates_reserve_nothing() -> None:
-    asked = subject(policy((RESERVE, Mode.ENFORCE)), charge_request=CHARGE)
+    requested = subject(policy((RESERVE, Mode.ENFORCE)), charge_request=CHARGE)
 
-    assert ENGINE.mutate(asked, NOW).judged == ()
-    assert ENGINE.check_template(asked, NOW).judged == ()
+    assert ENGINE.mutate(requested, NOW).evaluated == ()
+    assert ENGINE.check_template(requested, NOW).evaluated == ()
 
 
 def test_an_engine_is_built_once_a_snapshot() -> None:
@@ -269,11 +269,11 @@ def test_an_engine_is_built_once_a_snapshot() -> None:
 
 
 def test_the_deadline_is_looked_at_before_each_rule() -> None:
-    asked: list[str] = []
+    requested: list[str] = []
 
     def taking_all_the_time(name: str) -> Rule:
         def check(_pod: Pod, _options: RuleOptions, _context: Context) -> Iterator[Finding]:
-            asked.append(name)
+            requested.append(name)
             while monotonic() < deadline:
                 pass
             yield from ()
@@ -285,7 +285,7 @@ def test_the_deadline_is_looked_at_before_each_rule() -> None:
     with pytest.raises(OutOfTime):
         ENGINE.validate(subject(held, deadline=deadline), NOW)
 
-    assert asked == ["first"]
+    assert requested == ["first"]
 
 
 @pytest.mark.parametrize("phase", [ENGINE.mutate, ENGINE.validate, ENGINE.check_template])
@@ -342,7 +342,7 @@ def test_advice_on_a_workload_ends_with_an_exemption() -> None:
 
     workload = Workload.of("apps", "Deployment", "ml-training", {}, pods)
 
-    assert ENGINE.check_workload(workload, Subject(policy=held), NOW).judged == ()
+    assert ENGINE.check_workload(workload, Subject(policy=held), NOW).evaluated == ()
 
 
 @pytest.mark.parametrize(

@@ -55,9 +55,9 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> JSON:
 
 
 def update(
-    asked: Admission, stored: JSON, sent: JSON, deadline: float | None = None, **tweaks: Any
+    requested: Admission, stored: JSON, sent: JSON, deadline: float | None = None, **tweaks: Any
 ) -> AdmissionResponse:
-    return asked.mutate(
+    return requested.mutate(
         request(sent, operation="UPDATE", oldObject=stored, **tweaks), deadline or monotonic() + 10
     )
 
@@ -77,9 +77,9 @@ def test_the_stored_pod_results(tmp_path: Path, stored: JSON, dry_run: bool) -> 
 def test_the_audit_line_says_what_was_put_back(tmp_path: Path, stored: JSON) -> None:
     engine = Engine(load_directory(None))
     log = AuditLog.to(str(tmp_path / "audit.jsonl"), lambda _: None)
-    asked = Admission(lambda: engine, Recorder(Metrics(CollectorRegistry()), log))
+    requested = Admission(lambda: engine, Recorder(Metrics(CollectorRegistry()), log))
 
-    update(asked, stored, authored())
+    update(requested, stored, authored())
     log.stop()
 
     line = msgspec.json.decode((tmp_path / "audit.jsonl").read_bytes())

@@ -14,11 +14,11 @@ POLICY = EffectivePolicy(name="default", version="abc", why="", namespace="ml", 
 
 
 def decision(*findings: tuple[str, Outcome]) -> Decision:
-    judged = tuple(
+    evaluated = tuple(
         EvaluatedFinding(Finding(rule="some-rule", path="spec", message=text), outcome)
         for text, outcome in findings
     )
-    return Decision(policy=POLICY, judged=judged)
+    return Decision(policy=POLICY, evaluated=evaluated)
 
 
 def wire(response: review.AdmissionResponse) -> dict[str, object]:
@@ -97,10 +97,10 @@ ASKING = Finding(rule="some-rule", path="spec", message="one", ask="for more").a
 )
 def test_a_denial_names_the_contact_once_in_its_first_line(denied: list[str], want: str) -> None:
     findings = [Finding(rule="some-rule", path="spec", message=text) for text in denied] or [ASKING]
-    judged = tuple(EvaluatedFinding(finding, Outcome.DENIED) for finding in findings)
+    evaluated = tuple(EvaluatedFinding(finding, Outcome.DENIED) for finding in findings)
 
     response = review.decided(
-        "u", [Decision(policy=CONTACT, judged=judged)], subject="pod ml/train", patch=True
+        "u", [Decision(policy=CONTACT, evaluated=evaluated)], subject="pod ml/train", patch=True
     )
 
     assert response.status is not None

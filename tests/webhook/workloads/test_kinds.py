@@ -13,7 +13,7 @@ TABLE = re.compile(r"(?<=<!-- workload-kinds -->\n)(.*?)(?=<!-- end -->)", re.DO
 HEADER = "| API group | kind | resource | its pods are at | pods at one time |\n|---|---|---|---|---|\n"
 
 
-def rows() -> Iterator[str]:
+def workload_kinds() -> Iterator[str]:
     for kind in load_directory(None).workload_kinds.values():
         if kind.pods:
             resource = "(cluster-scoped: only `check`)" if kind.cluster_scoped else kind.plural
@@ -41,7 +41,7 @@ def factors(texts: tuple[str, ...]) -> str:
 
 def test_the_table_is_what_the_code_knows() -> None:
     text = PAGE.read_text()
-    written = TABLE.sub(lambda _: HEADER + "".join(rows()), text)
+    written = TABLE.sub(lambda _: HEADER + "".join(workload_kinds()), text)
 
     if os.environ.get("UPDATE_DOCS") and written != text:
         PAGE.write_text(written)

@@ -212,8 +212,8 @@ def test_the_pods_and_their_paths(group: str, kind: str, data: JSON, want: list[
     ("group", "kind", "path"),
     [
         pytest.param(group, kind, form.path, id=f"{kind}.{group}-{form.path}")
-        for (group, kind), row in KINDS.items()
-        for form in row.pods
+        for (group, kind), workload_kind in KINDS.items()
+        for form in workload_kind.pods
         if form.form not in {PodForm.OBJECT, PodForm.PATCH}
     ],
 )
@@ -251,9 +251,11 @@ def test_argo_takes_from_the_workflow_what_a_template_leaves_out() -> None:
 
 
 def test_a_quantity_that_a_parameter_fills_in_is_some_device() -> None:
-    asked = {"limits": {"nvidia.com/gpu": "{{inputs.parameters.gpus}}", "cpu": "1", "memory": "${MEMORY}"}}
+    requested = {
+        "limits": {"nvidia.com/gpu": "{{inputs.parameters.gpus}}", "cpu": "1", "memory": "${MEMORY}"}
+    }
 
-    (place,) = found("argoproj.io", "Workflow", at("spec.templates[].container", {"resources": asked}))
+    (place,) = found("argoproj.io", "Workflow", at("spec.templates[].container", {"resources": requested}))
 
     assert place.data["spec"]["containers"][0]["resources"] == {"limits": {"nvidia.com/gpu": "1", "cpu": "1"}}
 

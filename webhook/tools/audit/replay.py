@@ -1,4 +1,4 @@
-"""New pods of an audit log, judged again under other documents: who would be denied, and who would not be any more.
+"""New pods of an audit log, evaluated again under other documents: who would be denied, and who would not be any more.
 
 Their lines have the pod as its author submitted it (`serve --audit-pods`). Quotas are left out on both sides: what was held at
 the time is not known.
@@ -14,7 +14,7 @@ from policies.pods.pod import Pod, decode_pod
 from policies.policy import Labels
 from policies.quota.charge import RULE_ID as QUOTA
 from webhook.serving.engine import Engine, Outcome
-from webhook.serving.judging import JudgedBy, judge_submitted
+from webhook.serving.evaluation import Evaluator, evaluate_submitted
 from webhook.serving.pod_reviews import CONTROLLER_MANAGER, DAEMONSET_CONTROLLER
 from webhook.tools.audit.reading import AuditLine
 from webhook.tools.audit.recent import Recent
@@ -22,7 +22,7 @@ from webhook.tools.audit.recent import Recent
 MOST_PENDING = 10_000
 """Creations whose second line may still come; it comes within seconds."""
 MOST_JUDGED = 10_000
-"""Judgements that are remembered: the pods of one Job are alike, and each takes some 0.5 ms."""
+"""Evaluations that are remembered: the pods of one Job are alike, and each takes some 0.5 ms."""
 MOST_GROUPS = 10_000
 OTHERS = ("others", "")
 DAEMONSET_CREATORS = frozenset({DAEMONSET_CONTROLLER, CONTROLLER_MANAGER})
@@ -39,31 +39,31 @@ class Hit(msgspec.Struct):
     pods: int = 0
 
 
-class Judged(msgspec.Struct, frozen=True):
-    """The findings that deny a pod, by rule; None where it cannot be judged."""
+class Evaluated(msgspec.Struct, frozen=True):
+    """The findings that deny a pod, by rule; None where it cannot be evaluated."""
 
     denials: Mapping[str, str] | None
 
 
 class _Pending(msgspec.Struct):
     line: AuditLine
-    judged: Judged
+    evaluated: Evaluated
     denied: set[str]
 
 
 class Replay:
-    """Judges the pods of lines by an engine. `labels` are those of namespaces, as far as they are known."""
+    """Evaluates the pods of lines by an engine. `labels` are those of namespaces, as far as they are known."""
 
     def __init__(self, engine: Engine, labels: Mapping[str, Labels], now: datetime) -> None:
         self._engine, self._labels, self._now = engine, labels, now
         self._pending = Recent[str, _Pending](MOST_PENDING, self._done)
-        self._remembered = Recent[tuple[str, bytes, str], Judged](MOST_JUDGED)
+        self._remembered = Recent[tuple[str, bytes, str], Evaluated](MOST_JUDGED)
         self._newly: dict[tuple[str, str, str], Hit] = {}
         self._no_longer: dict[tuple[str, str, str], Hit] = {}
         self.pods = self.newly_denied = self.no_longer_denied = self.denied_as_before = 0
         self.without_pod = 0
         """Creations whose line has no pod: `serve --audit-pods` was not set, or the pod was too long."""
-        self.not_judged: dict[str, int] = {}
+        self.not_evaluated: dict[str, int] = {}
         """Pods in namespaces whose labels select the policy, and are not known."""
         self.first = self.last = ""
 
@@ -97,7 +97,7 @@ class Replay:
         if not isinstance(line.pod, msgspec.Raw) or bytes(line.pod) == b"null":
             self.without_pod += 1
             return
-        pending = _Pending(line, self._judged(line), _denied(line))
+        pending = _Pending(line, self._evaluated(line), _denied(line))
         if line.creation and line.verdict != "denied":
             # Another webhook may have had ours called once more.
             again = self._pending.pop(line.creation)
@@ -105,38 +105,38 @@ class Replay:
         else:
             self._done(pending)
 
-    def _judged(self, line: AuditLine) -> Judged:
+    def _evaluated(self, line: AuditLine) -> Evaluated:
         policies = self._engine.configuration.policies
         if policies.asks_labels(line.namespace) and line.namespace not in self._labels:
-            return Judged(None)
+            return Evaluated(None)
         document = bytes(line.pod) if isinstance(line.pod, msgspec.Raw) else b""
         claims = ",".join(f"{name}={'|'.join(sorted(each))}" for name, each in sorted(line.claims.items()))
         key = line.namespace, document, claims
         found = self._remembered.get(key)
         if found is None:
-            found = self._remembered[key] = self._judgement(line, document)
+            found = self._remembered[key] = self._evaluation(line, document)
         return found
 
-    def _judgement(self, line: AuditLine, document: bytes) -> Judged:
+    def _evaluation(self, line: AuditLine, document: bytes) -> Evaluated:
         try:
             pod = decode_pod(document)
         except (msgspec.MsgspecError, RecursionError):
-            return Judged(None)
-        by = JudgedBy(
+            return Evaluated(None)
+        by = Evaluator(
             engine=self._engine,
             now=self._now,
             labels_of=lambda namespace: self._labels.get(namespace, ()),
             claims=_claims_of(line, pod),
         )
         of_daemonset = line.owner.startswith("DaemonSet/") and line.user in DAEMONSET_CREATORS
-        judged = judge_submitted(line.namespace, pod, by, of_daemonset=of_daemonset).judged
-        denied = (each.finding for each in reversed(judged) if each.outcome is Outcome.DENIED)
-        return Judged({finding.rule: finding.sentence() for finding in denied})
+        evaluated = evaluate_submitted(line.namespace, pod, by, of_daemonset=of_daemonset).evaluated
+        denied = (each.finding for each in reversed(evaluated) if each.outcome is Outcome.DENIED)
+        return Evaluated({finding.rule: finding.sentence() for finding in denied})
 
     def _done(self, pending: _Pending) -> None:
-        line, denials = pending.line, pending.judged.denials
+        line, denials = pending.line, pending.evaluated.denials
         if denials is None:
-            self.not_judged[line.namespace] = self.not_judged.get(line.namespace, 0) + 1
+            self.not_evaluated[line.namespace] = self.not_evaluated.get(line.namespace, 0) + 1
             return
         self.pods += 1
         self.first, self.last = min(self.first or line.time, line.time), max(self.last, line.time)
@@ -165,7 +165,7 @@ def _claims_of(line: AuditLine, pod: Pod) -> Callable[[ClaimName], DeviceClassNa
         if (name := each.resource_claim_template_name or each.resource_claim_name)
         and each.name in line.claims
     }
-    return lambda asked: known.get(asked.name)
+    return lambda requested: known.get(requested.name)
 
 
 def _add(groups: dict[tuple[str, str, str], Hit], line: AuditLine, rule: str, message: str) -> None:

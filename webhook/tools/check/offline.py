@@ -16,14 +16,14 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.gpus.cards import too_many_resources
-from policies.gpus.claims import asked_by, decode_claim
+from policies.gpus.claims import decode_claim, requested_by
 from policies.pods.limits import excesses
 from policies.pods.pod import Pod, decode_pod
 from policies.pods.workload import Workload, WorkloadPods
 from policies.policy import EffectivePolicy, Exemption
 from policies.quota.charge import RULE_ID
 from policies.quota.charge_request import charge_request_for_claim, charge_request_for_pod
-from policies.quota.outlook import able_to_start, demands, running
+from policies.quota.fit import able_to_start, demands, running
 from policies.rule import Mode
 from webhook.serving.engine import (
     ADVISED,
@@ -36,10 +36,10 @@ from webhook.serving.engine import (
     Subject,
     advise,
 )
+from webhook.tools.check.manifest_context import manifest_context
 from webhook.tools.check.manifests import Manifest, ManifestPod, Placeholder
 from webhook.tools.check.rendering import has_parameters, is_placeholder
 from webhook.tools.check.run_quota import Key, ObjectQuota, is_quota, quota_findings, run_quotas
-from webhook.tools.check.surroundings import surroundings
 from webhook.workloads.autoscalers import AUTOSCALERS, scale_target
 from webhook.workloads.places import PodPlace, workload_pods
 from webhook.workloads.unread import unread_gpus
@@ -114,7 +114,7 @@ class Run:
 
     def __init__(self, manifests: Sequence[Manifest], engine: Engine, now: datetime) -> None:
         self._manifests, self._engine, self._now = manifests, engine, now
-        self._around = surroundings(manifests)
+        self._around = manifest_context(manifests)
         self._quotas = run_quotas(manifests, engine.configuration)
         self._workloads: dict[tuple[str, *Key], Workload] = {}
 
@@ -151,10 +151,10 @@ class Run:
             problems = quota_findings(manifest, engine.configuration)
             decisions.append(Decision.on(policy, problems, Mode.WARN))
         if quota is not None and target is None and not workload.metadata.is_owned:
-            asked = demands(workload, engine.configuration, quota.grant().unpinned)
-            quota.count(running(able_to_start(asked, quota.grant().hard)))
+            requested = demands(workload, engine.configuration, quota.grant().unclassified_pods)
+            quota.count(running(able_to_start(requested, quota.grant().hard)))
         # A Job of API group apps is misplaced, not unknown, and a rule says so.
-        is_unknown = kind not in engine.configuration.workload_kinds and not decisions[0].judged
+        is_unknown = kind not in engine.configuration.workload_kinds and not decisions[0].evaluated
         if is_unknown and kind not in ADVISED:
             unread = unread_gpus(manifest.kind, manifest.data, engine.configuration.resource_mapping)
             decisions.append(Decision.on(policy, unread, Mode.WARN))
@@ -162,8 +162,8 @@ class Run:
             decisions.append(advise(kind, msgspec.json.encode(manifest.data), subject, engine, now))
         if kind == CLAIM:
             decisions.append(self._charged_claim(manifest, subject))
-        judged = chain.from_iterable(decision.judged for decision in decisions)
-        return tuple(each for each in map(_uncertain, judged) if each.outcome is Outcome.WARNED)
+        evaluated = chain.from_iterable(decision.evaluated for decision in decisions)
+        return tuple(each for each in map(_uncertain, evaluated) if each.outcome is Outcome.WARNED)
 
     def _charged_claim(self, manifest: Manifest, subject: Subject) -> Decision:
         """Charge a ResourceClaim to the quota of its namespace; one that cannot be read is the API server's to reject."""
@@ -217,7 +217,7 @@ class Run:
         subject = Subject(
             policy=policy,
             pod=source.pod,
-            claims=asked_by(source.pod, manifest.namespace, self._around.claims.get),
+            claims=requested_by(source.pod, manifest.namespace, self._around.claims.get),
             made_by_daemonset=manifest.kind == "DaemonSet",
         )
         if not manifest.is_pod:
@@ -230,9 +230,11 @@ class Run:
             subject = replace(subject, charge_request=charged)
         # A Pod that /mutate denies never reaches /validate; here its author sees the findings of both at once.
         validated = engine.validate(subject, now)
-        known = {_about(judged) for judged in decision.judged}
-        rest = tuple(_uncertain(judged) for judged in validated.judged if _about(judged) not in known)
-        return _combined(source.place, [decision, replace(validated, judged=rest)])
+        known = {_about(evaluated) for evaluated in decision.evaluated}
+        rest = tuple(
+            _uncertain(evaluated) for evaluated in validated.evaluated if _about(evaluated) not in known
+        )
+        return _combined(source.place, [decision, replace(validated, evaluated=rest)])
 
 
 def _without_placeholders(manifest: Manifest, pod: PodResult) -> PodResult:
@@ -266,15 +268,15 @@ def _key(manifest: Manifest) -> Key:
     return *_kind(manifest), manifest.name if named else f"{manifest.file}:{manifest.line_of()}"
 
 
-def _uncertain(judged: EvaluatedFinding) -> EvaluatedFinding:
+def _uncertain(evaluated: EvaluatedFinding) -> EvaluatedFinding:
     """Return what a quota denies as a warning: of the rest of the namespace nothing is known."""
-    is_denied = judged.finding.rule == RULE_ID and judged.outcome is Outcome.DENIED
-    return EvaluatedFinding(judged.finding, Outcome.WARNED) if is_denied else judged
+    is_denied = evaluated.finding.rule == RULE_ID and evaluated.outcome is Outcome.DENIED
+    return EvaluatedFinding(evaluated.finding, Outcome.WARNED) if is_denied else evaluated
 
 
-def _about(judged: EvaluatedFinding) -> tuple[str, str, str | None, str | None]:
+def _about(evaluated: EvaluatedFinding) -> tuple[str, str, str | None, str | None]:
     """Return the identity of a finding, whose sentence may differ once the pod is pinned."""
-    finding = judged.finding
+    finding = evaluated.finding
     return (finding.rule, finding.path or finding.message, finding.container, finding.value)
 
 
@@ -283,7 +285,7 @@ def _combined(place: PodPlace, decisions: list[Decision]) -> PodResult:
     located = [decision.located(place.located) for decision in decisions]
     return PodResult(
         place=place,
-        findings=tuple(dict.fromkeys(judged for decision in located for judged in decision.judged)),
+        findings=tuple(dict.fromkeys(evaluated for decision in located for evaluated in decision.evaluated)),
         changes=() if place.is_partial else first.changes,
         data=place.data if place.is_partial else _patched(place, first),
         policy=first.policy,

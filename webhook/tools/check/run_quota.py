@@ -11,7 +11,7 @@ import msgspec
 
 from policies.finding import Finding, Severity
 from policies.quota.amounts import NOTHING, Vector, exceeds, total
-from policies.quota.catalogue import Basis, catalogue_digest
+from policies.quota.catalogue import CatalogueVersion, catalogue_digest
 from policies.quota.charge import RULE_ID
 from policies.quota.charge_request import ChargeRequest, QuotaGrant, ReservationOutcome
 from policies.quota.ledger.decide import decide
@@ -37,22 +37,28 @@ class RunQuota(msgspec.Struct, frozen=True):
 
     hard: Vector
     ledger: QuotaLedger
-    asked: dict[Key, Vector] = {}
+    requested: dict[Key, Vector] = {}
 
     @classmethod
     def of(cls, spec: QuotaSpec, configuration: Configuration) -> "RunQuota":
-        basis = str(Basis(catalogue_digest(configuration), spec.unpinned))
+        catalogue_version = str(CatalogueVersion(catalogue_digest(configuration), spec.unclassified_pods))
         hard = spec.amounts
         return cls(
             hard,
             QuotaLedger(
-                quota_uid="check", generation=1, hard=hard, unpinned=spec.unpinned, class_catalogue=basis
+                quota_uid="check",
+                generation=1,
+                hard=hard,
+                unclassified_pods=spec.unclassified_pods,
+                class_catalogue=catalogue_version,
             ),
         )
 
     def beside(self, key: Key) -> "ObjectQuota":
         """Return the quota as that object meets it."""
-        return ObjectQuota(self, key, total(asked for other, asked in self.asked.items() if other != key))
+        return ObjectQuota(
+            self, key, total(requested for other, requested in self.requested.items() if other != key)
+        )
 
 
 class ObjectQuota(msgspec.Struct, frozen=True):
@@ -75,10 +81,10 @@ class ObjectQuota(msgspec.Struct, frozen=True):
         return ReservationOutcome(ledger, charged.charge, verdict)
 
     def grant(self) -> QuotaGrant:
-        return QuotaGrant(self.quota.hard, self.quota.ledger.unpinned, self.used)
+        return QuotaGrant(self.quota.hard, self.quota.ledger.unclassified_pods, self.used)
 
     def count(self, demand: Vector) -> None:
-        self.quota.asked[self.key] = demand
+        self.quota.requested[self.key] = demand
 
 
 def is_quota(manifest: Manifest) -> bool:

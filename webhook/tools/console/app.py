@@ -86,18 +86,18 @@ class _Pages:
         return self._page("denials.html", offers=offers)
 
     def why(self) -> flask.Response:
-        asked, namespace = (flask.request.args.get(each, "").strip() for each in ("object", "namespace"))
-        kind, _, name = (each.strip() for each in asked.partition("/" if "/" in asked else " "))
+        requested, namespace = (flask.request.args.get(each, "").strip() for each in ("object", "namespace"))
+        kind, _, name = (each.strip() for each in requested.partition("/" if "/" in requested else " "))
         found, offer, problem = None, None, ""
         if kind and name:
             try:
                 found, offer = self._explained(kind, name, namespace or self._home)
             except (errors.ApiError, UnknownKindError, ConfigurationError) as error:
                 problem = str(error)
-        elif asked:
-            problem = f'"{asked}" must be KIND/NAME, such as job/train'
+        elif requested:
+            problem = f'"{requested}" must be KIND/NAME, such as job/train'
         return self._page(
-            "why.html", asked=asked, namespace=namespace, found=found, offer=offer, problem=problem
+            "why.html", requested=requested, namespace=namespace, found=found, offer=offer, problem=problem
         )
 
     def _explained(self, kind: str, name: str, namespace: str) -> tuple[Explanation, Proposal | None]:

@@ -1,6 +1,6 @@
 """What to write instead: the values that findings name, tried out one after the other, and kept where the rules then find less.
 
-No sentence is believed: a correction that a page shows has been judged, and neither is its finding there any more nor a new one.
+A page shows a correction only after it was evaluated: its finding is gone, and there is no new one.
 """
 
 import re
@@ -12,34 +12,34 @@ from policies.gpus.classes import ClassCatalogue
 from policies.pods.field_paths import Parts, path_parts
 from policies.pods.quantity import readable
 from webhook.serving.engine import EvaluatedFinding, Outcome
-from webhook.serving.judging import Judgement
+from webhook.serving.evaluation import Evaluation
 
 MOST_CORRECTIONS = 8
 MOST_TRIES = 60
-"""Judgements for one correction; each takes about a millisecond."""
+"""Evaluations for one correction; each takes about a millisecond."""
 
 _WORD = re.compile(r"[a-z0-9][a-z0-9.-]*[a-z0-9]")
 _NUMBER = re.compile(r"(?<![\w.-])\d{1,6}(?![\w.-]*\w)")
 
-Judge = Callable[[Any], Judgement]
+Judge = Callable[[Any], Evaluation]
 """Takes an object as plain data."""
 
 
-def corrected(data: Any, judge: Judge, classes: ClassCatalogue) -> tuple[Any, Judgement]:
-    """Return the object with all corrections that could be found, and its judgement; the object itself where there are none."""
-    judgement = judge(data)
+def corrected(data: Any, evaluate: Judge, classes: ClassCatalogue) -> tuple[Any, Evaluation]:
+    """Return the object with all corrections that could be found, and its evaluation; the object itself where there are none."""
+    evaluation = evaluate(data)
     for _ in range(MOST_CORRECTIONS):
-        for about, trial in islice(_tries(data, judgement, classes), MOST_TRIES):
-            found = judge(trial)
-            if _is_better(found, judgement, about):
-                data, judgement = trial, found
+        for about, trial in islice(_tries(data, evaluation, classes), MOST_TRIES):
+            found = evaluate(trial)
+            if _is_better(found, evaluation, about):
+                data, evaluation = trial, found
                 break
         else:
             break
-    return data, judgement
+    return data, evaluation
 
 
-def _is_better(after: Judgement, before: Judgement, about: EvaluatedFinding) -> bool:
+def _is_better(after: Evaluation, before: Evaluation, about: EvaluatedFinding) -> bool:
     """Whether that finding is gone, and no other one has come."""
     left = {_identity(each) for each in _serious(after)}
     return not after.unreadable and left <= {_identity(each) for each in _serious(before)} - {
@@ -47,20 +47,20 @@ def _is_better(after: Judgement, before: Judgement, about: EvaluatedFinding) -> 
     }
 
 
-def _identity(judged: EvaluatedFinding) -> tuple[str, str, str | None]:
-    return judged.finding.rule, judged.finding.path, judged.finding.container
+def _identity(evaluated: EvaluatedFinding) -> tuple[str, str, str | None]:
+    return evaluated.finding.rule, evaluated.finding.path, evaluated.finding.container
 
 
-def _serious(judgement: Judgement) -> Iterator[EvaluatedFinding]:
-    return (each for each in judgement.findings() if each.outcome is not Outcome.AUDITED)
+def _serious(evaluation: Evaluation) -> Iterator[EvaluatedFinding]:
+    return (each for each in evaluation.findings() if each.outcome is not Outcome.AUDITED)
 
 
 def _tries(
-    data: Any, judgement: Judgement, classes: ClassCatalogue
+    data: Any, evaluation: Evaluation, classes: ClassCatalogue
 ) -> Iterator[tuple[EvaluatedFinding, Any]]:
     """Yield each finding with the object as its remedy may mean it; denials first."""
-    for found in sorted(_serious(judgement), key=lambda each: each.outcome is not Outcome.DENIED):
-        for fields in _fields(data, judgement, path_parts(found.finding.path)):
+    for found in sorted(_serious(evaluation), key=lambda each: each.outcome is not Outcome.DENIED):
+        for fields in _fields(data, evaluation, path_parts(found.finding.path)):
             now = _value(data, fields[0])
             for value in _values(now, found.finding.remedy, classes):
                 changed = data
@@ -70,12 +70,12 @@ def _tries(
                     yield found, changed
 
 
-def _fields(data: Any, judgement: Judgement, path: Parts) -> Iterator[list[Parts]]:
+def _fields(data: Any, evaluation: Evaluation, path: Parts) -> Iterator[list[Parts]]:
     """Yield the field that a finding is about; of one about a pod as a whole, the GPUs of its containers, limit and request."""
     if isinstance(_value(data, path), str | int):
         yield [path]
         return
-    for pod in judgement.pods:
+    for pod in evaluation.pods:
         for index, container in enumerate(pod.submitted.body.containers or ()):
             limits = (container.resources and container.resources.limits) or {}
             for name in limits:

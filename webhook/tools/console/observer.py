@@ -42,12 +42,12 @@ class Observer(Generic[T]):
         self._read, self._changed, self._pause, self._watched = read, changed, pause, watched
         self._condition = threading.Condition()
         self._observation = self._none_yet = Observation[T]()
-        self._asked_at = monotonic()
+        self._requested_at = monotonic()
         self._thread: threading.Thread | None = None
 
     def observation(self) -> Observation[T]:
         with self._condition:
-            self._asked_at = monotonic()
+            self._requested_at = monotonic()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
                 self._thread.start()
@@ -60,7 +60,7 @@ class Observer(Generic[T]):
             self._observe()
             pause = max(self._pause, SHARE * (monotonic() - began))
             with self._condition:
-                if monotonic() - self._asked_at > self._watched:
+                if monotonic() - self._requested_at > self._watched:
                     self._thread = None  # the next one who asks starts another
                     return
             sleep(pause)

@@ -17,7 +17,7 @@ from webhook.cluster.nesting import shallow
 from webhook.configuration.loader import Configuration
 from webhook.configuration.yaml_documents import dump_document
 from webhook.controller.cluster_facts import ClusterFacts
-from webhook.serving.judging import Judgement, Verdict, judge
+from webhook.serving.evaluation import Evaluation, Verdict, evaluate
 from webhook.tools.console.corrections import corrected
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.report import DeniedOwner
@@ -72,21 +72,21 @@ class ProposalReader:
         configuration = self._configuration
         if self._reader.policy_of(configuration, namespace) is None:
             return None
-        by = ClusterFacts(self._reader.api, namespace, self._reader.attempt).judged_by(
+        by = ClusterFacts(self._reader.api, namespace, self._reader.attempt).evaluator(
             configuration, self._now
         )
 
-        def judged(document: Any) -> Judgement:
-            return judge(served.group, served.kind, namespace, msgspec.json.encode(document), by)
+        def evaluated(document: Any) -> Evaluation:
+            return evaluate(served.group, served.kind, namespace, msgspec.json.encode(document), by)
 
-        fixed, judgement = corrected(data, judged, configuration.classes)
-        is_accepted = judgement.verdict in {Verdict.CHANGED, Verdict.ACCEPTED}
+        fixed, evaluation = corrected(data, evaluated, configuration.classes)
+        is_accepted = evaluation.verdict in {Verdict.CHANGED, Verdict.ACCEPTED}
         return Proposal(
             title=f"{served.kind}/{data['metadata']['name']}",
-            verdict=judged(data).verdict,
+            verdict=evaluated(data).verdict,
             is_accepted=is_accepted,
             correction=tuple(difference(data, fixed)),
-            injected=tuple(difference(fixed, _admitted(fixed, judgement))) if is_accepted else (),
+            injected=tuple(difference(fixed, _admitted(fixed, evaluation))) if is_accepted else (),
         )
 
     def _top(self, served: ServedKind, name: str, namespace: str) -> tuple[ServedKind, dict[str, Any]]:
@@ -145,9 +145,9 @@ def _proposal(reader: ProposalReader, denial: DeniedOwner) -> Proposal | None:
         return None
 
 
-def _admitted(data: dict[str, Any], judgement: Judgement) -> dict[str, Any]:
+def _admitted(data: dict[str, Any], evaluation: Evaluation) -> dict[str, Any]:
     """Return a workload with its templates as their pods would be; a pod as it is, since its stored form has it already."""
-    for pod in judgement.pods:
+    for pod in evaluation.pods:
         operations = [operation for each in pod.changes for operation in each.change.operations]
         if operations and pod.place.data:
             plain = msgspec.json.decode(msgspec.json.encode(operations))

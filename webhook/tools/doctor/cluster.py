@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from policies.gpus.claims import ClaimName, DeviceClassNames, as_rules_see_it, asked_by
+from policies.gpus.claims import ClaimName, DeviceClassNames, as_rules_see_it, requested_by
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.pod import Pod, Toleration
 from policies.policy import EffectivePolicy
@@ -207,7 +207,9 @@ class InstalledCluster:
     def is_gpu_pod(self, pod: Pod, namespace: str) -> bool:
         """Whether the pod asks for a GPU, or for devices of which it is not known what they are."""
         if pod.body.resource_claims:
-            pod, _ = as_rules_see_it(pod, asked_by(pod, namespace, self.claims.get), self.resource_mapping)
+            pod, _ = as_rules_see_it(
+                pod, requested_by(pod, namespace, self.claims.get), self.resource_mapping
+            )
         return self.resource_mapping.pod_asks(pod)
 
     @cached_property

@@ -54,7 +54,7 @@ def fragments(
         value=quoted_value("n"),
         remedy=text(f"set {GPU_CLASS}: {names(allowed)}"),
     )
-    unpinned = (
+    unclassified_pods = (
         "'must pin the pod to a GPU class: namespace ' + request.namespace + ' may not use every class'"
     )
     yield ValidationFragment(
@@ -77,7 +77,7 @@ def fragments(
   (variables.pins && variables.outside.size() > 0 ? [
     {about("'spec'", _OUTSIDE)}] : []) +
   (!variables.pins && variables.misnamed.size() == 0 && {POD}.spec.?schedulingGates.orValue([]).size() == 0 ? [
-    {about("'spec'", unpinned)}] : [])""",
+    {about("'spec'", unclassified_pods)}] : [])""",
     )
 
 

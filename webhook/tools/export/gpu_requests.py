@@ -104,9 +104,9 @@ def _most(limits: ResourceLimits, catalogue: ClassCatalogue) -> str:
     cases = [(fits("name", [name]), most) for name, most in patterns]
     by_class = {each.resource for each in catalogue if each.name in limits or each.family in limits}
     for resource in sorted(by_class):
-        asked = GPUResource(resource, Measure.DEVICES)
+        requested = GPUResource(resource, Measure.DEVICES)
         having = [[each] for each in catalogue if each.resource == resource]
-        stated = [limit_of(limits, asked, classes) for classes in (*having, [])]
+        stated = [limit_of(limits, requested, classes) for classes in (*having, [])]
         known = [most for most in stated if most is not None]
         cases.insert(0, (fits("name", [resource]), max(known) if len(known) == len(stated) else -1))
     return " ".join([*(f"{condition} ? {most} :" for condition, most in cases), "-1"])

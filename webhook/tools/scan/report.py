@@ -105,7 +105,7 @@ class ScanReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     scanned_at: str
     source: str
-    """Where the documents are from by which it was judged."""
+    """Where the documents are from by which it was evaluated."""
     is_enforced: bool
     """Whether rules in the modes warn and audit were taken as enforced."""
     omitted: tuple[str, ...]

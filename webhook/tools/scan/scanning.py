@@ -1,4 +1,4 @@
-"""Scans a cluster: lists page by page, judges what runs, and drops it again; nothing is ever written.
+"""Scans a cluster: lists page by page, evaluates what runs, and drops it again; nothing is ever written.
 
 Memory grows with the number of owners and namespaces, and of pods with what they hold by claims; not with that of all pods.
 """
@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from policies.gpus.claims import as_rules_see_it
 from policies.pods.pod import Metadata
 from policies.policy import BUILT_IN, BUILT_IN_POLICY, Policy, PolicySet
-from policies.quota.charge import Unpinned
+from policies.quota.charge import UnclassifiedPods
 from policies.registry import RULES
 from policies.rule import Mode
 from webhook.cluster.api import ApiClient
@@ -26,7 +26,7 @@ from webhook.configuration.loader import Configuration
 from webhook.configuration.workload_kinds import WorkloadKinds
 from webhook.controller.cluster_facts import ClusterFacts
 from webhook.controller.records import PODS, ChargedPod, ClaimReader, ExtendedClaims, PodReader
-from webhook.serving.judging import JudgedBy, Judgement, judge
+from webhook.serving.evaluation import Evaluation, Evaluator, evaluate
 from webhook.tools.doctor.check import DoctorFinding, run_check
 from webhook.tools.doctor.checks import nodes as node_checks
 from webhook.tools.doctor.cluster import InstalledCluster, Names
@@ -92,7 +92,7 @@ class Scan:
         """Scan; `with_trial` scans again under the proposed configuration, and relaxes it until all that runs passes."""
         facts, stated = self._facts, self._stated
         tally, unknown = Tally(), Kinds()
-        self._judge(tally, unknown, enforced(stated) if self._is_enforced else stated)
+        self._evaluate(tally, unknown, enforced(stated) if self._is_enforced else stated)
         nodes = self._gpu_nodes()
         draft = Draft(stated, tally, nodes, facts.quotas or {}, read_device_classes(self._api))
         refused = self._try_out(draft) if with_trial else None
@@ -138,20 +138,20 @@ class Scan:
         refused = 0
         for _ in range(MOST_TRIALS):
             tally = Tally()
-            self._judge(tally, Kinds(), draft.configuration())
+            self._evaluate(tally, Kinds(), draft.configuration())
             refused = tally.pod_effects[Effect.REFUSED]
             if not refused or not draft.relax(tally):
                 break
         return refused
 
-    def _judge(self, tally: Tally, unknown: Kinds, configuration: Configuration) -> None:
+    def _evaluate(self, tally: Tally, unknown: Kinds, configuration: Configuration) -> None:
         """Judge everything that runs, workloads first; count in `unknown` who makes GPU pods and is not in the table."""
-        by = self._facts.judged_by(configuration, self._now)
-        self._judge_workloads(tally, configuration, by)
-        held = self._judge_pods(tally, unknown, configuration, by)
+        by = self._facts.evaluator(configuration, self._now)
+        self._evaluate_workloads(tally, configuration, by)
+        held = self._evaluate_pods(tally, unknown, configuration, by)
         self._count_claims(tally, configuration, held)
 
-    def _judge_workloads(self, tally: Tally, configuration: Configuration, by: JudgedBy) -> None:
+    def _evaluate_workloads(self, tally: Tally, configuration: Configuration, by: Evaluator) -> None:
         kinds = configuration.workload_kinds
         for (group, kind), row in kinds.items():
             served = self._served.of_reference(f"{group}/v1" if group else "v1", kind)
@@ -164,15 +164,15 @@ class Scan:
                 namespace = metadata.namespace or ""
                 owner = next((each for each in metadata.owner_references or () if each.controller), None)
                 if owner is not None and (owner.api_version.rpartition("/")[0], owner.kind) in kinds:
-                    # It is judged by what made it.
+                    # It is evaluated by what made it.
                     tally.add_owner(namespace, f"{kind}/{metadata.name}", f"{owner.kind}/{owner.name}")
                 elif (group, kind) != JOB or not _has_ended(raw):
-                    tally.add_workload(judge(group, kind, namespace, raw, by))
+                    tally.add_workload(evaluate(group, kind, namespace, raw, by))
 
             self._list(f"{served.plural}.{group}".rstrip("."), served.resource.path(self._namespace), read)
 
-    def _judge_pods(
-        self, tally: Tally, unknown: Kinds, configuration: Configuration, by: JudgedBy
+    def _evaluate_pods(
+        self, tally: Tally, unknown: Kinds, configuration: Configuration, by: Evaluator
     ) -> dict[str, ChargedPod]:
         """Judge the pods; return those to which a claim was given for an extended resource."""
         reader = PodReader(configuration.classes, configuration.resource_mapping)
@@ -180,15 +180,15 @@ class Scan:
 
         def read(raw: msgspec.Raw) -> None:
             record = reader.record(raw)
-            used = reader.charge(record, Unpinned.TOTAL_ONLY, by.named_nodes).vector if record else {}
+            used = reader.charge(record, UnclassifiedPods.TOTAL_ONLY, by.named_nodes).vector if record else {}
             if record is not None and record.extended_claim:
                 held[record.uid] = ChargedPod(record.extended_claim, used)
             namespace = msgspec.json.decode(raw, type=_Stored).metadata.namespace or ""
-            judgement = judge("", "Pod", namespace, raw, by)
-            asks = _asks_for_gpus(judgement, configuration, by)
-            tally.add_pod(judgement, used, asks_for_gpus=asks)
-            if asks and (maker := _maker(judgement, configuration.workload_kinds)):
-                unknown[maker] += 1
+            evaluation = evaluate("", "Pod", namespace, raw, by)
+            asks = _asks_for_gpus(evaluation, configuration, by)
+            tally.add_pod(evaluation, used, asks_for_gpus=asks)
+            if asks and (controlled_by := _controlled_by(evaluation, configuration.workload_kinds)):
+                unknown[controlled_by] += 1
             if tally.pods % 500 == 0:
                 self._progress(f"pods: {tally.pods}")
 
@@ -203,7 +203,7 @@ class Scan:
 
             def read(raw: msgspec.Raw) -> None:
                 record = reader.record(raw)
-                tally.add_use(record.namespace, reader.charge(record, Unpinned.TOTAL_ONLY, held))
+                tally.add_use(record.namespace, reader.charge(record, UnclassifiedPods.TOTAL_ONLY, held))
 
             self._list("resourceclaims.resource.k8s.io", resource.path(self._namespace), read)
 
@@ -254,17 +254,17 @@ def _has_ended(job: msgspec.Raw) -> bool:
     return any(each.type in {"Complete", "Failed"} and each.status == "True" for each in conditions)
 
 
-def _asks_for_gpus(judgement: Judgement, configuration: Configuration, by: JudgedBy) -> bool:
-    mapping, namespace = configuration.resource_mapping, judgement.namespace
+def _asks_for_gpus(evaluation: Evaluation, configuration: Configuration, by: Evaluator) -> bool:
+    mapping, namespace = configuration.resource_mapping, evaluation.namespace
     return any(
         mapping.pod_asks(as_rules_see_it(pod, by.claims_of(namespace, pod), mapping)[0])
-        for pod in (each.submitted for each in judgement.pods)
+        for pod in (each.submitted for each in evaluation.pods)
     )
 
 
-def _maker(judgement: Judgement, kinds: WorkloadKinds) -> tuple[str, str] | None:
+def _controlled_by(evaluation: Evaluation, kinds: WorkloadKinds) -> tuple[str, str] | None:
     """Return the group and kind of what made a pod, None where the table has it, and for a static pod."""
-    metadata = next((pod.submitted.metadata for pod in judgement.pods), None) or Metadata()
+    metadata = next((pod.submitted.metadata for pod in evaluation.pods), None) or Metadata()
     for owner in metadata.owner_references or ():
         made_by = owner.api_version.rpartition("/")[0], owner.kind
         if owner.controller and made_by not in kinds and made_by != ("", "Node"):

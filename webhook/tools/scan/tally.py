@@ -1,4 +1,4 @@
-"""What judgements come to: counts of everything, and so many findings and changes by owner as anybody reads."""
+"""What evaluations come to: counts of everything, and so many findings and changes by owner as anybody reads."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from policies.finding import Finding, Severity
 from policies.quota.amounts import CLASSES, GPUS, NOTHING, RESOURCES, Vector, add
 from policies.rules.gpu_isolation import is_of_the_gpu_stack
 from webhook.serving.engine import EvaluatedFinding, Outcome
-from webhook.serving.judging import Judgement, Verdict
+from webhook.serving.evaluation import Evaluation, Verdict
 from webhook.tools.scan.report import Effect, Effects, FoundProblem, NamespaceUse, PlannedChange
 
 MOST_LISTED = 1_000
@@ -59,7 +59,7 @@ class _Namespace(msgspec.Struct):
 
 
 class Tally:
-    """Adds judgements up. Workloads come before pods, so that pods are listed under what made them."""
+    """Adds evaluations up. Workloads come before pods, so that pods are listed under what made them."""
 
     def __init__(self) -> None:
         self.pods = self.gpu_pods = self.workloads = self.left_out = 0
@@ -76,54 +76,54 @@ class Tally:
         self._changes: Counter[tuple[str, str, str, str]] = Counter()
         self._owners: dict[tuple[str, str], str] = {}
 
-    def add_workload(self, judgement: Judgement) -> None:
-        if judgement.owner:
-            self.add_owner(judgement.namespace, f"{judgement.kind}/{judgement.name}", judgement.owner)
+    def add_workload(self, evaluation: Evaluation) -> None:
+        if evaluation.owner:
+            self.add_owner(evaluation.namespace, f"{evaluation.kind}/{evaluation.name}", evaluation.owner)
         self.workloads += 1
-        self.workload_effects.update(_effects(judgement))
-        self._add(judgement, f"{judgement.kind}/{judgement.name}", is_pod=False)
+        self.workload_effects.update(_effects(evaluation))
+        self._add(evaluation, f"{evaluation.kind}/{evaluation.name}", is_pod=False)
 
     def add_owner(self, namespace: str, made: str, owner: str) -> None:
         """Remember who made a workload: pods are listed under the highest of their controllers."""
         self._owners[namespace, made] = owner
 
-    def add_pod(self, judgement: Judgement, used: Vector, *, asks_for_gpus: bool) -> None:
+    def add_pod(self, evaluation: Evaluation, used: Vector, *, asks_for_gpus: bool) -> None:
         """Count a pod, and what it holds of GPUs now, as quotas count it."""
         self.pods += 1
         self.gpu_pods += asks_for_gpus
-        found = self.namespaces[judgement.namespace]
+        found = self.namespaces[evaluation.namespace]
         found.pods += 1
         found.gpu_pods += asks_for_gpus
-        self.add_use(judgement.namespace, used)
-        for pod in judgement.pods:
+        self.add_use(evaluation.namespace, used)
+        for pod in evaluation.pods:
             found.policy = pod.policy.name
-        effects = _effects(judgement)
+        effects = _effects(evaluation)
         found.effects.update(effects)
         self.pod_effects.update(effects)
-        for rule, effect in {*_by_rule(judgement)}:
+        for rule, effect in {*_by_rule(evaluation)}:
             self.rules[rule][effect] += 1
-        owner = judgement.owner or f"Pod/{judgement.name}"
+        owner = evaluation.owner or f"Pod/{evaluation.name}"
         for _ in range(MOST_LEVELS):
-            owner = self._owners.get((judgement.namespace, owner), owner)
-        self._add(judgement, owner, is_pod=True)
+            owner = self._owners.get((evaluation.namespace, owner), owner)
+        self._add(evaluation, owner, is_pod=True)
 
     def add_use(self, namespace: str, used: Vector) -> None:
         found = self.namespaces[namespace]
         found.used = add(found.used, used)
         found.largest = max(found.largest, used.get(GPUS, NOTHING))
 
-    def _add(self, judgement: Judgement, owner: str, *, is_pod: bool) -> None:
-        namespace = judgement.namespace
-        if judgement.verdict is Verdict.UNREADABLE and len(self.unreadable) < MOST_LISTED:
-            self.unreadable[f"{namespace}/{judgement.kind}/{judgement.name}"] = judgement.unreadable
-        whose = Denials.GPU_STACK if _is_of_the_gpu_stack(judgement, owner) else Denials.OTHERS
-        for place, judged in _placed(judgement):
-            finding, effect = judged.finding, _EFFECT_OF[judged.outcome]
+    def _add(self, evaluation: Evaluation, owner: str, *, is_pod: bool) -> None:
+        namespace = evaluation.namespace
+        if evaluation.verdict is Verdict.UNREADABLE and len(self.unreadable) < MOST_LISTED:
+            self.unreadable[f"{namespace}/{evaluation.kind}/{evaluation.name}"] = evaluation.unreadable
+        whose = Denials.GPU_STACK if _is_of_the_gpu_stack(evaluation, owner) else Denials.OTHERS
+        for place, evaluated in _placed(evaluation):
+            finding, effect = evaluated.finding, _EFFECT_OF[evaluated.outcome]
             if finding.severity is Severity.DENIAL:
                 self.denials[namespace, finding.rule][whose] += 1
             key = _Key(namespace, owner, finding.rule, effect, _about(finding, place))
             self._list(key, finding, is_pod=is_pod)
-        for rule, what in {(each.rule, each.change.what) for pod in judgement.pods for each in pod.changes}:
+        for rule, what in {(each.rule, each.change.what) for pod in evaluation.pods for each in pod.changes}:
             change = (namespace, owner, rule, what)
             if change in self._changes or len(self._changes) < MOST_LISTED:
                 self._changes[change] += is_pod
@@ -190,30 +190,32 @@ def _part(used: Vector, prefix: str) -> dict[str, Fraction]:
     return {key.removeprefix(prefix): used[key] for key in sorted(used) if key.startswith(prefix)}
 
 
-def _effects(judgement: Judgement) -> set[Effect]:
-    effects = {_EFFECT_OF[judged.outcome] for judged in judgement.findings()}
-    return effects | ({Effect.CHANGED} if any(pod.changes for pod in judgement.pods) else set())
+def _effects(evaluation: Evaluation) -> set[Effect]:
+    effects = {_EFFECT_OF[evaluated.outcome] for evaluated in evaluation.findings()}
+    return effects | ({Effect.CHANGED} if any(pod.changes for pod in evaluation.pods) else set())
 
 
-def _by_rule(judgement: Judgement) -> Iterator[tuple[str, Effect]]:
-    for judged in judgement.findings():
-        yield judged.finding.rule, _EFFECT_OF[judged.outcome]
-    for pod in judgement.pods:
+def _by_rule(evaluation: Evaluation) -> Iterator[tuple[str, Effect]]:
+    for evaluated in evaluation.findings():
+        yield evaluated.finding.rule, _EFFECT_OF[evaluated.outcome]
+    for pod in evaluation.pods:
         for change in pod.changes:
             yield change.rule, Effect.CHANGED
 
 
-def _is_of_the_gpu_stack(judgement: Judgement, owner: str) -> bool:
-    return owner.startswith("DaemonSet/") or any(is_of_the_gpu_stack(pod.submitted) for pod in judgement.pods)
+def _is_of_the_gpu_stack(evaluation: Evaluation, owner: str) -> bool:
+    return owner.startswith("DaemonSet/") or any(
+        is_of_the_gpu_stack(pod.submitted) for pod in evaluation.pods
+    )
 
 
-def _placed(judgement: Judgement) -> Iterator[tuple[str, EvaluatedFinding]]:
+def _placed(evaluation: Evaluation) -> Iterator[tuple[str, EvaluatedFinding]]:
     """Yield the findings with the path of the pod in its object, "" of the object itself."""
-    for pod in judgement.pods:
-        for judged in pod.judged:
-            yield pod.place.path, judged
-    for judged in judgement.advice:
-        yield "", judged
+    for pod in evaluation.pods:
+        for evaluated in pod.evaluated:
+            yield pod.place.path, evaluated
+    for evaluated in evaluation.advice:
+        yield "", evaluated
 
 
 def _about(finding: Finding, place: str) -> str:

@@ -22,7 +22,7 @@ from webhook.configuration.dynamic_resources import read_claims
 from webhook.controller.records import PODS
 from webhook.quota.documents import QuotaRecord, decode_quota, quota_path
 from webhook.serving.engine import Engine, Outcome
-from webhook.serving.judging import JudgedBy, Judgement, judge
+from webhook.serving.evaluation import Evaluation, Evaluator, evaluate
 from webhook.tools.status.capacity import GPUNode, read_gpu_nodes
 from webhook.tools.status.denials import read_events
 from webhook.tools.status.permitted import Permitted
@@ -35,7 +35,7 @@ from webhook.tools.why.explanation import (
     RuleSentence,
 )
 from webhook.tools.why.family import StoredPod, read_family
-from webhook.tools.why.fit import asked_of_nodes, classes_for, index_of, node_fits, quota_fit
+from webhook.tools.why.fit import classes_for, index_of, node_fits, quota_fit, requested_of_nodes
 from webhook.tools.why.reasons import Situation, answered, observed
 from webhook.workloads.places import PodPlace, workload_pods
 
@@ -107,7 +107,7 @@ class _Case:
         return self._explained(situation, decode_pod(self.reader.api.get(path)), is_stored=True)
 
     def _places(self, document: msgspec.Raw) -> tuple[Any, list[tuple[PodPlace, Pod]]]:
-        """Return the object as plain data, and the pods in it; none where they cannot be read, as the judgement says."""
+        """Return the object as plain data, and the pods in it; none where they cannot be read, as the evaluation says."""
         served, kinds = self.served, self.configuration.workload_kinds
         try:
             return workload_pods(kinds, served.group, served.kind, document)
@@ -116,7 +116,7 @@ class _Case:
 
     def _template(self, places: Sequence[tuple[PodPlace, Pod]]) -> Pod:
         """Return the first pod that the object would make with GPUs, as it would be admitted."""
-        found = self.judgement.pods if self.judgement else ()
+        found = self.evaluation.pods if self.evaluation else ()
         pods = [each.admitted for each in found] or [pod for _, pod in places]
         asks = self.configuration.resource_mapping.pod_asks
         return next((pod for pod in pods if asks(pod)), pods[0] if pods else Pod())
@@ -127,20 +127,20 @@ class _Case:
         return self.reader.policy_of(self.configuration, self.namespace)
 
     @cached_property
-    def judgement(self) -> Judgement | None:
+    def evaluation(self) -> Evaluation | None:
         """Findings of the rules as if the object were created now, without the quota's; None where they are not known."""
         if self.policy is None:
             return None
-        by = JudgedBy(
+        by = Evaluator(
             engine=Engine(self.configuration),
             now=self.now,
             labels_of=self.reader.labels_of,
             named_nodes=index_of(self.nodes or (), self.configuration),
-            claims=self._asked_by_claim,
+            claims=self._requested_by_claim,
         )
-        return judge(self.served.group, self.served.kind, self.namespace, self.document, by)
+        return evaluate(self.served.group, self.served.kind, self.namespace, self.document, by)
 
-    def _asked_by_claim(self, name: ClaimName) -> DeviceClassNames | None:
+    def _requested_by_claim(self, name: ClaimName) -> DeviceClassNames | None:
         return self._claims.get(name)
 
     @cached_property
@@ -157,15 +157,19 @@ class _Case:
 
     def _explained(self, situation: Situation, pod: Pod, *, is_stored: bool) -> Explanation:
         """Explain a situation by one of its pods, which is stored or would be."""
-        configuration, nodes, judgement = self.configuration, self.nodes or (), self.judgement
-        asked = asked_of_nodes(pod, configuration.resource_mapping)
+        configuration, nodes, evaluation = self.configuration, self.nodes or (), self.evaluation
+        requested = requested_of_nodes(pod, configuration.resource_mapping)
         classes = classes_for(pod, nodes, configuration)
-        fits = None if self.nodes is None or not asked else node_fits(pod, _of_classes(nodes, classes), asked)
-        findings = tuple(judgement.findings()) if judgement else ()
+        fits = (
+            None
+            if self.nodes is None or not requested
+            else node_fits(pod, _of_classes(nodes, classes), requested)
+        )
+        findings = tuple(evaluation.findings()) if evaluation else ()
         situation = msgspec.structs.replace(
             situation,
             denials=None
-            if judgement is None
+            if evaluation is None
             else tuple(each.finding for each in findings if each.outcome is Outcome.DENIED),
             quota=self._quota_fit(pod, is_held=is_stored),
             classes=classes,
@@ -186,8 +190,8 @@ class _Case:
             summary=summary,
             reasons=reasons,
             policy=self.policy.name if self.policy else "",
-            verdicts=tuple(_sentences(judgement)),
-            asked=asked,
+            verdicts=tuple(_sentences(evaluation)),
+            requested=requested,
             classes=classes,
             quota=situation.quota,
             nodes=fits,
@@ -210,14 +214,16 @@ class _Case:
     def _quota_fit(self, pod: Pod, *, is_held: bool) -> QuotaFit | None:
         if self.quota is None or self.quota.spec is None:
             return None
-        unpinned, status = self.quota.spec.unpinned, quota_status(self.quota, None)
-        return quota_fit(pod, unpinned, status, self.nodes or (), self.configuration, is_held=is_held)
+        unclassified_pods, status = self.quota.spec.unclassified_pods, quota_status(self.quota, None)
+        return quota_fit(
+            pod, unclassified_pods, status, self.nodes or (), self.configuration, is_held=is_held
+        )
 
 
-def _sentences(judgement: Judgement | None) -> Iterator[RuleSentence]:
-    if judgement is not None and judgement.unreadable:
-        yield RuleSentence(outcome=UNREADABLE, sentence=judgement.unreadable)
-    for each in judgement.findings() if judgement else ():
+def _sentences(evaluation: Evaluation | None) -> Iterator[RuleSentence]:
+    if evaluation is not None and evaluation.unreadable:
+        yield RuleSentence(outcome=UNREADABLE, sentence=evaluation.unreadable)
+    for each in evaluation.findings() if evaluation else ():
         yield RuleSentence(outcome=each.outcome.value, sentence=each.finding.sentence())
 
 

@@ -58,7 +58,7 @@ class QuotaDemand(Shown, frozen=True):
     """What one pod asks of a dimension of the quota, and what there is. `never`: more than the quota grants in all."""
 
     key: str
-    asked: Fraction
+    requested: Fraction
     used: Fraction | None
     reserved: Fraction
     hard: Fraction
@@ -69,7 +69,7 @@ class QuotaDemand(Shown, frozen=True):
     def share(self) -> Fraction:
         """How much of what it asks for there is: of all where it can never fit, else of what is free."""
         there = self.hard if self.never else self.hard - (self.used or NOTHING) - self.reserved
-        return max(there, NOTHING) / self.asked
+        return max(there, NOTHING) / self.requested
 
 
 class QuotaFit(Shown, frozen=True):
@@ -140,7 +140,7 @@ class Explanation(Shown, frozen=True):
     reasons: tuple[Reason, ...] = ()
     policy: str = ""
     verdicts: tuple[RuleSentence, ...] = ()
-    asked: dict[str, Fraction] = msgspec.field(default_factory=dict)
+    requested: dict[str, Fraction] = msgspec.field(default_factory=dict)
     classes: tuple[str, ...] = ()
     quota: QuotaFit | None = None
     nodes: tuple[NodeFit, ...] | None = None

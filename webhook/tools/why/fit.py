@@ -13,17 +13,17 @@ from policies.pods.pod import NodeSelectorTerm, Pod, Toleration
 from policies.pods.requests import at_one_time
 from policies.pods.tolerations import describe_toleration, tolerates
 from policies.quota.amounts import NOTHING, format_amount
-from policies.quota.charge import Catalogues, Unpinned, charge_pod
+from policies.quota.charge import Catalogues, UnclassifiedPods, charge_pod
 from webhook.tools.status.capacity import GPUNode
 from webhook.tools.status.report import QuotaSummary
 from webhook.tools.why.explanation import NodeFit, QuotaDemand, QuotaFit
 
 
-def asked_of_nodes(pod: Pod, mapping: ResourceMapping) -> dict[str, Fraction]:
+def requested_of_nodes(pod: Pod, mapping: ResourceMapping) -> dict[str, Fraction]:
     """Return what the pod requests of GPU resources, by name, as the scheduler adds it up."""
     overhead = amounts(pod.body.overhead, mapping)
-    asked = at_one_time(pod, lambda each: container_amounts(each, mapping), overhead, NOTHING)
-    return {resource.name: amount for resource, amount in asked.items() if amount}
+    requested = at_one_time(pod, lambda each: container_amounts(each, mapping), overhead, NOTHING)
+    return {resource.name: amount for resource, amount in requested.items() if amount}
 
 
 def index_of(nodes: Iterable[GPUNode], catalogues: Catalogues) -> NodeIndex:
@@ -51,7 +51,7 @@ def classes_for(pod: Pod, nodes: Sequence[GPUNode], catalogues: Catalogues) -> t
 
 def quota_fit(
     pod: Pod,
-    unpinned: Unpinned,
+    unclassified_pods: UnclassifiedPods,
     status: QuotaSummary,
     nodes: Sequence[GPUNode],
     catalogues: Catalogues,
@@ -63,13 +63,13 @@ def quota_fit(
         pod,
         classes=catalogues.classes,
         resource_mapping=catalogues.resource_mapping,
-        unpinned=unpinned,
+        unclassified_pods=unclassified_pods,
         nodes=index_of(nodes, catalogues),
     )
     rows = tuple(
         QuotaDemand(
             key=row.key,
-            asked=charge.vector[row.key],
+            requested=charge.vector[row.key],
             used=row.used,
             reserved=row.reserved,
             hard=row.hard,
@@ -82,21 +82,21 @@ def quota_fit(
     return QuotaFit(state=status.state, rows=rows, is_held=is_held)
 
 
-def node_fits(pod: Pod, nodes: Iterable[GPUNode], asked: dict[str, Fraction]) -> tuple[NodeFit, ...]:
+def node_fits(pod: Pod, nodes: Iterable[GPUNode], requested: dict[str, Fraction]) -> tuple[NodeFit, ...]:
     """Return for each node what is against the pod on it, those with the least against it first; of a bound pod its own."""
     if pod.body.node_name:
         nodes = [node for node in nodes if node.name == pod.body.node_name]
-    found = (_node_fit(pod, node, asked) for node in nodes)
+    found = (_node_fit(pod, node, requested) for node in nodes)
     return tuple(sorted(found, key=lambda each: (len(each.against), each.name)))
 
 
-def _node_fit(pod: Pod, node: GPUNode, asked: dict[str, Fraction]) -> NodeFit:
-    free, obstacles = node.free, [] if pod.body.node_name else list(_obstacles(pod, node, asked))
+def _node_fit(pod: Pod, node: GPUNode, requested: dict[str, Fraction]) -> NodeFit:
+    free, obstacles = node.free, [] if pod.body.node_name else list(_obstacles(pod, node, requested))
     return NodeFit(
         name=node.name,
         kind=node.kind,
-        free=None if free is None else {name: free.get(name, NOTHING) for name in asked},
-        allocatable={name: node.allocatable.get(name, NOTHING) for name in asked},
+        free=None if free is None else {name: free.get(name, NOTHING) for name in requested},
+        allocatable={name: node.allocatable.get(name, NOTHING) for name in requested},
         against=tuple(text for text, _ in obstacles),
         remedy=next((remedy for _, remedy in obstacles if remedy), ""),
     )
@@ -106,7 +106,7 @@ Obstacle = tuple[str, str]
 """What keeps a pod from a node, as the predicate of a sentence about the node, and what to write or wait for, "" for nothing."""
 
 
-def _obstacles(pod: Pod, node: GPUNode, asked: dict[str, Fraction]) -> Iterator[Obstacle]:
+def _obstacles(pod: Pod, node: GPUNode, requested: dict[str, Fraction]) -> Iterator[Obstacle]:
     """Yield why the scheduler would not put the pod there, as far as GPUs, labels and taints say it."""
     if not node.is_ready:
         yield "is not Ready", ""
@@ -121,7 +121,7 @@ def _obstacles(pod: Pod, node: GPUNode, asked: dict[str, Fraction]) -> Iterator[
             )
     for text in _unmet(pod, node):
         yield text, ""
-    yield from _lacking(node, asked)
+    yield from _lacking(node, requested)
 
 
 def _toleration(taint: Toleration) -> str:
@@ -138,22 +138,22 @@ def _unmet(pod: Pod, node: GPUNode) -> Iterator[str]:
         yield "does not match the required node affinity"
 
 
-def _lacking(node: GPUNode, asked: dict[str, Fraction]) -> Iterator[Obstacle]:
-    for name, amount in asked.items():
+def _lacking(node: GPUNode, requested: dict[str, Fraction]) -> Iterator[Obstacle]:
+    for name, amount in requested.items():
         has = node.allocatable.get(name, NOTHING)
         free = has if node.free is None else node.free.get(name, NOTHING)
-        requested = f"the pod requests {format_amount(amount)}"
+        demanded = f"the pod requests {format_amount(amount)}"
         if has < amount:
             remedy = (
                 f"request {format_amount(has)} or fewer of {name}"
                 if has
                 else f"request what it has: {_offer(node)}"
             )
-            yield f"has {format_amount(has)} {name} in all, and {requested}", remedy
+            yield f"has {format_amount(has)} {name} in all, and {demanded}", remedy
         elif free < amount:
             left = f"{format_amount(free)} of {format_amount(has)} {name}"
             yield (
-                f"has {left} free, and {requested}",
+                f"has {left} free, and {demanded}",
                 f"wait until {format_amount(amount)} {'is' if amount == 1 else 'are'} free on one node",
             )
 

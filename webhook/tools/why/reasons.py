@@ -174,12 +174,12 @@ def _quota_reasons(of: Situation) -> Iterator[Reason]:
     if not rows or any(each.rule == gpu_requests.RULE.id for each in of.denials or ()):
         return
     row = min(rows, key=lambda row: (not row.never, row.share, row.key == GPUS, row.key))
-    message = f"a pod asks for {format_amount(row.asked)} of {row.key}{_lack(row)}"
+    message = f"a pod asks for {format_amount(row.requested)} of {row.key}{_lack(row)}"
     remedy = _way_out(row, of.whom)
     wanted = of.replicas
-    if not row.never and wanted * row.asked > row.hard:  # no other's end makes room for all of them
-        message = f"{wanted} pods ask for {format_amount(wanted * row.asked)} of {row.key}{_lack(replace(row, never=True))}"
-        remedy = f"set replicas: {floor(row.hard / row.asked)}, or {_raised(row, of.whom)}"
+    if not row.never and wanted * row.requested > row.hard:  # no other's end makes room for all of them
+        message = f"{wanted} pods ask for {format_amount(wanted * row.requested)} of {row.key}{_lack(replace(row, never=True))}"
+        remedy = f"set replicas: {floor(row.hard / row.requested)}, or {_raised(row, of.whom)}"
     yield Reason(source=Source.QUOTA, message=message, remedy=remedy)
 
 

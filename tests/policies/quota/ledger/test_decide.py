@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from policies.quota.amounts import Vector
-from policies.quota.charge import Unpinned
+from policies.quota.charge import UnclassifiedPods
 from policies.quota.ledger.decide import Reason, ReservationRequest, Shortfall, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT, Reservation, Reservations
@@ -24,7 +24,7 @@ def ledger(hard: Vector, used: Vector | None, *reservations: Reservation) -> Quo
         quota_uid="q",
         generation=1,
         hard=hard,
-        unpinned=Unpinned.TOTAL_ONLY,
+        unclassified_pods=UnclassifiedPods.TOTAL_ONLY,
         used=used,
         reservations=Reservations.of(*reservations),
         class_catalogue="c",
@@ -36,7 +36,7 @@ def creation(uid: str, **demand: int | str) -> ReservationRequest:
 
 
 @pytest.mark.parametrize(
-    ("hard", "used", "held", "asked", "want"),
+    ("hard", "used", "held", "requested", "want"),
     [
         pytest.param({"gpus": 4}, {"gpus": 3}, {}, {"gpus": 1}, Reason.RESERVED, id="the-last-one"),
         pytest.param(
@@ -71,11 +71,11 @@ def creation(uid: str, **demand: int | str) -> ReservationRequest:
     ],
 )
 def test_one_request(
-    hard: Amounts, used: Amounts | None, held: Amounts, asked: Amounts, want: Reason
+    hard: Amounts, used: Amounts | None, held: Amounts, requested: Amounts, want: Reason
 ) -> None:
     reservations = [Reservation("before", amounts(**held))] if held else []
     before = ledger(amounts(**hard), None if used is None else amounts(**used), *reservations)
-    decided = decide(before, [creation("pod", **asked)])
+    decided = decide(before, [creation("pod", **requested)])
     (verdict,) = decided.verdicts
     assert verdict.reason is want
     assert (decided.ledger is before) is (want is not Reason.RESERVED)
@@ -115,7 +115,7 @@ def test_another_class_catalogue_denies(demand: Amounts) -> None:
 
 
 @pytest.mark.parametrize(
-    ("used", "stored", "held", "asked", "want"),
+    ("used", "stored", "held", "requested", "want"),
     [
         pytest.param(2, {}, [("train", 2)], ("train", 2), Reason.RESERVED, id="one-of-a-name-in-flight"),
         pytest.param(2, {}, [("train", 2)], ("other", 2), Reason.EXCEEDED, id="another-name-in-flight"),
@@ -131,7 +131,7 @@ def test_another_class_catalogue_denies(demand: Amounts) -> None:
     ],
 )
 def test_creations_of_one_name_take_what_one_of_them_takes(
-    used: int, stored: dict[str, int], held: list[tuple[str, int]], asked: tuple[str, int], want: Reason
+    used: int, stored: dict[str, int], held: list[tuple[str, int]], requested: tuple[str, int], want: Reason
 ) -> None:
     in_flight = [
         Reservation(str(n), amounts(gpus=each), name=f"pods/{name}") for n, (name, each) in enumerate(held)
@@ -140,7 +140,7 @@ def test_creations_of_one_name_take_what_one_of_them_takes(
         ledger(amounts(gpus=4), amounts(gpus=used), *in_flight),
         stored_names={f"pods/{name}": amounts(gpus=amount) for name, amount in stored.items()},
     )
-    request = ReservationRequest.creation("new", amounts(gpus=asked[1]), "c", name=f"pods/{asked[0]}")
+    request = ReservationRequest.creation("new", amounts(gpus=requested[1]), "c", name=f"pods/{requested[0]}")
     decided = decide(before, [request])
 
     assert decided.verdicts[0].reason is want

@@ -1,4 +1,4 @@
-"""What a count settles, when a ledger flips to another basis, and what becomes of lines that cannot be read."""
+"""What a count settles, when a ledger flips to another catalogue version, and what becomes of lines that cannot be read."""
 
 from fractions import Fraction
 
@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from policies.quota.amounts import Vector
-from policies.quota.charge import Unpinned
+from policies.quota.charge import UnclassifiedPods
 from policies.quota.ledger.decide import Reason, ReservationRequest, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reconcile import (
@@ -15,8 +15,8 @@ from policies.quota.ledger.reconcile import (
     Reconciled,
     Refused,
     StoredObject,
-    basis_to_count_by,
     begin_transition,
+    catalogue_version_to_count_by,
     initialise,
     reconcile,
 )
@@ -47,7 +47,7 @@ def test_a_change_goes_by_the_version_that_is_listed(
         quota_uid="q",
         generation=1,
         hard={"gpus": Fraction(4)},
-        unpinned=Unpinned.TOTAL_ONLY,
+        unclassified_pods=UnclassifiedPods.TOTAL_ONLY,
         used={"gpus": Fraction(1)},
         reservations=Reservations.of(Reservation("pod/request", {"gpus": Fraction(1)}, reviewed)),
         class_catalogue="c",
@@ -75,7 +75,7 @@ def test_a_count_by_another_catalogue_is_in_force_once_nothing_else_is_in_flight
         quota_uid="q",
         generation=1,
         hard={"gpus": Fraction(4)},
-        unpinned=Unpinned.TOTAL_ONLY,
+        unclassified_pods=UnclassifiedPods.TOTAL_ONLY,
         used={"gpus": Fraction(0)},
         reservations=Reservations.of(Reservation("pod", BEFORE)),
         class_catalogue="before",
@@ -97,7 +97,7 @@ ON_THE_WAY = QuotaLedger(
     quota_uid="q",
     generation=1,
     hard={"gpus": Fraction(4)},
-    unpinned=Unpinned.TOTAL_ONLY,
+    unclassified_pods=UnclassifiedPods.TOTAL_ONLY,
     used={"gpus": Fraction(1)},
     class_catalogue=NOW,
     next_catalogue=NEXT,
@@ -108,8 +108,8 @@ def on_the_way(*reservations: Reservation, **but: object) -> QuotaLedger:
     return msgspec.structs.replace(ON_THE_WAY, **{"reservations": Reservations.of(*reservations), **but})
 
 
-def listed(basis: str, **objects: StoredObject) -> Listing:
-    return listing(objects, catalogue=basis)
+def listed(catalogue_version: str, **objects: StoredObject) -> Listing:
+    return listing(objects, catalogue=catalogue_version)
 
 
 MARKED, UNMARKED = Reservation("marked", AFTER, catalogue=NEXT), Reservation("unmarked", BEFORE)
@@ -117,7 +117,7 @@ OTHERWISE = Reservation("otherwise", BEFORE, catalogue=LATER)
 
 
 @pytest.mark.parametrize(
-    ("ledger", "basis", "stored", "expired", "want"),
+    ("ledger", "catalogue_version", "stored", "expired", "want"),
     [
         pytest.param(on_the_way(), NEXT, {}, set(), (NEXT, None), id="nothing-in-flight"),
         pytest.param(on_the_way(MARKED), NEXT, {}, set(), (NEXT, None), id="all-marked"),
@@ -156,13 +156,13 @@ OTHERWISE = Reservation("otherwise", BEFORE, catalogue=LATER)
 )
 def test_a_ledger_flips_when_all_that_is_left_bears_the_mark(
     ledger: QuotaLedger,
-    basis: str,
+    catalogue_version: str,
     stored: dict[str, Vector],
     expired: set[str],
     want: tuple[str, str | None] | Refused,
 ) -> None:
     objects = {uid: StoredObject(demand) for uid, demand in stored.items()}
-    counted = reconcile(ledger, listed(basis, **objects), frozenset(expired))
+    counted = reconcile(ledger, listed(catalogue_version, **objects), frozenset(expired))
 
     if isinstance(counted, Reconciled):
         assert (counted.ledger.class_catalogue, counted.ledger.next_catalogue) == want
@@ -175,7 +175,7 @@ def test_between_the_mark_and_the_flip_a_pod_costs_the_larger_amount() -> None:
     moving = begin_transition(on_the_way(next_catalogue=None), NEXT)
     (verdict,), moving = (decided := decide(moving, [pod])).verdicts, decided.ledger
     assert verdict.reason is Reason.RESERVED
-    assert basis_to_count_by(moving) == NEXT
+    assert catalogue_version_to_count_by(moving) == NEXT
 
     flipped = reconcile(moving, listed(NEXT), frozenset())
     assert isinstance(flipped, Reconciled)
@@ -185,7 +185,7 @@ def test_between_the_mark_and_the_flip_a_pod_costs_the_larger_amount() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ledger", "basis", "want"),
+    ("ledger", "catalogue_version", "want"),
     [
         pytest.param(on_the_way(next_catalogue=None), NEXT, NEXT, id="begun"),
         pytest.param(on_the_way(), NEXT, NEXT, id="begun-again"),
@@ -196,8 +196,8 @@ def test_between_the_mark_and_the_flip_a_pod_costs_the_larger_amount() -> None:
         ),
     ],
 )
-def test_a_transition_begins(ledger: QuotaLedger, basis: str, want: str | None) -> None:
-    assert begin_transition(ledger, basis) == msgspec.structs.replace(ledger, next_catalogue=want)
+def test_a_transition_begins(ledger: QuotaLedger, catalogue_version: str, want: str | None) -> None:
+    assert begin_transition(ledger, catalogue_version) == msgspec.structs.replace(ledger, next_catalogue=want)
 
 
 @pytest.mark.parametrize(
@@ -211,11 +211,11 @@ def test_a_transition_begins(ledger: QuotaLedger, basis: str, want: str | None) 
     ],
 )
 def test_by_which_basis_to_count(ledger: QuotaLedger, want: str | None) -> None:
-    assert basis_to_count_by(ledger) == want
+    assert catalogue_version_to_count_by(ledger) == want
 
 
 @pytest.mark.parametrize(
-    ("ledger", "basis", "want"),
+    ("ledger", "catalogue_version", "want"),
     [
         pytest.param(on_the_way(MARKED, UNMARKED), NEXT, (None, None), id="its-own-is-not-known-any-more"),
         pytest.param(on_the_way(MARKED), NEXT, (NEXT, None), id="its-own-is-not-known-and-all-marked"),
@@ -231,9 +231,9 @@ def test_by_which_basis_to_count(ledger: QuotaLedger, want: str | None) -> None:
     ],
 )
 def test_what_is_initialised_has_a_basis_if_all_was_charged_by_it(
-    ledger: QuotaLedger, basis: str, want: tuple[str | None, str | None]
+    ledger: QuotaLedger, catalogue_version: str, want: tuple[str | None, str | None]
 ) -> None:
-    counted = initialise(ledger, listed(basis), frozenset(), waited=True)
+    counted = initialise(ledger, listed(catalogue_version), frozenset(), waited=True)
 
     assert isinstance(counted, Reconciled)
     assert (counted.ledger.class_catalogue, counted.ledger.next_catalogue) == want

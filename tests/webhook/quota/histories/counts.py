@@ -9,8 +9,8 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from policies.quota.amounts import NOTHING
-from policies.quota.catalogue import Basis
-from policies.quota.charge import Unpinned
+from policies.quota.catalogue import CatalogueVersion
+from policies.quota.charge import UnclassifiedPods
 from policies.quota.ledger import reconcile as settling
 from policies.quota.ledger.quota_ledger import (
     EXPIRY_SECONDS,
@@ -22,10 +22,10 @@ from policies.quota.ledger.reconcile import Reconciled, StoredObject
 from policies.quota.ledger.reservations import Reservation, Reservations
 from tests.webhook.quota.histories.setting import History, plain, row_of, stored_pod, world
 from tests.webhook.quota.world import NAMESPACE, Controller, Held, PlainLedger, World, vector
-from webhook.controller.counting import DELETED, Counted
 from webhook.controller.metrics import ControllerMetrics
-from webhook.controller.observed_rows import ObservedRows
+from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.reconciler import QuotaReconciler
+from webhook.controller.usage_counter import DELETED, Counted
 from webhook.quota.store import VersionedLedger
 
 
@@ -50,7 +50,7 @@ def serve_reserves_while_a_controller_counts(*, rule: bool) -> World:
 
 
 def hard_is_lowered_under_a_decision(*, rule: bool) -> World:
-    """`hard` read in the same row."""
+    """`hard` read in the same ledger."""
     around = world(gpus=2)
     before = row_of(around)
     around.grant(vector(gpus=0))
@@ -226,15 +226,15 @@ def a_quota_for_what_runs_already(*, rule: bool) -> World:
 
 
 def a_list_from_before_the_quota(*, rule: bool) -> World:
-    """Initialise from a list begun after this quota was observed in the row."""
+    """Initialise from a list begun after this quota was observed in the ledger."""
     around = world(gpus=1)
     flight = around.request(gpus=1)
     around.admit(flight)
     old, listed = around.list(Controller()), monotonic()
     around.be_stored(flight)
     around.replace(vector(gpus=1))
-    since = ObservedRows.spec_since if rule else lambda *_: listed
-    with patch.object(ObservedRows, "spec_since", since):
+    since = ObservedLedgers.spec_since if rule else lambda *_: listed
+    with patch.object(ObservedLedgers, "spec_since", since):
         reconciler_that_holds(old, listed, around).reconcile(NAMESPACE)
     assert row_of(around).ledger.used is not None
     around.admit(around.request(gpus=1))
@@ -243,15 +243,19 @@ def a_list_from_before_the_quota(*, rule: bool) -> World:
 
 def reconciler_that_holds(held: Held, listed: float, around: World) -> QuotaReconciler:
     """Return one whose informers have a list that was begun at `listed`, of the monotonic clock."""
-    basis, observed, latest = Basis("digest", Unpinned.TOTAL_ONLY), ObservedRows(no_quota=0.0), [held]
-    around.costs[str(basis)] = 1
+    catalogue_version, observed, latest = (
+        CatalogueVersion("digest", UnclassifiedPods.TOTAL_ONLY),
+        ObservedLedgers(no_quota=0.0),
+        [held],
+    )
+    around.costs[str(catalogue_version)] = 1
 
     def refresh(_namespace: str, *, since: float, nodes_since: float) -> None:
         if listed < max(since, nodes_since):
             latest[0] = around.list(Controller())
 
     def count(*_: object) -> Counted:
-        return Counted(msgspec.structs.replace(latest[0].listing, catalogue=str(basis)), listed)
+        return Counted(msgspec.structs.replace(latest[0].listing, catalogue=str(catalogue_version)), listed)
 
     def current(_namespace: str, **_: object) -> VersionedLedger:
         observed.observe(NAMESPACE, around.read())
@@ -260,13 +264,13 @@ def reconciler_that_holds(held: Held, listed: float, around: World) -> QuotaReco
     def swap(_namespace: str, before: VersionedLedger, ledger: QuotaLedger) -> None:
         around.store.compare_and_swap(NAMESPACE, before, ledger, 1.0)
 
-    counting = SimpleNamespace(
-        digest=basis.digest, synced=True, is_listed=lambda *_: True, refresh=refresh, count=count
+    counter = SimpleNamespace(
+        digest=catalogue_version.digest, synced=True, is_listed=lambda *_: True, refresh=refresh, count=count
     )
-    countings: Any = SimpleNamespace(own=counting, publish=lambda _: True, deleted=lambda _: frozenset())
+    usage_cache: Any = SimpleNamespace(own=counter, publish=lambda _: True, deleted=lambda _: frozenset())
     keeper: Any = SimpleNamespace(current=current, swap=swap)
     events: Any = SimpleNamespace(denied=lambda *_: None)
-    return QuotaReconciler(keeper, countings, observed, ControllerMetrics(CollectorRegistry()), events)
+    return QuotaReconciler(keeper, usage_cache, observed, ControllerMetrics(CollectorRegistry()), events)
 
 
 def a_replica_still_believes_in_no_quota(*, rule: bool) -> World:
@@ -277,11 +281,13 @@ def a_replica_still_believes_in_no_quota(*, rule: bool) -> World:
     if not rule:
         held.waited = True
     initialised = isinstance(around.reconcile(held), Reconciled)
-    uncharged = around.request(gpus=1)  # by an answer that is no older than D: at this time still possible
-    around.admitted(uncharged, new=initialised)
-    uncharged.promised = initialised  # else its admission began before the promise
+    unmapped_resources = around.request(
+        gpus=1
+    )  # by an answer that is no older than D: at this time still possible
+    around.admitted(unmapped_resources, new=initialised)
+    unmapped_resources.promised = initialised  # else its admission began before the promise
     around.now += NO_QUOTA_SECONDS
-    around.be_stored(uncharged)
+    around.be_stored(unmapped_resources)
     around.reconcile(around.list(Controller()))
     return around
 

@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from policies.quota.ledger.reconcile import Reconciled
-from tests.webhook.quota.quota_and_row import QuotaAndRow
+from tests.webhook.quota.quota_and_ledger_object import QuotaAndRow
 from tests.webhook.quota.world import Controller, PlainLedger, World, vector
 from webhook.quota.store import VersionedLedger
 

@@ -1,4 +1,4 @@
-"""Replay: pods of an audit log, written by the webhook itself under one configuration, judged again under another."""
+"""Replay: pods of an audit log, written by the webhook itself under one configuration, evaluated again under another."""
 
 import json
 from collections.abc import Callable
@@ -197,7 +197,7 @@ def test_labels_of_namespaces_choose_the_policy(
 
     _, found = replayed("--config", new, "--namespaces", str(namespaces), audit)
 
-    assert (found["pods"], found["newlyDenied"], found["notJudged"]) == expected
+    assert (found["pods"], found["newlyDenied"], found["notEvaluated"]) == expected
 
 
 def test_a_quota_is_not_replayed(log: Log, directory: Callable[..., str], tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_text_says_who_by_owner_and_rule(log: Log, directory: Callable[..., str]
     result = text("--config", directory("new", STRICT), audit)
 
     lines = result.stdout.splitlines()
-    assert lines[0].startswith("3 new pods judged again, created from 20")
+    assert lines[0].startswith("3 new pods evaluated again, created from 20")
     assert lines[1:6] == [
         "       2  would be denied and were not",
         "       0  would not be denied any more",

@@ -17,7 +17,7 @@ from webhook.commands.usage import usage
 from webhook.tools.audit.reading import LONGEST_LINE
 
 
-def asked(*arguments: str, stdin: bytes | None = None) -> dict[str, Any]:
+def requested(*arguments: str, stdin: bytes | None = None) -> dict[str, Any]:
     """Return what `gpu-admission usage -o json` prints."""
     result = CliRunner(env={"COLUMNS": None}).invoke(
         usage, ["-o", "json", *arguments], input=stdin, catch_exceptions=False
@@ -71,7 +71,7 @@ def hours(found: dict[str, Any]) -> dict[str, str]:
     ],
 )
 def test_what_an_object_is_counted(tmp_path: Path, lines: list[LINE], expected: str) -> None:
-    assert asked(written(tmp_path / "audit.jsonl", lines))["gpuHours"] == expected
+    assert requested(written(tmp_path / "audit.jsonl", lines))["gpuHours"] == expected
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_what_an_object_is_counted(tmp_path: Path, lines: list[LINE], expected: 
 def test_only_what_lies_in_the_time_counts(tmp_path: Path, arguments: tuple[str, ...], expected: str) -> None:
     log = written(tmp_path / "audit.jsonl", [count("released", "a", 0, 120)])
 
-    assert asked(log, *arguments)["gpuHours"] == expected
+    assert requested(log, *arguments)["gpuHours"] == expected
 
 
 def submitted(kind: str, name: str, user: str) -> LINE:
@@ -122,7 +122,7 @@ CONTROLLER = "system:serviceaccount:kube-system:job-controller"
 def test_hours_are_added_up_by(tmp_path: Path, by: str, lines: list[LINE], expected: dict[str, str]) -> None:
     end = count("released", "a", 0, 60, owner="Job/train", **{"class": "nvidia-l4"})
 
-    assert hours(asked("--by", by, written(tmp_path / "audit.jsonl", [*lines, end]))) == expected
+    assert hours(requested("--by", by, written(tmp_path / "audit.jsonl", [*lines, end]))) == expected
 
 
 def test_the_author_of_a_deployment_is_the_user_of_its_pods(tmp_path: Path) -> None:
@@ -131,13 +131,13 @@ def test_the_author_of_a_deployment_is_the_user_of_its_pods(tmp_path: Path) -> N
         count("released", "a", 0, 60, owner="ReplicaSet/serve-5d9f"),
     ]
 
-    assert hours(asked("--by", "user", written(tmp_path / "audit.jsonl", lines))) == {"bob": "1"}
+    assert hours(requested("--by", "user", written(tmp_path / "audit.jsonl", lines))) == {"bob": "1"}
 
 
 def test_a_dry_run_and_a_denial_are_not_admitted(tmp_path: Path) -> None:
     lines = [validated("a", 0, dryRun=True), validated("b", 0, verdict="denied"), validated("c", 0)]
 
-    assert asked(written(tmp_path / "audit.jsonl", lines))["onlyAdmitted"] == 1
+    assert requested(written(tmp_path / "audit.jsonl", lines))["onlyAdmitted"] == 1
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_a_line_that_cannot_be_read_is_counted_and_spoils_nothing(
         tmp_path / "audit.jsonl", [count("released", "a", 0, 60), line, count("released", "b", 0, 60)]
     )
 
-    found = asked(log)
+    found = requested(log)
 
     assert (found["gpuHours"], found["unreadableLines"]) == ("2", unreadable)
 
@@ -181,7 +181,7 @@ def test_a_line_that_cannot_be_read_is_counted_and_spoils_nothing(
 def test_a_value_that_is_not_valid_is_counted_and_spoils_nothing(tmp_path: Path, tweaks: LINE) -> None:
     lines = [{**count("released", "a", 0, 60), **tweaks}, count("released", "b", 0, 60)]
 
-    found = asked(written(tmp_path / "audit.jsonl", lines))
+    found = requested(written(tmp_path / "audit.jsonl", lines))
 
     assert (found["gpuHours"], found["unreadableLines"]) == ("1", 1)
 
@@ -192,7 +192,7 @@ def test_packed_rotated_and_piped_logs_are_one_log(tmp_path: Path) -> None:
     packed.write_bytes(gzip.compress(Path(older).read_bytes()))
     newest = written(tmp_path / "audit.jsonl", [count("released", "a", 0, 90)])
 
-    found = asked(str(packed), older, "-", stdin=Path(newest).read_bytes())
+    found = requested(str(packed), older, "-", stdin=Path(newest).read_bytes())
 
     assert (found["gpuHours"], found["lines"], found["openEnded"]) == ("3/2", 3, 0)
 
@@ -203,7 +203,7 @@ def test_a_packed_log_that_was_cut_counts_as_far_as_it_goes(tmp_path: Path) -> N
     packed = tmp_path / "audit.jsonl.gz"
     packed.write_bytes(gzip.compress(path.read_bytes())[:-2000])
 
-    found = asked(str(packed))
+    found = requested(str(packed))
 
     assert 0 < Fraction(found["gpuHours"]) < 2000
     assert found["unreadableLines"] >= 1
@@ -290,6 +290,6 @@ def test_sums_are_those_of_the_level_of_what_is_held_minute_by_minute(
     lines = history(seed=12, pods=300)
     window = ("--since", moment(since), "--until", moment(until))
 
-    found = hours(asked(*window, written(tmp_path / "audit.jsonl", lines)))
+    found = hours(requested(*window, written(tmp_path / "audit.jsonl", lines)))
 
     assert {name: Fraction(text) for name, text in found.items()} == swept(lines, since, until)

@@ -152,8 +152,8 @@ def found(documents: list[JSON], *arguments: str) -> dict[str, str]:
     """Return what the quota says of each object, by its name, of an autoscaler by its kind; each is a warning."""
     said: dict[str, str] = {}
     for each in document(*arguments, stdin=yaml.safe_dump_all(documents))["objects"]:
-        judged = [finding for found_in in (each, *each["pods"]) for finding in found_in["findings"]]
-        for finding in judged:
+        evaluated = [finding for found_in in (each, *each["pods"]) for finding in found_in["findings"]]
+        for finding in evaluated:
             if finding["rule"] == "gpu-quota":
                 key = {"HorizontalPodAutoscaler": "HPA", "ScaledObject": "ScaledObject"}.get(
                     each["kind"], each["name"]

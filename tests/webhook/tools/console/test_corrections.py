@@ -9,17 +9,17 @@ import msgspec
 import pytest
 
 from policies.quota.amounts import GPUS
-from policies.quota.charge import Unpinned
+from policies.quota.charge import UnclassifiedPods
 from policies.quota.charge_request import QuotaGrant
 from webhook.configuration.loader import load_directory
 from webhook.serving.engine import Engine, Outcome
-from webhook.serving.judging import JudgedBy, Judgement, UnusedQuota, judge
+from webhook.serving.evaluation import Evaluation, Evaluator, UnusedQuota, evaluate
 from webhook.tools.console.corrections import corrected
 from webhook.tools.console.proposals import difference
 
 CONFIGURATION = load_directory(None)
-GRANT = QuotaGrant({GPUS: Fraction(2)}, Unpinned.TOTAL_ONLY)
-BY = JudgedBy(
+GRANT = QuotaGrant({GPUS: Fraction(2)}, UnclassifiedPods.TOTAL_ONLY)
+BY = Evaluator(
     engine=Engine(CONFIGURATION),
     now=datetime(2027, 1, 31, 18, tzinfo=UTC),
     quota_of=lambda _namespace: UnusedQuota(GRANT, CONFIGURATION),
@@ -48,9 +48,9 @@ def pytorch_job(resources: dict[str, Any], gpu_class: str = "") -> dict[str, Any
     }
 
 
-def judged(document: Any) -> Judgement:
+def evaluated(document: Any) -> Evaluation:
     group = document["apiVersion"].rpartition("/")[0]
-    return judge(group, document["kind"], "team", msgspec.json.encode(document), BY)
+    return evaluate(group, document["kind"], "team", msgspec.json.encode(document), BY)
 
 
 def gpus(limit: str, request: str = "") -> dict[str, Any]:
@@ -105,18 +105,18 @@ def changes(before: Any, after: Any) -> list[str]:
 )
 def test_what_is_written_instead(document: dict[str, Any], want: list[str]) -> None:
     before = deepcopy(document)
-    fixed, judgement = corrected(document, judged, CONFIGURATION.classes)
+    fixed, evaluation = corrected(document, evaluated, CONFIGURATION.classes)
 
     assert changes(document, fixed) == want
     assert document == before, "the object itself is not changed"
-    assert not [each for each in judgement.findings() if each.outcome is Outcome.DENIED]
+    assert not [each for each in evaluation.findings() if each.outcome is Outcome.DENIED]
 
 
 def test_where_no_value_helps_nothing_is_written() -> None:
     document = pytorch_job({"limits": {"nvidia.com/mig-9g.99gb": "1"}}, "nvidia-h100")
-    fixed, judgement = corrected(document, judged, CONFIGURATION.classes)
+    fixed, evaluation = corrected(document, evaluated, CONFIGURATION.classes)
 
-    assert [each.finding.remedy for each in judgement.findings()] == [
+    assert [each.finding.remedy for each in evaluation.findings()] == [
         "request nvidia.com/mig-7g.94gb or nvidia.com/mig-7g.80gb"
     ]
     assert fixed == document

@@ -28,8 +28,8 @@ def cluster_of(
 
     def answer(request: Request) -> Answer:
         if request.path.startswith("/apis/authorization.k8s.io/"):
-            asked = msgspec.json.decode(request.body)["spec"]["resourceAttributes"]
-            allowed = f"{asked['verb']} {asked['resource']}" not in denied
+            requested = msgspec.json.decode(request.body)["spec"]["resourceAttributes"]
+            allowed = f"{requested['verb']} {requested['resource']}" not in denied
             return Answer(json.dumps({"status": {"allowed": allowed}}).encode(), 201)
         found = objects.get(request.path)
         if found is None:

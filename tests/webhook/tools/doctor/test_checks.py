@@ -105,6 +105,15 @@ READY = [
 ]
 
 
+COUNTED = ("Ready", "True", "")
+
+
+def managed(document: dict[str, Any], *fields: str) -> dict[str, Any]:
+    """Return the object with managedFields that name these fields of its spec."""
+    entry = {"manager": "kubectl", "fieldsV1": {"f:spec": {f"f:{field}": {} for field in fields}}}
+    return {**document, "metadata": {**document["metadata"], "managedFields": [entry]}}
+
+
 def quota(*conditions: tuple[str, str, str], **spec: Any) -> dict[str, Any]:
     listed = [
         {
@@ -133,7 +142,7 @@ def quota(*conditions: tuple[str, str, str], **spec: Any) -> dict[str, Any]:
 def counted_by(*digests: str) -> dict[str, Any]:
     """Return a quota and its ledger: counted by one catalogue, and moving to the other one if there is one."""
     fields = zip(("classCatalogue", "nextCatalogue"), digests, strict=False)
-    spec = {"quotaUid": "u", "generation": 1, "hard": {"gpus": "4"}, "unpinned": "TotalOnly"}
+    spec = {"quotaUid": "u", "generation": 1, "hard": {"gpus": "4"}, "unclassifiedPods": "TotalOnly"}
     return {
         QUOTAS: [quota()],
         LEDGERS: [row({**spec, **{field: f"{each}/TotalOnly" for field, each in fields}})],
@@ -401,16 +410,32 @@ def service(*ports: int) -> dict[str, Any]:
             "gpu-quotas",
             {
                 QUOTAS: [
-                    quota(("Ready", "True", ""), hard={"classes": {"nvidia-t4": "1"}}, unpinned="TotalOnly")
+                    quota(
+                        ("Ready", "True", ""),
+                        hard={"classes": {"nvidia-t4": "1"}},
+                        unclassifiedPods="TotalOnly",
+                    )
                 ]
             },
             [
                 (
                     "quota-classes-not-held",
-                    "spec.unpinned: TotalOnly lets pods that pin no class exceed hard.classes",
+                    "spec.unclassifiedPods: TotalOnly lets pods that pin no class exceed hard.classes",
                 )
             ],
             id="a-quota-that-an-earlier-version-stored-with-its-default",
+        ),
+        pytest.param(
+            "gpu-quotas",
+            {QUOTAS: [managed(quota(COUNTED), "hard", "unclassifiedPods")]},
+            [("quota-lost-a-field", "had spec.unclassifiedPods, which the API server dropped")],
+            id="a-quota-that-lost-a-field-that-was-renamed",
+        ),
+        pytest.param(
+            "gpu-quotas",
+            {QUOTAS: [managed(quota(COUNTED, unclassifiedPods="Deny"), "hard", "unclassifiedPods")]},
+            [],
+            id="a-quota-that-was-applied-again-by-the-new-name",
         ),
         pytest.param("gpu-quotas", {}, [], id="no-quotas"),
         pytest.param(

@@ -46,11 +46,11 @@ def test_a_file_is_fetched_and_the_second_start_is_warm(warmer: Warmer, web: str
     assert f"{web}/llama/model.bin: 1 file(s), 1.907 MiB, of which 0 B are here already" in said
     assert sorted(file.name for file in warmer.state.iterdir()) == ["lock", "marker.json"]
 
-    asked = len(store.seen)
+    requested = len(store.seen)
     code, said = warmer.run(f"{web}/llama/model.bin#sha256={SHA256}")
 
     assert (code, said) == (0, f"warm: {warmer.destination} holds {web}/llama/model.bin\n")
-    assert len(store.seen) == asked
+    assert len(store.seen) == requested
 
 
 def test_a_dropped_connection_is_resumed_where_it_broke(warmer: Warmer, web: str, store: Store) -> None:
@@ -150,7 +150,7 @@ def test_a_wrong_checksum_installs_nothing_and_keeps_nothing(warmer: Warmer, web
 
 
 @pytest.mark.parametrize(
-    ("statuses", "code", "asked", "text"),
+    ("statuses", "code", "requested", "text"),
     [
         pytest.param([503, 429], 0, 4, "HTTPError: HTTP Error 503", id="transient-errors-pass"),
         pytest.param(
@@ -163,14 +163,14 @@ def test_a_wrong_checksum_installs_nothing_and_keeps_nothing(warmer: Warmer, web
     ],
 )
 def test_only_transient_errors_are_tried_again(
-    warmer: Warmer, web: str, store: Store, *, statuses: list[int], code: int, asked: int, text: str
+    warmer: Warmer, web: str, store: Store, *, statuses: list[int], code: int, requested: int, text: str
 ) -> None:
     store.statuses = statuses
     url = f"{web}/llama/model.bin"
 
     got, said = warmer.run(url, MODEL_ATTEMPTS="3")
 
-    assert (got, len(store.seen)) == (code, asked)
+    assert (got, len(store.seen)) == (code, requested)
     assert text.replace("URL", url) in said
     assert "Traceback" not in said
     assert warmer.termination_log.read_text() == (said.splitlines()[-1] if code else "")

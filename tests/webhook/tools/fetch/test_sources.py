@@ -71,12 +71,12 @@ def test_a_folder_is_fetched_and_the_second_start_asks_nothing(
     assert "t0pS3cretKey" not in said
     assert sorted(file.name for file in warmer.state.iterdir()) == ["lock", "marker.json"]
 
-    asked = len(store.seen)
+    requested = len(store.seen)
     assert warmer.run(source.uri, *source.options, **source.environment) == (
         0,
         f"warm: {warmer.destination} holds {source.uri}\n",
     )
-    assert len(store.seen) == asked
+    assert len(store.seen) == requested
 
 
 def test_a_dropped_connection_is_resumed(warmer: Warmer, source: Source, store: Store) -> None:

@@ -129,8 +129,8 @@ def test_device_classes_of_one_product(expression: str, want: dict[str, list[str
 
 def refusing(owner: str = "") -> Tally:
     tally = Tally()
-    judgement = judged_pod("typo", owner=owner, annotations=UNKNOWN)
-    tally.add_pod(judgement, {"gpus": Fraction(5, 2)}, asks_for_gpus=True)
+    evaluation = judged_pod("typo", owner=owner, annotations=UNKNOWN)
+    tally.add_pod(evaluation, {"gpus": Fraction(5, 2)}, asks_for_gpus=True)
     return tally
 
 

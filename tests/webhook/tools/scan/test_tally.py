@@ -1,4 +1,4 @@
-"""What judgements come to: effects by rule, findings by the highest owner, whose denials they are, and bounds."""
+"""What evaluations come to: effects by rule, findings by the highest owner, whose denials they are, and bounds."""
 
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -11,29 +11,29 @@ from policies.quota.amounts import GPUS
 from tests.builders import JSON, container, gpu_container, pod
 from webhook.configuration.loader import load_directory
 from webhook.serving.engine import Engine
-from webhook.serving.judging import JudgedBy, Judgement, judge
+from webhook.serving.evaluation import Evaluation, Evaluator, evaluate
 from webhook.tools.scan import tally as tallies
 from webhook.tools.scan.report import Effect
 from webhook.tools.scan.tally import Denials, Tally
 
-BY = JudgedBy(engine=Engine(load_directory(None)), now=datetime(2026, 11, 21, tzinfo=UTC))
+BY = Evaluator(engine=Engine(load_directory(None)), now=datetime(2026, 11, 21, tzinfo=UTC))
 UNKNOWN = {"gpu-admission.dev/gpu-class": "a1000"}
 PLUGINS = {"name": "plugins", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}
 
 
-def judged_pod(name: str, *containers: JSON, owner: str = "", **tweaks: Any) -> Judgement:
+def judged_pod(name: str, *containers: JSON, owner: str = "", **tweaks: Any) -> Evaluation:
     document = pod(*(containers or (gpu_container(),)), **tweaks)
     document["metadata"]["name"] = name
     if owner:
         kind, _, named = owner.partition("/")
         made_by = {"apiVersion": "apps/v1", "kind": kind, "name": named, "controller": True}
         document["metadata"]["ownerReferences"] = [made_by]
-    return judge("", "Pod", "team", msgspec.json.encode(document), BY)
+    return evaluate("", "Pod", "team", msgspec.json.encode(document), BY)
 
 
-def judged_deployment(name: str, **template: Any) -> Judgement:
+def judged_deployment(name: str, **template: Any) -> Evaluation:
     document = {"metadata": {"name": name}, "spec": {"replicas": 1, "template": template}}
-    return judge("apps", "Deployment", "team", msgspec.json.encode(document), BY)
+    return evaluate("apps", "Deployment", "team", msgspec.json.encode(document), BY)
 
 
 def test_pods_and_the_template_of_their_owner_share_a_finding() -> None:
@@ -57,7 +57,7 @@ def test_pods_and_the_template_of_their_owner_share_a_finding() -> None:
 
 
 @pytest.mark.parametrize(
-    ("judgement", "whose"),
+    ("evaluation", "whose"),
     [
         pytest.param(judged_pod("a", annotations=UNKNOWN), Denials.OTHERS, id="a-pod-by-hand"),
         pytest.param(judged_pod("a", annotations=UNKNOWN, owner="DaemonSet/a"), Denials.GPU_STACK, id="of-a-daemonset"),
@@ -71,10 +71,10 @@ def test_pods_and_the_template_of_their_owner_share_a_finding() -> None:
         ),
     ],
 )  # fmt: skip
-def test_whose_pods_a_rule_denies(judgement: Judgement, whose: Denials) -> None:
+def test_whose_pods_a_rule_denies(evaluation: Evaluation, whose: Denials) -> None:
     tally = Tally()
 
-    tally.add_pod(judgement, {}, asks_for_gpus=True)
+    tally.add_pod(evaluation, {}, asks_for_gpus=True)
 
     assert tally.denials["team", "gpu-class"] == {whose: 1}
 
@@ -93,8 +93,8 @@ def test_so_many_are_listed_and_all_are_counted(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(tallies, "MOST_LISTED", 2)
     tally = Tally()
     for index in range(5):
-        judgement = judged_pod(f"typo-{index}", annotations=UNKNOWN)
-        tally.add_pod(judgement, {}, asks_for_gpus=True)
+        evaluation = judged_pod(f"typo-{index}", annotations=UNKNOWN)
+        tally.add_pod(evaluation, {}, asks_for_gpus=True)
 
     assert len(list(tally.problems())) == len(list(tally.changes())) == 2
     assert tally.left_out == 6

@@ -54,7 +54,7 @@ def test_events_of_one_owner_are_added_up(tmp_path: Path) -> None:
 
     with ApiServer(tmp_path, answer) as server:
         found = denials_in_events(server.client(), "team", NOW)
-        asked = [(request.path, request.query["fieldSelector"]) for request in server.requests]
+        requested = [(request.path, request.query["fieldSelector"]) for request in server.requests]
     assert found == (
         DeniedOwner(
             namespace="team", owner="Job/serve", count=7, last=NOW - timedelta(hours=0.5), message="a series"
@@ -63,7 +63,7 @@ def test_events_of_one_owner_are_added_up(tmp_path: Path) -> None:
             namespace="team", owner="Job/train", count=4, last=NOW - timedelta(hours=1), message="last"
         ),
     )
-    assert asked == [("/api/v1/namespaces/team/events", "type!=Normal")]
+    assert requested == [("/api/v1/namespaces/team/events", "type!=Normal")]
 
 
 def line(owner: str = "Job/train", hours: float = 1, **fields: Any) -> str:

@@ -152,7 +152,7 @@ def test_the_family_of_a_job_set(
     with ApiServer(tmp_path, answering(collections)) as server:
         reader = Permitted(server.client())
         found = read_family(reader, ServedKinds(reader.api), "team", "set", events)
-        asked = [request.path.partition(TEAM)[2] for request in server.requests if TEAM in request.path]
+        requested = [request.path.partition(TEAM)[2] for request in server.requests if TEAM in request.path]
     assert [pod.metadata.name for pod in found.pods] == pods
     assert (set(found.uids), reader.omitted) == (members, omitted)
-    assert len(asked) == len(set(asked)), "each kind is listed once"
+    assert len(requested) == len(set(requested)), "each kind is listed once"

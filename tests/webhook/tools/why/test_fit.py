@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from policies.pods.pod import Toleration
-from policies.quota.charge import Unpinned
+from policies.quota.charge import UnclassifiedPods
 from tests.builders import JSON, gpu_container, view
 from webhook.configuration.loader import load_directory
 from webhook.tools.status.capacity import GPUNode
 from webhook.tools.status.report import QuotaRow, QuotaState, QuotaSummary
-from webhook.tools.why.fit import asked_of_nodes, classes_for, node_fits, quota_fit
+from webhook.tools.why.fit import classes_for, node_fits, quota_fit, requested_of_nodes
 
 CONFIGURATION = load_directory(None)
 GPU, A100 = "nvidia.com/gpu", "nvidia-a100-80gb"
@@ -159,15 +159,15 @@ BY_NAME = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": 
 def test_what_keeps_a_pod_from_a_node(
     asking: JSON, there: GPUNode, against: tuple[str, ...], remedy: str
 ) -> None:
-    asked = asked_of_nodes(view(asking), CONFIGURATION.resource_mapping)
-    (found,) = node_fits(view(asking), [there], asked)
+    requested = requested_of_nodes(view(asking), CONFIGURATION.resource_mapping)
+    (found,) = node_fits(view(asking), [there], requested)
     assert (found.against, found.remedy) == (against, remedy)
 
 
 def test_the_node_with_the_least_against_it_comes_first() -> None:
     nodes = [node("a", used="6", is_ready=False), node("c", used="6"), node("b", used="6")]
     asking = view(pod())
-    found = node_fits(asking, nodes, asked_of_nodes(asking, CONFIGURATION.resource_mapping))
+    found = node_fits(asking, nodes, requested_of_nodes(asking, CONFIGURATION.resource_mapping))
     assert [each.name for each in found] == ["b", "c", "a"]
 
 
@@ -203,6 +203,12 @@ def test_what_a_pod_asks_of_a_quota(used: str | None, is_held: bool, fits: bool,
         QuotaRow(key="classes/nvidia-t4", hard=Fraction(2), used=unused),
     )
     status = QuotaSummary(namespace="team", state=QuotaState.READY, rows=rows)
-    found = quota_fit(view(pod()), Unpinned.TOTAL_ONLY, status, [], CONFIGURATION, is_held=is_held)
+    found = quota_fit(view(pod()), UnclassifiedPods.TOTAL_ONLY, status, [], CONFIGURATION, is_held=is_held)
     (row,) = found.rows
-    assert (row.key, row.asked, row.fits, row.never, found.fits) == ("gpus", Fraction(4), fits, never, fits)
+    assert (row.key, row.requested, row.fits, row.never, found.fits) == (
+        "gpus",
+        Fraction(4),
+        fits,
+        never,
+        fits,
+    )

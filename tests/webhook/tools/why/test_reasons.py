@@ -42,10 +42,10 @@ def event(message: str, *, minute: int = 0, count: int = 1, owner: str = "train"
 
 
 def demand(
-    key: str, asked: str, used: str | None, hard: str, *, reserved: str = "0", fits: bool = False
+    key: str, requested: str, used: str | None, hard: str, *, reserved: str = "0", fits: bool = False
 ) -> QuotaDemand:
-    amounts = {"asked": Fraction(asked), "reserved": Fraction(reserved), "hard": Fraction(hard)}
-    never = amounts["asked"] > amounts["hard"]
+    amounts = {"requested": Fraction(requested), "reserved": Fraction(reserved), "hard": Fraction(hard)}
+    never = amounts["requested"] > amounts["hard"]
     return QuotaDemand(
         key=key, used=None if used is None else Fraction(used), fits=fits, never=never, **amounts
     )

@@ -1,6 +1,7 @@
 """Our own kinds: the CRDs of this version, usable documents, pauses and exemptions, GPUQuotas; and ResourceQuotas of GPUs."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from policies.policy import end_of
 from policies.quota.spec import resource_quota_findings, unheld_classes
@@ -10,9 +11,9 @@ from webhook.controller.conditions import UNREADABLE
 from webhook.controller.records import QUOTAS, ledger_record
 from webhook.quota.catalogues import digests_of
 from webhook.quota.documents import QuotaRecord, decode_quota
-from webhook.quota.rows import KIND as LEDGER
-from webhook.quota.rows import PLURAL as LEDGERS
-from webhook.quota.rows import rows_path
+from webhook.quota.ledger_objects import KIND as LEDGER
+from webhook.quota.ledger_objects import PLURAL as LEDGERS
+from webhook.quota.ledger_objects import ledger_objects_path
 from webhook.serving.canary_trace import VERSION
 from webhook.tools.doctor.check import DoctorFinding, Observation, doctor_check, failure, warning
 from webhook.tools.doctor.checks.configurations import APPLY
@@ -21,6 +22,8 @@ from webhook.tools.doctor.cluster import InstalledCluster, Right
 from webhook.tools.doctor.expected import expected_objects, schema_digest
 
 CONTROLLER_LOG = "kubectl -n gpu-admission logs deployment/gpu-admission-controller"
+FORMER = "unclassifiedPods"
+"""What `unclassifiedPods` of a GPUQuota was called before."""
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
@@ -107,7 +110,26 @@ def _gpu_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
             yield failure("quota-limits-nothing", where, message, remedy)
         if exceeded := unheld_classes(spec):
             # Stored by the CRD of earlier versions, which had it as its default; or on purpose.
-            yield warning("quota-classes-not-held", where, f"spec.unpinned: {exceeded}", edit)
+            yield warning("quota-classes-not-held", where, f"spec.unclassifiedPods: {exceeded}", edit)
+    for quota in cluster.items(QUOTAS.path()):
+        if FORMER in _fields_ever_set(quota) and "unclassifiedPods" not in quota["spec"]:
+            where = f"GPUQuota/default in {quota['metadata']['namespace']}"
+            message = (
+                f"had spec.{FORMER}, which the API server dropped: the field is spec.unclassifiedPods now"
+            )
+            yield warning(
+                "quota-lost-a-field",
+                where,
+                message,
+                "set spec.unclassifiedPods in its manifest, and apply it",
+            )
+
+
+def _fields_ever_set(quota: Any) -> frozenset[str]:
+    """Return the names of the spec's fields in managedFields, which keep those that a later CRD lacks."""
+    managed = quota["metadata"].get("managedFields") or ()
+    specs = ((each.get("fieldsV1") or {}).get("f:spec") or {} for each in managed)
+    return frozenset(name.removeprefix("f:") for spec in specs for name in spec)
 
 
 @doctor_check(
@@ -120,7 +142,9 @@ def _ledgers(cluster: InstalledCluster) -> Iterator[Observation]:
     installation = cluster.names.namespace
     found = cluster.get("/api/v1", "namespaces", installation, "configmaps", CATALOGUES) or {}
     published = frozenset(found.get("data") or ())
-    ledgers = {each.namespace: each for each in cluster.listed(rows_path(installation), ledger_record)}
+    ledgers = {
+        each.namespace: each for each in cluster.listed(ledger_objects_path(installation), ledger_record)
+    }
     for quota in cluster.listed(QUOTAS.path(), decode_quota):
         where, record = f"GPUQuota/default in {quota.namespace}", ledgers.pop(quota.namespace, None)
         if record is None:

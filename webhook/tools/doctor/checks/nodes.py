@@ -16,7 +16,7 @@ from policies.policy import BUILT_IN_POLICY
 from policies.rule import Context, Phase
 from policies.rules import gpu_class, gpu_toleration
 from webhook.configuration.documents import CLASS
-from webhook.controller.uncharged import uncharged_resources
+from webhook.controller.unmapped_resources import unmapped_resources
 from webhook.serving.node_watch import node_pools
 from webhook.tools.doctor.check import Observation, doctor_check, warning
 from webhook.tools.doctor.cluster import InstalledCluster, Node, Right
@@ -178,7 +178,7 @@ def _classes_without_nodes(cluster: InstalledCluster) -> Iterator[Observation]:
     )
     remedy = (
         "label the intended nodes, or, if nodes are created on demand, name the class in "
-        "gpu-class.knownPools of the policy"
+        "gpu-class.autoscaledClasses of the policy"
     )
     for owner, word, options in _named_classes(cluster):
         resource = configuration.classes.resolve(word)[0].resource
@@ -217,7 +217,7 @@ def _named_classes(cluster: InstalledCluster) -> Iterator[tuple[str, str, gpu_cl
 
 
 def _is_known(cluster: InstalledCluster, each: GPUClass) -> bool:
-    return any(is_covered(each, options.known_pools) for options in _class_options(cluster))
+    return any(is_covered(each, options.autoscaled_classes) for options in _class_options(cluster))
 
 
 def _is_created_on_demand(cluster: InstalledCluster, owner: str) -> bool:
@@ -226,7 +226,7 @@ def _is_created_on_demand(cluster: InstalledCluster, owner: str) -> bool:
     each = cluster.configuration.classes.get(name)
     if kind == "GPUClass" and each is not None:
         return _is_known(cluster, each) or name in _in_pools(cluster)
-    return bool(_in_pools(cluster)) or any(options.known_pools for options in _class_options(cluster))
+    return bool(_in_pools(cluster)) or any(options.autoscaled_classes for options in _class_options(cluster))
 
 
 @doctor_check("unknown-classes", "Every GPU node is of a known class", READ)
@@ -249,19 +249,19 @@ def _unknown(cluster: InstalledCluster) -> Iterator[Observation]:
 @doctor_check(
     "uncharged", "Quotas charge every device", READ, Right("list", "deviceclasses", "resource.k8s.io")
 )
-def _uncharged(cluster: InstalledCluster) -> Iterator[Observation]:
+def _unmapped_resources(cluster: InstalledCluster) -> Iterator[Observation]:
     mapping = cluster.resource_mapping
     nodes: dict[str, list[str]] = defaultdict(list)
     for node in cluster.nodes:
-        for name in uncharged_resources(node.resources, mapping):
+        for name in unmapped_resources(node.resources, mapping):
             nodes[name].append(node.name)
     remedy = "name it in a GPUResourceMapping: measure devices if these are GPUs, nothing if not"
     for name, found in sorted(nodes.items()):
         message = f"is charged nothing: no GPUResourceMapping names this resource of Node {few(found)}"
         yield warning("uncharged-resource", f"Resource {name}", message, remedy)
-    for name in cluster.configuration.uncharged_device_classes:
+    for name in cluster.configuration.unmapped_device_classes:
         message = "is charged nothing: its selectors name no known driver of GPUs, and no GPUResourceMapping names it"
         yield warning("uncharged-device-class", f"DeviceClass/{name}", message, remedy)
 
 
-CHECKS = (_untainted, _deleted, _taints, _labels, _unknown, _uncharged)
+CHECKS = (_untainted, _deleted, _taints, _labels, _unknown, _unmapped_resources)

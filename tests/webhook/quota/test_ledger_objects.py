@@ -1,23 +1,29 @@
-"""Rows as they stand on the API server: ledger to JSON and back, and rows that cannot be read."""
+"""Ledgers as they stand on the API server: ledger to JSON and back, and ledgers that cannot be read."""
 
 from fractions import Fraction
 
 import msgspec
 import pytest
 
-from policies.quota.charge import Unpinned
+from policies.quota.charge import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import DenialNote, Holder, QuotaLedger, Revisions
 from policies.quota.ledger.reconcile import Listing, Reconciled, reconcile
 from policies.quota.ledger.reservations import Reservation, Reservations
 from tests.builders import JSON
-from webhook.quota.rows import RowError, decode_identity, decode_row, encode_row, rows_path
+from webhook.quota.ledger_objects import (
+    LedgerObjectError,
+    decode_identity,
+    decode_ledger_object,
+    encode_ledger_object,
+    ledger_objects_path,
+)
 
 LEDGER = QuotaLedger(
-    row_uid="row",
+    ledger_uid="row",
     quota_uid="quota",
     generation=3,
     hard={"gpus": Fraction(16), "classes/nvidia-a100": Fraction(1, 2)},
-    unpinned=Unpinned.DENY,
+    unclassified_pods=UnclassifiedPods.DENY,
     used={"gpus": Fraction(2, 7), "classes/nvidia-a100": Fraction(0)},
     stored_names={"pods/train-0": {"gpus": Fraction(1)}},
     reservations=Reservations.of(Reservation("pod1", {"gpus": Fraction(1)}, name="pods/train-0")),
@@ -44,25 +50,37 @@ def stored(body: bytes) -> JSON:
     [
         pytest.param(LEDGER, id="all"),
         pytest.param(
-            QuotaLedger(row_uid="row", quota_uid="q", generation=1, hard={}, unpinned=Unpinned.TOTAL_ONLY),
+            QuotaLedger(
+                ledger_uid="row",
+                quota_uid="q",
+                generation=1,
+                hard={},
+                unclassified_pods=UnclassifiedPods.TOTAL_ONLY,
+            ),
             id="never-counted",
         ),
     ],
 )
 def test_what_is_written_is_read(ledger: QuotaLedger) -> None:
-    row = decode_row(msgspec.json.encode(stored(encode_row("team", "11", ledger))))
-    assert (row.namespace, row.versioned.version, row.versioned.ledger) == ("team", "12", ledger)
+    ledger_object = decode_ledger_object(
+        msgspec.json.encode(stored(encode_ledger_object("team", "11", ledger)))
+    )
+    assert (ledger_object.namespace, ledger_object.versioned.version, ledger_object.versioned.ledger) == (
+        "team",
+        "12",
+        ledger,
+    )
 
 
 def test_what_a_replica_of_an_earlier_version_has_reserved_ahead_expires_as_any_reservation() -> None:
-    document = stored(encode_row("team", "11", LEDGER))
+    document = stored(encode_ledger_object("team", "11", LEDGER))
     text = msgspec.json.decode(document["ledger"])
     ahead = "gpus=2 | +0123456789ab-1 +0123456789ab-2\ngpus=1 | pod1:pods/train-0"
     document["ledger"] = msgspec.json.encode(
         text | {"reservations": ahead, "settledUncounted": True}
     ).decode()
 
-    ledger = decode_row(msgspec.json.encode(document)).versioned.ledger
+    ledger = decode_ledger_object(msgspec.json.encode(document)).versioned.ledger
     ids = "+0123456789ab-1", "+0123456789ab-2"
     assert ledger.reservations.unreadable == ()
     assert ledger.reserved == {"gpus": Fraction(5) - Fraction(1)}, "less what is stored under the name"
@@ -73,7 +91,9 @@ def test_what_a_replica_of_an_earlier_version_has_reserved_ahead_expires_as_any_
 
 
 def test_a_row_replaces_one_version_and_is_created_without_one() -> None:
-    replaces, creates = (msgspec.json.decode(encode_row("team", version, LEDGER)) for version in ("11", ""))
+    replaces, creates = (
+        msgspec.json.decode(encode_ledger_object("team", version, LEDGER)) for version in ("11", "")
+    )
     assert replaces["metadata"] == {"name": "team", "managedFields": [{}], "resourceVersion": "11"}
     assert creates["metadata"] == {"name": "team", "managedFields": [{}]}
 
@@ -85,13 +105,15 @@ def test_a_row_replaces_one_version_and_is_created_without_one() -> None:
         pytest.param({"ledger": "{}"}, "missing required field `quotaUid`", id="empty"),
         pytest.param({"ledger": None}, "Expected `str`, got `null`", id="no-ledger"),
         pytest.param(
-            {"ledger": '{"quotaUid":"q","generation":1,"hard":{},"unpinned":"Deny","used":{"gpus":"one"}}'},
+            {
+                "ledger": '{"quotaUid":"q","generation":1,"hard":{},"unclassifiedPods":"Deny","used":{"gpus":"one"}}'
+            },
             "must be an amount such as 16",
             id="amount",
         ),
         pytest.param(
             {
-                "ledger": '{"quotaUid":"q","generation":1,"hard":{},"unpinned":"Deny","revisions":{"pods":"x"}}'
+                "ledger": '{"quotaUid":"q","generation":1,"hard":{},"unclassifiedPods":"Deny","revisions":{"pods":"x"}}'
             },
             "Expected `int`",
             id="revision",
@@ -99,23 +121,28 @@ def test_a_row_replaces_one_version_and_is_created_without_one() -> None:
     ],
 )
 def test_a_row_that_cannot_be_read_is_an_error(change: JSON, want: str) -> None:
-    document = stored(encode_row("team", "11", LEDGER)) | change
-    with pytest.raises(RowError, match=f"the GPUQuotaLedger cannot be read: .*{want}"):
-        decode_row(msgspec.json.encode(document))
+    document = stored(encode_ledger_object("team", "11", LEDGER)) | change
+    with pytest.raises(LedgerObjectError, match=f"the GPUQuotaLedger cannot be read: .*{want}"):
+        decode_ledger_object(msgspec.json.encode(document))
 
 
 def test_a_line_of_reservations_that_cannot_be_read_is_kept() -> None:
     unreadable = msgspec.structs.replace(LEDGER, reservations=Reservations.parse("gpus=one | pod1"))
-    row = decode_row(msgspec.json.encode(stored(encode_row("team", "11", unreadable))))
-    assert row.versioned.ledger.reservations.unreadable == ("gpus=one | pod1",)
+    ledger_object = decode_ledger_object(
+        msgspec.json.encode(stored(encode_ledger_object("team", "11", unreadable)))
+    )
+    assert ledger_object.versioned.ledger.reservations.unreadable == ("gpus=one | pod1",)
 
 
 def test_an_answer_has_uid_and_version() -> None:
     assert decode_identity(b'{"metadata":{"name":"team","uid":"u","resourceVersion":"7"}}') == ("u", "7")
-    with pytest.raises(RowError, match="missing required field `uid`"):
+    with pytest.raises(LedgerObjectError, match="missing required field `uid`"):
         decode_identity(b'{"metadata":{"name":"team","resourceVersion":"7"}}')
 
 
 def test_where_rows_are() -> None:
-    rows = "/apis/gpu-admission.dev/v1alpha1/namespaces/gpu-admission/gpuquotaledgers"
-    assert (rows_path("gpu-admission"), rows_path("gpu-admission", "team")) == (rows, f"{rows}/team")
+    ledger_objects = "/apis/gpu-admission.dev/v1alpha1/namespaces/gpu-admission/gpuquotaledgers"
+    assert (ledger_objects_path("gpu-admission"), ledger_objects_path("gpu-admission", "team")) == (
+        ledger_objects,
+        f"{ledger_objects}/team",
+    )

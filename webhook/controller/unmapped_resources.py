@@ -30,7 +30,7 @@ class _Node(msgspec.Struct):
     status: _Status = msgspec.field(default_factory=_Status)
 
 
-def uncharged_resources(amounts: dict[str, Any] | None, resource_mapping: ResourceMapping) -> frozenset[str]:
+def unmapped_resources(amounts: dict[str, Any] | None, resource_mapping: ResourceMapping) -> frozenset[str]:
     """Return the extended resources, of a node's allocatable ones, that no pattern fits and of which there are some."""
     return frozenset(
         name
@@ -42,13 +42,13 @@ def uncharged_resources(amounts: dict[str, Any] | None, resource_mapping: Resour
     )
 
 
-def uncharged_names(configuration: Configuration, of_nodes: frozenset[str]) -> tuple[str, ...]:
+def unmapped_names(configuration: Configuration, of_nodes: frozenset[str]) -> tuple[str, ...]:
     """Return, for people, everything that nothing charges."""
-    classes = (f"DeviceClass {name}" for name in configuration.uncharged_device_classes)
+    classes = (f"DeviceClass {name}" for name in configuration.unmapped_device_classes)
     return (*classes, *sorted(of_nodes))
 
 
-class UnchargedWatch:
+class UnmappedResourcesWatch:
     """Looks at the nodes from time to time, while this process leads; `changed` is called when `names` are others."""
 
     def __init__(
@@ -91,10 +91,10 @@ class UnchargedWatch:
 
         def read(raw: msgspec.Raw) -> None:
             amounts = msgspec.json.decode(raw, type=_Node).status.allocatable
-            found.update(uncharged_resources(amounts, configuration.resource_mapping))
+            found.update(unmapped_resources(amounts, configuration.resource_mapping))
 
         self._api.list(NODES.path(), read)
-        names = uncharged_names(configuration, frozenset(found))
+        names = unmapped_names(configuration, frozenset(found))
         if names != self.names:
             self.names = names
             self._changed()

@@ -1,11 +1,11 @@
-"""unread-fields denies what the API server refuses by itself, and nothing else."""
+"""ineffective-fields denies what the API server refuses by itself, and nothing else."""
 
 import json
 
 import pytest
 
 from policies.finding import Severity
-from policies.rules.unread_fields import RULE, check
+from policies.rules.ineffective_fields import RULE, check
 from tests.builders import JSON, container, context, gpu_container, pod, view
 from tests.controlplane import ControlPlane
 from webhook.configuration.loader import load_objects

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from policies.pods.siblings import LONGEST, alike
+from policies.pods.fingerprint import LONGEST, fingerprint_of
 from tests.builders import JSON, gpu_container, pod, view
 
 TOKEN = "kube-api-access-"
@@ -35,7 +35,7 @@ def sibling(drawn: str = "x7x2k", metadata: JSON | None = None, **more: Any) -> 
     ],
 )
 def test_siblings_are_alike(other: JSON) -> None:
-    assert alike(view(other)) == alike(view(sibling())) is not None
+    assert fingerprint_of(view(other)) == fingerprint_of(view(sibling())) is not None
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_siblings_are_alike(other: JSON) -> None:
     ],
 )
 def test_what_a_rule_may_read_tells_them_apart(other: JSON) -> None:
-    assert alike(view(other)) != alike(view(sibling()))
+    assert fingerprint_of(view(other)) != fingerprint_of(view(sibling()))
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_what_a_rule_may_read_tells_them_apart(other: JSON) -> None:
     ],
 )
 def test_a_name_that_stands_elsewhere_too_is_not_left_out(more: Any) -> None:
-    one, other = (alike(view(sibling(token, **more(token)))) for token in ("aaaaa", "bbbbb"))
+    one, other = (fingerprint_of(view(sibling(token, **more(token)))) for token in ("aaaaa", "bbbbb"))
     assert one is not None
     assert one != other
 
@@ -80,4 +80,4 @@ def test_a_name_that_stands_elsewhere_too_is_not_left_out(more: Any) -> None:
     ],
 )
 def test_some_are_not_compared(document: JSON) -> None:
-    assert alike(view(document)) is None
+    assert fingerprint_of(view(document)) is None

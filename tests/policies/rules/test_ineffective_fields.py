@@ -1,4 +1,4 @@
-"""unread-fields: what is written where nothing reads it is reported, with what was probably meant."""
+"""ineffective-fields: what is written where nothing reads it is reported, with what was probably meant."""
 
 from typing import Any
 
@@ -6,8 +6,8 @@ import pytest
 
 from policies.finding import Severity
 from policies.pods.workload import Workload
-from policies.rules import unread_fields
-from policies.rules.unread_fields import READ, RULE, check, check_workload
+from policies.rules import ineffective_fields
+from policies.rules.ineffective_fields import READ, RULE, check, check_workload
 from tests.builders import JSON, container, context, gpu_container, pod, view, workload
 from webhook.configuration.loader import load_objects
 
@@ -21,7 +21,7 @@ UNKNOWN = "Is a resource of no device plugin that is known: the pod stays pendin
 UNREAD = "s not an annotation that gpu-admission reads"
 WHOLE_POD = (
     "write it into resources.limits of the container that uses it; must not be a resource of the pod as a whole: "
-    "only cpu, memory and hugepages can be [unread-fields]"
+    "only cpu, memory and hugepages can be [ineffective-fields]"
 )
 CLASS = {"gpu-admission.dev/gpu-class": "nvidia-a100"}
 
@@ -55,7 +55,7 @@ def advice(document: JSON) -> list[str]:
     ],
 )
 def test_name_that_the_api_server_takes_and_no_node_has(name: str, meant: str) -> None:
-    want = f"{LIMIT.format(name)}did you mean {meant}? {UNKNOWN} [unread-fields]"
+    want = f"{LIMIT.format(name)}did you mean {meant}? {UNKNOWN} [ineffective-fields]"
 
     assert findings(pod(gpu_container(resource=name))) == [(Severity.WARNING, want)]
 
@@ -69,7 +69,7 @@ def test_name_that_the_api_server_takes_and_no_node_has(name: str, meant: str) -
     ],
 )
 def test_name_with_a_slash_that_the_api_server_refuses(name: str, remedy: str) -> None:
-    want = f"{LIMIT.format(name)}{remedy}{REFUSED} [unread-fields]"
+    want = f"{LIMIT.format(name)}{remedy}{REFUSED} [ineffective-fields]"
 
     assert findings(pod(gpu_container(resource=name))) == [(Severity.DENIAL, want)]
 
@@ -86,9 +86,7 @@ def test_name_with_a_slash_that_the_api_server_refuses(name: str, remedy: str) -
     ],
 )
 def test_name_without_a_domain(name: str, remedy: str) -> None:
-    want = (
-        f'spec.containers[0].resources.requests[{name}] (container "main"): {remedy}{REFUSED} [unread-fields]'
-    )
+    want = f'spec.containers[0].resources.requests[{name}] (container "main"): {remedy}{REFUSED} [ineffective-fields]'
     document = pod(container(resources={"requests": {"cpu": "1", name: "1"}}))
 
     assert findings(document) == [(Severity.DENIAL, want)]
@@ -181,7 +179,7 @@ def test_gpus_of_the_pod_as_a_whole(name: str) -> None:
 def test_annotation_that_nothing_reads(metadata: JSON, want: str) -> None:
     document = {**pod(gpu_container()), "metadata": {"name": "trainer", **metadata}}
 
-    assert findings(document) == [(Severity.WARNING, f"{want} [unread-fields]")]
+    assert findings(document) == [(Severity.WARNING, f"{want} [ineffective-fields]")]
 
 
 def test_annotations_that_are_read_and_those_of_others_are_left_alone() -> None:
@@ -194,7 +192,7 @@ def test_annotations_that_are_read_and_those_of_others_are_left_alone() -> None:
 def test_only_some_of_many_unknown_annotations_are_reported() -> None:
     many = {f"gpu-admission.dev/key-{number}": "x" for number in range(500)}
 
-    assert len(findings(pod(gpu_container(), annotations=many))) == unread_fields.MOST_UNREAD
+    assert len(findings(pod(gpu_container(), annotations=many))) == ineffective_fields.MOST_UNREAD
 
 
 # ---- workloads
@@ -286,7 +284,7 @@ def deployment(of_pods: dict[str, str] | None = None, **metadata: Any) -> JSON:
     ],
 )  # fmt: skip
 def test_field_of_a_workload_that_nothing_reads(document: JSON, want: str) -> None:
-    assert advice(document) == [f"{want} [unread-fields]"]
+    assert advice(document) == [f"{want} [ineffective-fields]"]
 
 
 @pytest.mark.parametrize(

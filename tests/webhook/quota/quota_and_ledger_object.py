@@ -1,4 +1,4 @@
-"""A GPUQuota and its row on an API server in miniature, and the controllers' code that keeps the one behind the other.
+"""A GPUQuota and its ledger on an API server in miniature, and the controllers' code that keeps the one behind the other.
 
 What happens between two calls of a controller is put in before one of them: `before("GET", PLURAL)`.
 """
@@ -12,9 +12,9 @@ import msgspec
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.cluster import errors
 from webhook.cluster.api import JSON
-from webhook.controller.observed_rows import ObservedRows
-from webhook.controller.row_keeper import RowKeeper
-from webhook.quota import documents, rows
+from webhook.controller.ledger_writer import LedgerWriter
+from webhook.controller.observed_ledgers import ObservedLedgers
+from webhook.quota import documents, ledger_objects
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.store import LedgerConflict, QuotaGone, VersionedLedger
 
@@ -26,7 +26,7 @@ class QuotaAndRow:
 
     def __init__(self, gpus: int | None = None) -> None:
         self.quota: dict[str, Any] | None = None
-        self.row: dict[str, Any] | None = None
+        self.ledger_object: dict[str, Any] | None = None
         self.broken: list[str] = []
         self._version = 0
         self._before: deque[tuple[str, str, Callable[[], object]]] = deque()
@@ -48,7 +48,7 @@ class QuotaAndRow:
     # What controllers do.
 
     def controller(self, *, read: QuotaLedger | None = None, has_read: bool = False) -> "Keeping":
-        """Return a controller; one that `has_read` the GPUQuota before does not read it after the row."""
+        """Return a controller; one that `has_read` the GPUQuota before does not read it after the ledger."""
         return Keeping(self, read, has_read=has_read)
 
     def before(self, method: str, plural: str, happens: Callable[[], object]) -> None:
@@ -57,42 +57,48 @@ class QuotaAndRow:
 
     @property
     def ledger(self) -> QuotaLedger | None:
-        return rows.decode_row(msgspec.json.encode(self.row)).versioned.ledger if self.row else None
+        return (
+            ledger_objects.decode_ledger_object(msgspec.json.encode(self.ledger_object)).versioned.ledger
+            if self.ledger_object
+            else None
+        )
 
     # The API server.
 
     def get(self, path: str, *, timeout: float | None = None) -> bytes:
         assert timeout
         plural, found = (
-            (rows.PLURAL, self._row_of) if rows.PLURAL in path else (documents.PLURAL, self._quota_of)
+            (ledger_objects.PLURAL, self._row_of)
+            if ledger_objects.PLURAL in path
+            else (documents.PLURAL, self._quota_of)
         )
         self._happen("GET", plural)
         return msgspec.json.encode(self._there(found(), plural))
 
     def post(self, path: str, body: bytes, *, timeout: float | None = None) -> bytes:
         assert timeout
-        assert path == rows.rows_path(INSTALLATION)
-        self._happen("POST", rows.PLURAL)
-        if self.row is not None:
+        assert path == ledger_objects.ledger_objects_path(INSTALLATION)
+        self._happen("POST", ledger_objects.PLURAL)
+        if self.ledger_object is not None:
             raise errors.AlreadyExists("it exists")
         return self._store(body, f"row-{self._next()}")
 
     def put(self, path: str, body: bytes, *, timeout: float | None = None, accept: str = JSON) -> bytes:
         assert timeout
         assert accept
-        assert path == rows.rows_path(INSTALLATION, NAMESPACE)
-        self._happen("PUT", rows.PLURAL)
+        assert path == ledger_objects.ledger_objects_path(INSTALLATION, NAMESPACE)
+        self._happen("PUT", ledger_objects.PLURAL)
         self._check(msgspec.json.decode(body)["metadata"]["resourceVersion"])
-        return self._store(body, self._there(self.row, rows.PLURAL)["metadata"]["uid"])
+        return self._store(body, self._there(self.ledger_object, ledger_objects.PLURAL)["metadata"]["uid"])
 
     def delete(self, path: str, *, version: str, timeout: float | None = None) -> bytes:
         assert timeout
-        assert path == rows.rows_path(INSTALLATION, NAMESPACE)
-        self._happen("DELETE", rows.PLURAL)
+        assert path == ledger_objects.ledger_objects_path(INSTALLATION, NAMESPACE)
+        self._happen("DELETE", ledger_objects.PLURAL)
         self._check(version)
         if self.quota and (gone := self.ledger) and gone.quota_uid == self.quota["metadata"]["uid"]:
             self.broken.append("the row of a quota that is there was deleted")
-        self.row = None
+        self.ledger_object = None
         return b"{}"
 
     def _happen(self, method: str, plural: str) -> None:
@@ -100,7 +106,7 @@ class QuotaAndRow:
             self._before.popleft()[2]()
 
     def _row_of(self) -> dict[str, Any] | None:
-        return self.row
+        return self.ledger_object
 
     def _quota_of(self) -> dict[str, Any] | None:
         return self.quota
@@ -111,17 +117,17 @@ class QuotaAndRow:
         return found
 
     def _check(self, version: str) -> None:
-        if self._there(self.row, rows.PLURAL)["metadata"]["resourceVersion"] != version:
+        if self._there(self.ledger_object, ledger_objects.PLURAL)["metadata"]["resourceVersion"] != version:
             raise errors.Conflict("it has changed")
 
     def _store(self, body: bytes, uid: str) -> bytes:
         before, written = self.ledger, msgspec.json.decode(body)
         metadata = {"name": NAMESPACE, "uid": uid, "resourceVersion": str(self._next())}
-        self.row = {**written, "metadata": metadata}
+        self.ledger_object = {**written, "metadata": metadata}
         after = self.ledger
         if before and after and before.quota_uid == after.quota_uid and after.generation < before.generation:
             self.broken.append(f"S1: {after.hard} is older than {before.hard}, which was in force")
-        return msgspec.json.encode(self.row)
+        return msgspec.json.encode(self.ledger_object)
 
     def _next(self) -> int:
         self._version += 1
@@ -129,15 +135,15 @@ class QuotaAndRow:
 
 
 class Keeping:
-    """A controller as far as it keeps the row."""
+    """A controller as far as it keeps the ledger."""
 
     def __init__(self, api: QuotaAndRow, read: QuotaLedger | None, *, has_read: bool) -> None:
-        self.observed = ObservedRows()
+        self.observed = ObservedLedgers()
         self.store = _Read(api, read) if has_read else ClusterStore(api, INSTALLATION)
-        self._keeper = RowKeeper(self.store, self.observed, lambda _namespace: None)
+        self._keeper = LedgerWriter(self.store, self.observed, lambda _namespace: None)
 
     def keep(self) -> VersionedLedger | None:
-        """Read row and quota, and bring the one behind the other; None also where somebody else came first."""
+        """Read ledger and quota, and bring the one behind the other; None also where somebody else came first."""
         try:
             return self._keeper.current(NAMESPACE, fresh=True)
         except (LedgerConflict, QuotaGone):
@@ -147,14 +153,14 @@ class Keeping:
         return self.store.granted(NAMESPACE, 1.0)
 
     def count(self, **changes: Any) -> None:
-        """Swap something into the row."""
-        row = self.store.read(NAMESPACE, 1.0)
-        assert row is not None
-        self._keeper.swap(NAMESPACE, row, msgspec.structs.replace(row.ledger, **changes))
+        """Swap something into the ledger."""
+        ledger_object = self.store.read(NAMESPACE, 1.0)
+        assert ledger_object is not None
+        self._keeper.swap(NAMESPACE, ledger_object, msgspec.structs.replace(ledger_object.ledger, **changes))
 
 
 class _Read(ClusterStore):
-    """What breaks the rule: the GPUQuota was read before the row."""
+    """What breaks the rule: the GPUQuota was read before the ledger."""
 
     def __init__(self, api: QuotaAndRow, read: QuotaLedger | None) -> None:
         super().__init__(api, INSTALLATION)

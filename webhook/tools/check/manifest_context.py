@@ -17,7 +17,7 @@ NAME_LABEL = "kubernetes.io/metadata.name"
 DEVICE_CLASS = (DRA_GROUP, "DeviceClass")
 
 
-class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+class ManifestContext(msgspec.Struct, frozen=True, kw_only=True):
     """Labels by namespace, with the one that the API server adds, and for which DeviceClasses claims and templates ask."""
 
     labels: Mapping[str, Labels] = {}
@@ -28,7 +28,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
         return self.labels.get(namespace, ((NAME_LABEL, namespace),))
 
 
-def surroundings(manifests: Iterable[Manifest]) -> Surroundings:
+def manifest_context(manifests: Iterable[Manifest]) -> ManifestContext:
     """Return what the manifests say; what cannot be read in them is the API server's to reject."""
     labels: dict[str, Labels] = {}
     claims: dict[ClaimName, DeviceClassNames | None] = {}
@@ -39,7 +39,7 @@ def surroundings(manifests: Iterable[Manifest]) -> Surroundings:
             with suppress(msgspec.ValidationError):
                 record = RECORD_OF[manifest.kind](msgspec.json.encode(manifest.data))
                 claims[ClaimName(manifest.kind, manifest.namespace, manifest.name)] = record.device_classes
-    return Surroundings(labels=labels, claims=claims)
+    return ManifestContext(labels=labels, claims=claims)
 
 
 def device_classes(manifests: Iterable[Manifest]) -> tuple[DeviceClass, ...]:

@@ -1,7 +1,7 @@
-"""Judgement of stored pods and workloads as if they were created now: by every phase, and without reserving anything.
+"""Evaluation of stored pods and workloads as if they were created now: by every phase, and without reserving anything.
 
-A stored pod is judged as its author submitted it (`policies.pods.submission`), once by /mutate and once, changed, by /validate. A
-workload is judged by its templates and as a whole, as a review of it is: what is DENIED there, its pods would be denied.
+A stored pod is evaluated as submitted (`policies.pods.submission`), once by /mutate and once, changed, by /validate. A
+workload is evaluated by its templates and as a whole, as a review of it is: what is DENIED there, its pods would be denied.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.gpus.cards import too_many_resources
-from policies.gpus.claims import ClaimName, DeviceClassNames, asked_by
+from policies.gpus.claims import ClaimName, DeviceClassNames, requested_by
 from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.placement.nodes import NodeFacts
 from policies.pods.limits import check_size, excesses
@@ -23,7 +23,7 @@ from policies.pods.pod import Metadata, Pod, decode_pod
 from policies.pods.submission import as_submitted
 from policies.policy import EffectivePolicy, Labels
 from policies.quota.amounts import NOTHING
-from policies.quota.catalogue import Basis, catalogue_digest
+from policies.quota.catalogue import CatalogueVersion, catalogue_digest
 from policies.quota.charge_request import (
     ChargeRequest,
     NamespaceQuota,
@@ -54,28 +54,28 @@ class Verdict(Enum):
     """It is not what its kind says, or too long to be read."""
 
 
-class JudgedPod(msgspec.Struct, frozen=True, kw_only=True):
-    """The judgement of a pod, or of one template; paths of findings start at the object.
+class EvaluatedPod(msgspec.Struct, frozen=True, kw_only=True):
+    """The evaluation of a pod, or of one template; paths of findings start at the object.
 
-    submitted: the pod as it is judged, without what was injected. admitted: with what the rules add, in a template for what is
+    submitted: the pod as it is evaluated, without what was injected. admitted: with what the rules add, in a template for what is
       known of its pods.
     """
 
     place: PodPlace
     """With the data of a template; of a pod without."""
     policy: EffectivePolicy
-    judged: tuple[EvaluatedFinding, ...]
+    evaluated: tuple[EvaluatedFinding, ...]
     changes: tuple[RuleChange, ...]
     submitted: Pod
     admitted: Pod
 
     @property
     def is_refused(self) -> bool:
-        return any(each.outcome is Outcome.DENIED for each in self.judged)
+        return any(each.outcome is Outcome.DENIED for each in self.evaluated)
 
 
-class Judgement(msgspec.Struct, frozen=True, kw_only=True):
-    """The judgement of one stored object; `advice` is about a workload as a whole.
+class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
+    """The evaluation of one stored object; `advice` is about a workload as a whole.
 
     `owner` is the controller that made the object, as `Job/train`, "" of what no controller made.
     """
@@ -85,7 +85,7 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     name: str
     owner: str = ""
-    pods: tuple[JudgedPod, ...] = ()
+    pods: tuple[EvaluatedPod, ...] = ()
     advice: tuple[EvaluatedFinding, ...] = ()
     unreadable: str = ""
     """Why it cannot be read, "" if it can."""
@@ -100,11 +100,11 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
 
     def findings(self) -> Iterator[EvaluatedFinding]:
         """Yield everything that was found, about the pods first."""
-        return chain(*(pod.judged for pod in self.pods), self.advice)
+        return chain(*(pod.evaluated for pod in self.pods), self.advice)
 
 
-class JudgedBy(msgspec.Struct, frozen=True, kw_only=True):
-    """The configuration and the cluster by which objects are judged; of what is left out nothing is known."""
+class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
+    """The configuration and the cluster by which objects are evaluated; of what is left out nothing is known."""
 
     engine: Engine
     now: datetime
@@ -124,13 +124,15 @@ class JudgedBy(msgspec.Struct, frozen=True, kw_only=True):
 
     def claims_of(self, namespace: str, pod: Pod) -> Mapping[str, DeviceClassNames]:
         """Return for what the claims of a pod ask, as far as that is known."""
-        return asked_by(pod, namespace, self.claims) if pod.body.resource_claims else {}
+        return requested_by(pod, namespace, self.claims) if pod.body.resource_claims else {}
 
 
-def judge(group: str, kind: str, namespace: str, document: bytes | msgspec.Raw, by: JudgedBy) -> Judgement:
+def evaluate(
+    group: str, kind: str, namespace: str, document: bytes | msgspec.Raw, by: Evaluator
+) -> Evaluation:
     """Judge a stored object in JSON. Of a kind that makes no pods, as far as is known, there is only advice."""
     metadata, unreadable = Metadata(), ""
-    pods: tuple[JudgedPod, ...] = ()
+    pods: tuple[EvaluatedPod, ...] = ()
     advice: tuple[EvaluatedFinding, ...] = ()
     try:
         raw = check_size(msgspec.Raw(document))
@@ -141,12 +143,12 @@ def judge(group: str, kind: str, namespace: str, document: bytes | msgspec.Raw, 
             pods, advice = _workload(GroupVersionKind(group=group, kind=kind), namespace, raw, by)
     except msgspec.ValidationError as error:
         unreadable = str(error)
-    return Judgement(
+    return Evaluation(
         group=group,
         kind=kind,
         namespace=namespace,
         name=metadata.name or "",
-        owner=metadata.maker,
+        owner=metadata.controlled_by,
         pods=pods,
         advice=advice,
         unreadable=unreadable,
@@ -154,8 +156,8 @@ def judge(group: str, kind: str, namespace: str, document: bytes | msgspec.Raw, 
 
 
 def _workload(
-    kind: GroupVersionKind, namespace: str, document: msgspec.Raw, by: JudgedBy
-) -> tuple[tuple[JudgedPod, ...], tuple[EvaluatedFinding, ...]]:
+    kind: GroupVersionKind, namespace: str, document: msgspec.Raw, by: Evaluator
+) -> tuple[tuple[EvaluatedPod, ...], tuple[EvaluatedFinding, ...]]:
     policy = by.policy(namespace)
     review = WorkloadReview(
         engine=by.engine,
@@ -169,28 +171,28 @@ def _workload(
         deadline=inf,
     )
     templates, advice = review.reviewed(document)
-    pods = (_judged(each.place, policy, each.pod, [each.decision]) for each in templates)
-    return tuple(pods), tuple(chain.from_iterable(each.judged for each in advice))
+    pods = (_evaluated(each.place, policy, each.pod, [each.decision]) for each in templates)
+    return tuple(pods), tuple(chain.from_iterable(each.evaluated for each in advice))
 
 
-def _pod(namespace: str, document: msgspec.Raw, by: JudgedBy) -> JudgedPod:
+def _pod(namespace: str, document: msgspec.Raw, by: Evaluator) -> EvaluatedPod:
     stored = decode_pod(document)
     if _is_mirror_pod(stored):
-        return _judged(PodPlace((), {}, {(): ()}), by.policy(namespace), stored, [])
+        return _evaluated(PodPlace((), {}, {(): ()}), by.policy(namespace), stored, [])
     by_author = bool(stored.body.node_name) and _names_its_node(document)
     of_daemonset = _has_controller(stored, "DaemonSet", "apps/")
-    return judge_submitted(
+    return evaluate_submitted(
         namespace, as_submitted(stored, by_author=by_author), by, of_daemonset=of_daemonset
     )
 
 
-def judge_submitted(namespace: str, pod: Pod, by: JudgedBy, *, of_daemonset: bool) -> JudgedPod:
+def evaluate_submitted(namespace: str, pod: Pod, by: Evaluator, *, of_daemonset: bool) -> EvaluatedPod:
     """Judge a pod as its author submitted it; `of_daemonset`: the DaemonSet controller did."""
     engine, now, policy = by.engine, by.now, by.policy(namespace)
     place = PodPlace((), {}, {(): ()})
     too_long = excesses(pod) or too_many_resources(pod, engine.configuration.resource_mapping)
     if too_long:
-        return _judged(place, policy, pod, [Decision.on(policy, too_long, Mode.ENFORCE)])
+        return _evaluated(place, policy, pod, [Decision.on(policy, too_long, Mode.ENFORCE)])
     subject = Subject(
         policy=policy,
         pod=pod,
@@ -200,26 +202,26 @@ def judge_submitted(namespace: str, pod: Pod, by: JudgedBy, *, of_daemonset: boo
     )
     mutated = engine.mutate(subject, now)
     final = mutated.pod or pod
-    charged = charge_request_for_pod("judged", final, None, engine.configuration, by.named_nodes)
+    charged = charge_request_for_pod("evaluated", final, None, engine.configuration, by.named_nodes)
     subject = replace(subject, pod=final, charge_request=charged, quota=by.quota_of(namespace))
     # A pod that /mutate denies never reaches /validate; its findings are shown at once all the same, as `check` does.
-    return _judged(place, policy, pod, [mutated, engine.validate(subject, now)])
+    return _evaluated(place, policy, pod, [mutated, engine.validate(subject, now)])
 
 
-def _judged(
+def _evaluated(
     place: PodPlace, policy: EffectivePolicy, submitted: Pod, decisions: Sequence[Decision]
-) -> JudgedPod:
-    """Return the judgement by the decisions of the phases in their order; of two findings on one thing the first counts."""
+) -> EvaluatedPod:
+    """Return the evaluation by the decisions of the phases in their order; of two findings on one thing the first counts."""
     found: dict[object, EvaluatedFinding] = {}
-    for judged in chain.from_iterable(each.judged for each in decisions):
-        about = judged.finding
+    for evaluated in chain.from_iterable(each.evaluated for each in decisions):
+        about = evaluated.finding
         # The sentence may differ once the pod is pinned.
-        found.setdefault((about.rule, about.path or about.message, about.container, about.value), judged)
+        found.setdefault((about.rule, about.path or about.message, about.container, about.value), evaluated)
     first = decisions[0] if decisions else None
-    return JudgedPod(
+    return EvaluatedPod(
         place=place,
         policy=policy,
-        judged=tuple(found.values()),
+        evaluated=tuple(found.values()),
         changes=first.changes if first and not place.is_partial else (),
         submitted=submitted,
         admitted=(first and first.pod) or submitted,
@@ -283,14 +285,14 @@ class UnusedQuota(msgspec.Struct, frozen=True):
     def reserve(self, charge_request: ChargeRequest) -> ReservationOutcome:
         if self.granted is None or charge_request.is_free:
             return ReservationOutcome()
-        hard, unpinned = self.granted.hard, self.granted.unpinned
+        hard, unclassified_pods = self.granted.hard, self.granted.unclassified_pods
         ledger = QuotaLedger(
-            quota_uid="judged",
+            quota_uid="evaluated",
             generation=1,
             hard=hard,
-            unpinned=unpinned,
+            unclassified_pods=unclassified_pods,
             used=dict.fromkeys(hard, NOTHING),
-            class_catalogue=str(Basis(catalogue_digest(self.configuration), unpinned)),
+            class_catalogue=str(CatalogueVersion(catalogue_digest(self.configuration), unclassified_pods)),
         )
         charged = charge_request.charged(ledger, {})
         verdict = None if charged.request is None else decide(ledger, [charged.request]).verdicts[0]

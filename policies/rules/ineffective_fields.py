@@ -27,7 +27,7 @@ from policies.pods.pod import ContainerPlace, Metadata, Pod, ResourceList
 from policies.pods.workload import Workload
 from policies.rule import Context, Rule, RuleOptions
 
-ID = "unread-fields"
+ID = "ineffective-fields"
 
 READ = frozenset(
     value

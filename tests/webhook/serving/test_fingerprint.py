@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from policies.finding import Finding
 from policies.placement.nodes import NodeFacts
+from policies.pods.fingerprint import fingerprint_of
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod
-from policies.pods.siblings import alike
 from policies.policy import Binding, EffectivePolicy, Exemption, PolicySet
 from policies.quota.charge import Charge
 from policies.quota.charge_request import ChargeRequest
@@ -33,7 +33,7 @@ BUILT_IN = POLICIES.for_namespace("ml")
 
 def decide(engine: Engine, phase: str, document: JSON, **tweaks: Any) -> Decision:
     seen = view(document)
-    subject = Subject(**{"policy": BUILT_IN, "pod": seen, "alike": alike(seen), **tweaks})
+    subject = Subject(**{"policy": BUILT_IN, "pod": seen, "alike": fingerprint_of(seen), **tweaks})
     decision: Decision = getattr(engine, phase)(subject, NOW)
     return decision
 
@@ -46,7 +46,7 @@ def test_a_sibling_gets_the_decision_that_it_would_get_alone(phase: str, documen
     if (metadata := document.get("metadata")) is not None:
         decide(engine, phase, {**document, "metadata": {**metadata, "name": "first", "uid": "1"}})
     again = decide(engine, phase, document)
-    assert replace(again, pod=None) == replace(decide(engine, phase, document, alike=None), pod=None)
+    assert replace(again, pod=None) == replace(decide(engine, phase, document, fingerprint=None), pod=None)
 
 
 class Counted:
@@ -78,7 +78,9 @@ TRAIN = pod(gpu_container())
 def test_rules_run_once_and_the_quota_is_asked_every_time() -> None:
     engine, counted = Engine(CONFIGURATION), Counted()
     policy = counted.policy()
-    charge = ChargeRequest("request", "uid", CONFIGURATION, lambda _catalogues, _unpinned: Charge({}))
+    charge = ChargeRequest(
+        "request", "uid", CONFIGURATION, lambda _catalogues, _unclassified_pods: Charge({})
+    )
     for _ in range(3):
         decide(engine, "validate", TRAIN, policy=policy, charge_request=charge)
     assert (counted.runs, counted.reserved) == (1, 3)
@@ -136,9 +138,9 @@ def test_what_quotes_a_token_or_much_is_not_remembered(quote: str) -> None:
     counted = Counted(quote)
     engine, policy = Engine(CONFIGURATION), counted.policy()
     for _ in range(2):
-        assert [each.finding.message for each in decide(engine, "validate", TRAIN, policy=policy).judged] == [
-            quote
-        ]
+        assert [
+            each.finding.message for each in decide(engine, "validate", TRAIN, policy=policy).evaluated
+        ] == [quote]
     assert counted.runs == 2
 
 

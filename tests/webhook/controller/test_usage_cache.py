@@ -1,4 +1,4 @@
-"""Countings of several catalogues, as configurations and rows come and go."""
+"""Countings of several catalogues, as configurations and ledgers come and go."""
 
 import json
 from pathlib import Path
@@ -10,8 +10,8 @@ from policies.quota.catalogue import ChargeCatalogue, catalogue_digest
 from tests.builders import CLASSES, RESOURCE_MAPPING
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
 from webhook.cluster.objects import CATALOGUES
-from webhook.controller.counting import Counting
-from webhook.controller.countings import Countings
+from webhook.controller.usage_cache import UsageCache
+from webhook.controller.usage_counter import UsageCounter
 
 OURS = ChargeCatalogue(CLASSES, RESOURCE_MAPPING)
 NEXT = ChargeCatalogue(ClassCatalogue(list(CLASSES)[:1]), RESOURCE_MAPPING)
@@ -21,14 +21,14 @@ def test_a_new_configuration_is_kept_though_no_row_names_it_yet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with ApiServer(tmp_path, lambda _: status(404, "not found")) as server:
-        countings = Countings(server.client(), "gpu-admission", OURS, lambda _namespace, _frees: None)
+        usage_cache = UsageCache(server.client(), "gpu-admission", OURS, lambda _namespace, _frees: None)
         # Another thread tidies up at the worst moment: the new Counting is there, and begins.
-        monkeypatch.setattr(Counting, "start", lambda _: countings.tidy({}, leads=False))
+        monkeypatch.setattr(UsageCounter, "start", lambda _: usage_cache.tidy({}, leads=False))
 
-        assert countings.configure(NEXT)
+        assert usage_cache.configure(NEXT)
 
-        kept = countings.of(countings.own.digest)
-        assert kept is countings.own, "its informers are stopped, and it never counts anything"
+        kept = usage_cache.of(usage_cache.own.digest)
+        assert kept is usage_cache.own, "its informers are stopped, and it never counts anything"
 
 
 def test_a_follower_believes_nothing_of_what_it_published_while_it_led(tmp_path: Path) -> None:
@@ -45,12 +45,12 @@ def test_a_follower_believes_nothing_of_what_it_published_while_it_led(tmp_path:
         return Answer(json.dumps(stored).encode())
 
     with ApiServer(tmp_path, answer) as server:
-        countings = Countings(server.client(), "gpu-admission", OURS, lambda _namespace, _frees: None)
-        assert countings.publish(countings.own)
-        assert countings.publish(countings.own)
+        usage_cache = UsageCache(server.client(), "gpu-admission", OURS, lambda _namespace, _frees: None)
+        assert usage_cache.publish(usage_cache.own)
+        assert usage_cache.publish(usage_cache.own)
         assert len(reads) == 1
 
-        countings.tidy({}, leads=False)
+        usage_cache.tidy({}, leads=False)
 
-        assert countings.publish(countings.own)
+        assert usage_cache.publish(usage_cache.own)
         assert len(reads) == 2, "the leader in between may have removed it"

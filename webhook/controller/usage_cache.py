@@ -1,25 +1,25 @@
-"""The Counting of our own catalogue, and those of other catalogues, published ones, while rows are counted by them."""
+"""The UsageCounter of our own catalogue, and of other published catalogues while ledgers are counted by them."""
 
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
-from policies.quota.catalogue import Basis, catalogue_digest
-from policies.quota.charge import Catalogues, Unpinned
+from policies.quota.catalogue import CatalogueVersion, catalogue_digest
+from policies.quota.charge import Catalogues, UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import WatchTimings
-from webhook.controller.counting import Counting
 from webhook.controller.gone_claims import GoneClaims
 from webhook.controller.records import ExtendedClaims
+from webhook.controller.usage_counter import UsageCounter
 from webhook.controller.usage_log import Holding
 from webhook.quota.catalogues import PublishedCatalogues, digests_of
 
 log = logging.getLogger("gpu_admission.controller")
 
 
-class Countings:
+class UsageCache:
     """All Countings of a process, by digest. For any number of threads; no lock is held over a call."""
 
     def __init__(
@@ -34,7 +34,7 @@ class Countings:
         timings: WatchTimings | None = None,
     ) -> None:
         self._make = partial(
-            Counting,
+            UsageCounter,
             api,
             changed=changed,
             ended=ended,
@@ -58,8 +58,8 @@ class Countings:
         self._kept(catalogues, is_own=True)
         return True
 
-    def of(self, digest: str) -> Counting | None:
-        """Return the Counting of a catalogue, begun now if need be; None if it cannot be had. Raises `errors.ApiError`."""
+    def of(self, digest: str) -> UsageCounter | None:
+        """Return the UsageCounter of a catalogue, begun now if need be; None if it cannot be had. Raises `errors.ApiError`."""
         with self._lock:
             found = self._all.get(digest)
         if found is None and (catalogues := self._published.get(digest)) is not None:
@@ -75,52 +75,56 @@ class Countings:
 
     def verify(self, namespace: str, *, since: float, nodes_since: float) -> None:
         """Compare what is held with lists that began at these moments or later. Raises `errors.ApiError`."""
-        for counting in list(self._all.values()):
-            if counting.synced:
-                counting.refresh(namespace, since=since, nodes_since=nodes_since)
-                counting.recount(namespace)
+        for counter in list(self._all.values()):
+            if counter.synced:
+                counter.refresh(namespace, since=since, nodes_since=nodes_since)
+                counter.recount(namespace)
 
-    def publish(self, counting: Counting) -> bool:
+    def publish(self, counter: UsageCounter) -> bool:
         """Have its catalogue published; return whether it is. Raises `errors.ApiError`."""
-        return self._published.publish(counting.catalogues)
+        return self._published.publish(counter.catalogues)
 
     def tidy(self, ledgers: Mapping[str, QuotaLedger], *, leads: bool) -> None:
-        """Stop the Countings that no row names, and sums; the leader also publishes what is missing and removes what none names.
+        """Stop counters and sums that no ledger names; the leader also publishes missing catalogues and removes unused ones.
 
         Raises `errors.ApiError`.
         """
-        of_rows = frozenset().union(*map(digests_of, ledgers.values()))
+        of_ledger_objects = frozenset().union(*map(digests_of, ledgers.values()))
         with self._lock:
-            named = of_rows | {self.own.digest}
+            named = of_ledger_objects | {self.own.digest}
             gone = [self._all.pop(each) for each in self._all.keys() - named]
-        for counting in gone:
-            counting.stop()
-        summed = {(namespace, each) for namespace, ledger in ledgers.items() for each in _unpinned_of(ledger)}
-        for counting in list(self._all.values()):
-            counting.keep(summed)
+        for counter in gone:
+            counter.stop()
+        summed = {
+            (namespace, each)
+            for namespace, ledger in ledgers.items()
+            for each in _unclassified_pods_of(ledger)
+        }
+        for counter in list(self._all.values()):
+            counter.keep(summed)
         if leads:
             self._published.tidy(named)
-            for counting in list(self._all.values()):
-                self.publish(counting)
+            for counter in list(self._all.values()):
+                self.publish(counter)
         else:
             self._published.follow()
 
     def stop(self) -> None:
-        for counting in list(self._all.values()):
-            counting.stop()
+        for counter in list(self._all.values()):
+            counter.stop()
 
-    def _kept(self, catalogues: Catalogues, *, is_own: bool = False) -> Counting:
+    def _kept(self, catalogues: Catalogues, *, is_own: bool = False) -> UsageCounter:
         made = self._make(catalogues)
         with self._lock:
             kept = self._all.setdefault(made.digest, made)
-            if is_own:  # at once: no row names it yet, so `tidy` would stop it
+            if is_own:  # at once: no ledger names it yet, so `tidy` would stop it
                 self.own = kept
         if kept is made:
             kept.start()
         return kept
 
 
-def _unpinned_of(ledger: QuotaLedger) -> frozenset[Unpinned]:
-    """Return what the bases of a ledger say of unpinned pods."""
-    bases = filter(None, map(Basis.parse, ledger.bases))
-    return frozenset({ledger.unpinned, *(each.unpinned for each in bases)})
+def _unclassified_pods_of(ledger: QuotaLedger) -> frozenset[UnclassifiedPods]:
+    """Return what the catalogue versions of a ledger say of unpinned pods."""
+    catalogue_versions = filter(None, map(CatalogueVersion.parse, ledger.catalogue_versions))
+    return frozenset({ledger.unclassified_pods, *(each.unclassified_pods for each in catalogue_versions)})

@@ -1,4 +1,4 @@
-"""The rows as this process has observed them: the newest version of each, and for how long it has known it and its reservations.
+"""The newest version of each ledger that this process has seen, and since when it has known it and its reservations.
 
 Time is by the process's own monotonic clock. No other clock proves that a reservation is old: wall clocks jump, and what is
 dropped too early may still be stored. So a restarted controller waits for the whole bound again.
@@ -14,15 +14,15 @@ from webhook.quota.store import VersionedLedger
 
 
 class _Observation(msgspec.Struct, frozen=True):
-    """A row, since when that object is known, since when with its present spec, and since when each of its reservations."""
+    """A ledger, since when that object is known, since when with its present spec, and since when each of its reservations."""
 
-    row: VersionedLedger
+    ledger_object: VersionedLedger
     since: float
     spec_since: float
     reservations: dict[str, float]
 
 
-class ObservedRows:
+class ObservedLedgers:
     """Observations by namespace, for any thread: they are replaced, never changed. No lock is held over a call."""
 
     def __init__(self, *, expiry: float = EXPIRY_SECONDS, no_quota: float = NO_QUOTA_SECONDS) -> None:
@@ -34,46 +34,48 @@ class ObservedRows:
     def get(self, namespace: str) -> VersionedLedger | None:
         """Return the newest version that was observed. A swap shows whether it still is the newest."""
         observed = self._observed.get(namespace)
-        return observed.row if observed else None
+        return observed.ledger_object if observed else None
 
     def ledgers(self) -> dict[str, QuotaLedger]:
-        return {namespace: observed.row.ledger for namespace, observed in list(self._observed.items())}
+        return {
+            namespace: observed.ledger_object.ledger for namespace, observed in list(self._observed.items())
+        }
 
-    def observe(self, namespace: str, row: VersionedLedger) -> None:
-        """Record a row that was just read or written, unless a newer one was recorded.
+    def observe(self, namespace: str, ledger_object: VersionedLedger) -> None:
+        """Record a ledger that was just read or written, unless a newer one was recorded.
 
         Reads, writes and the watch arrive in any order. resourceVersions of a kind are ordered as whole numbers.
         """
-        now, ledger = monotonic(), row.ledger
+        now, ledger = monotonic(), ledger_object.ledger
         with self._lock:
             before = self._observed.get(namespace)
-            if before is not None and int(row.version) <= int(before.row.version):
+            if before is not None and int(ledger_object.version) <= int(before.ledger_object.version):
                 return
-            if before is None or before.row.ledger.row_uid != ledger.row_uid:
-                before = _Observation(row, now, now, {})
+            if before is None or before.ledger_object.ledger.ledger_uid != ledger.ledger_uid:
+                before = _Observation(ledger_object, now, now, {})
             self._observed[namespace] = _Observation(
-                row,
+                ledger_object,
                 before.since,
-                before.spec_since if _spec(before.row.ledger) == _spec(ledger) else now,
+                before.spec_since if _spec(before.ledger_object.ledger) == _spec(ledger) else now,
                 {each: before.reservations.get(each, now) for each in ledger.reservations.ids},
             )
 
-    def forget(self, namespace: str, row_uid: str) -> None:
-        """Forget a row that was deleted, or cannot be read; not another one that has taken its place."""
+    def forget(self, namespace: str, ledger_uid: str) -> None:
+        """Forget a ledger that was deleted, or cannot be read; not another one that has taken its place."""
         with self._lock:
             observed = self._observed.get(namespace)
-            if observed is not None and observed.row.ledger.row_uid == row_uid:
+            if observed is not None and observed.ledger_object.ledger.ledger_uid == ledger_uid:
                 del self._observed[namespace]
 
     def spec_since(self, namespace: str) -> float:
-        """Return when this process first observed the row with its present quota, in its present generation."""
+        """Return when this process first observed the ledger with its present quota, in its present generation."""
         observed = self._observed.get(namespace)
         return observed.spec_since if observed else monotonic()
 
     def initialization_wait(self, namespace: str) -> float:
         """Return the seconds until the quota may be initialised; 0 or less: it may now.
 
-        That "no quota" is believed of a namespace began before its row was there.
+        That "no quota" is believed of a namespace began before its ledger was there.
         """
         observed = self._observed.get(namespace)
         return observed.since + self._no_quota - monotonic() if observed else self._no_quota

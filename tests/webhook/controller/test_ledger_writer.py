@@ -1,4 +1,4 @@
-"""A row that follows its GPUQuota, while others write both: what was read before the row never gets into it."""
+"""A ledger that follows its GPUQuota, while others write both: what was read before the ledger never gets into it."""
 
 from collections.abc import Callable
 from fractions import Fraction
@@ -6,15 +6,15 @@ from fractions import Fraction
 import msgspec
 import pytest
 
-from policies.quota.charge import Unpinned
+from policies.quota.charge import UnclassifiedPods
 from policies.quota.charge_request import LedgerError
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT
-from tests.webhook.quota.quota_and_row import QuotaAndRow
-from webhook.controller.observed_rows import ObservedRows
-from webhook.controller.row_keeper import Granted, RowKeeper
-from webhook.quota.cluster_store import NO_ROW
-from webhook.quota.rows import PLURAL
+from tests.webhook.quota.quota_and_ledger_object import QuotaAndRow
+from webhook.controller.ledger_writer import Granted, LedgerWriter
+from webhook.controller.observed_ledgers import ObservedLedgers
+from webhook.quota.cluster_store import NO_LEDGER_OBJECT
+from webhook.quota.ledger_objects import PLURAL
 from webhook.quota.store import LedgerConflict, QuotaGone, VersionedLedger
 
 TEAM = "team"
@@ -26,37 +26,39 @@ def spec(hard: int, generation: int, *, uid: str = "quota", used: int | None = N
         quota_uid=uid,
         generation=generation,
         hard={"gpus": Fraction(hard)},
-        unpinned=Unpinned.TOTAL_ONLY,
+        unclassified_pods=UnclassifiedPods.TOTAL_ONLY,
         used=None if used is None else {"gpus": Fraction(used)},
     )
 
 
 class FakeStore:
-    """A row and a GPUQuota on an API server. `meanwhile` is done once, right after the GPUQuota was read."""
+    """A ledger and a GPUQuota on an API server. `meanwhile` is done once, right after the GPUQuota was read."""
 
     reservations_limit = LIMIT
 
-    def __init__(self, quota: QuotaLedger | None, row: QuotaLedger | None = None) -> None:
+    def __init__(self, quota: QuotaLedger | None, ledger_object: QuotaLedger | None = None) -> None:
         self.quota = quota
-        self.row: VersionedLedger | None = None
+        self.ledger_object: VersionedLedger | None = None
         self.meanwhile: Callable[[], object] = lambda: None
         self.calls: list[str] = []
         self._number = 0
-        if row is not None:
-            self.put(row)
+        if ledger_object is not None:
+            self.put(ledger_object)
 
     def put(self, ledger: QuotaLedger) -> VersionedLedger:
         self._number += 1
-        uid = self.row.ledger.row_uid if self.row else f"row-{self._number}"
-        self.row = VersionedLedger(msgspec.structs.replace(ledger, row_uid=uid), str(self._number))
-        return self.row
+        uid = self.ledger_object.ledger.ledger_uid if self.ledger_object else f"row-{self._number}"
+        self.ledger_object = VersionedLedger(
+            msgspec.structs.replace(ledger, ledger_uid=uid), str(self._number)
+        )
+        return self.ledger_object
 
     def read(self, namespace: str, seconds: float) -> VersionedLedger | None:
         del namespace, seconds
         self.calls.append("read")
-        if self.row is not None:
-            return self.row
-        return None if self.quota is None else VersionedLedger(spec(1, 1), NO_ROW)
+        if self.ledger_object is not None:
+            return self.ledger_object
+        return None if self.quota is None else VersionedLedger(spec(1, 1), NO_LEDGER_OBJECT)
 
     def granted(self, namespace: str, seconds: float) -> QuotaLedger | None:
         del namespace, seconds
@@ -77,32 +79,36 @@ class FakeStore:
         del namespace, seconds
         self.calls.append("delete")
         self._must_be(before)
-        self.row = None
+        self.ledger_object = None
 
     def discard(self, namespace: str, seconds: float) -> bool:
         raise AssertionError(f"{namespace} can be read, within {seconds} s")
 
     def _must_be(self, before: VersionedLedger) -> None:
-        if self.row is None and before.version != NO_ROW:
+        if self.ledger_object is None and before.version != NO_LEDGER_OBJECT:
             raise QuotaGone
-        if self.row is not None and self.row.version != before.version:
+        if self.ledger_object is not None and self.ledger_object.version != before.version:
             raise LedgerConflict
 
 
-def keeper(store: FakeStore, *, watched: QuotaLedger | None = None) -> RowKeeper:
-    """Return a keeper that has observed the row of the store, and what its watch showed the quota to call for."""
-    rows = ObservedRows()
-    if store.row is not None:
-        rows.observe(TEAM, store.row)
-    return RowKeeper(store, rows, lambda _: Granted.by(watched) if watched else None)
+def keeper(store: FakeStore, *, watched: QuotaLedger | None = None) -> LedgerWriter:
+    """Return a keeper that has observed the ledger of the store, and what its watch showed the quota to call for."""
+    ledger_objects = ObservedLedgers()
+    if store.ledger_object is not None:
+        ledger_objects.observe(TEAM, store.ledger_object)
+    return LedgerWriter(store, ledger_objects, lambda _: Granted.by(watched) if watched else None)
 
 
-def hard(row: VersionedLedger | None) -> int | None:
-    return None if row is None else int(row.ledger.hard["gpus"])
+def hard(ledger_object: VersionedLedger | None) -> int | None:
+    return None if ledger_object is None else int(ledger_object.ledger.hard["gpus"])
 
 
-def used(row: VersionedLedger | None) -> int | None:
-    return None if row is None or row.ledger.used is None else int(row.ledger.used["gpus"])
+def used(ledger_object: VersionedLedger | None) -> int | None:
+    return (
+        None
+        if ledger_object is None or ledger_object.ledger.used is None
+        else int(ledger_object.ledger.used["gpus"])
+    )
 
 
 def test_a_row_that_has_the_spec_costs_no_call() -> None:
@@ -115,9 +121,9 @@ def test_a_row_that_has_the_spec_costs_no_call() -> None:
 def test_a_changed_spec_is_in_force_after_one_read_and_one_write() -> None:
     store = FakeStore(spec(8, 2), spec(4, 1, used=2))
 
-    row = keeper(store, watched=spec(8, 2)).current(TEAM, fresh=False)
+    ledger_object = keeper(store, watched=spec(8, 2)).current(TEAM, fresh=False)
 
-    assert (hard(row), used(row)) == (8, 2)
+    assert (hard(ledger_object), used(ledger_object)) == (8, 2)
     assert store.calls == ["quota", "write"]
 
 
@@ -127,9 +133,9 @@ def test_a_changed_spec_is_in_force_after_one_read_and_one_write() -> None:
 def test_a_row_that_grants_more_than_its_quota_is_taken_back(generous: QuotaLedger) -> None:
     store = FakeStore(spec(4, 1), generous)
 
-    row = keeper(store, watched=spec(4, 1)).current(TEAM, fresh=False)
+    ledger_object = keeper(store, watched=spec(4, 1)).current(TEAM, fresh=False)
 
-    assert (hard(row), used(row)) == (4, 2)
+    assert (hard(ledger_object), used(ledger_object)) == (4, 2)
     assert store.calls == ["quota", "write"]
 
 
@@ -143,9 +149,9 @@ def test_a_watch_that_lags_behind_takes_no_spec_back() -> None:
 def test_what_somebody_else_wrote_into_a_row_does_not_stay_in_force() -> None:
     store = FakeStore(spec(4, 1), spec(400, 1, used=2))
 
-    row = keeper(store, watched=spec(4, 1)).current(TEAM, fresh=False)
+    ledger_object = keeper(store, watched=spec(4, 1)).current(TEAM, fresh=False)
 
-    assert (hard(row), used(row)) == (4, 2)
+    assert (hard(ledger_object), used(ledger_object)) == (4, 2)
 
 
 def test_a_spec_that_was_read_before_another_controller_wrote_is_not_written() -> None:
@@ -155,35 +161,35 @@ def test_a_spec_that_was_read_before_another_controller_wrote_is_not_written() -
 
     with pytest.raises(LedgerConflict):
         paused.current(TEAM, fresh=False)
-    assert hard(store.row) == 1
+    assert hard(store.ledger_object) == 1
 
 
 def test_a_row_is_made_empty_and_then_takes_over_what_earlier_versions_left() -> None:
     store = FakeStore(spec(4, 1, used=3))
     written: list[object] = []
-    store.meanwhile = lambda: written.append(store.row and store.row.ledger.used)
+    store.meanwhile = lambda: written.append(store.ledger_object and store.ledger_object.ledger.used)
 
-    row = keeper(store).current(TEAM, fresh=False)
+    ledger_object = keeper(store).current(TEAM, fresh=False)
 
     assert written == [None]
-    assert row is not None
-    assert (used(row), row.ledger.row_uid) == (3, "row-1")
+    assert ledger_object is not None
+    assert (used(ledger_object), ledger_object.ledger.ledger_uid) == (3, "row-1")
 
 
 def test_a_status_of_earlier_versions_replaces_no_ledger_that_was_counted() -> None:
     store = FakeStore(spec(8, 2, used=3), spec(4, 1, used=2))
 
-    row = keeper(store, watched=spec(8, 2)).current(TEAM, fresh=False)
+    ledger_object = keeper(store, watched=spec(8, 2)).current(TEAM, fresh=False)
 
-    assert (hard(row), used(row)) == (8, 2)
+    assert (hard(ledger_object), used(ledger_object)) == (8, 2)
 
 
 def test_the_row_of_a_new_quota_costs_one_write_and_one_read() -> None:
     store = FakeStore(spec(4, 1))
 
-    row = keeper(store, watched=spec(4, 1)).current(TEAM, fresh=False)
+    ledger_object = keeper(store, watched=spec(4, 1)).current(TEAM, fresh=False)
 
-    assert (hard(row), used(row)) == (4, None)
+    assert (hard(ledger_object), used(ledger_object)) == (4, None)
     assert store.calls == ["write", "quota"]
 
 
@@ -201,14 +207,14 @@ def test_the_row_of_a_new_quota_goes_where_the_quota_has_gone_meanwhile() -> Non
     store = FakeStore(None)
 
     assert keeper(store, watched=spec(4, 1)).current(TEAM, fresh=False) is None
-    assert (store.row, store.calls) == (None, ["write", "quota", "delete"])
+    assert (store.ledger_object, store.calls) == (None, ["write", "quota", "delete"])
 
 
 def test_a_row_goes_with_its_quota() -> None:
     store = FakeStore(None, spec(4, 1, used=2))
 
     assert keeper(store).current(TEAM, fresh=False) is None
-    assert (store.row, store.calls) == (None, ["quota", "delete"])
+    assert (store.ledger_object, store.calls) == (None, ["quota", "delete"])
 
 
 def test_a_row_stays_whose_quota_is_there_again() -> None:
@@ -217,16 +223,16 @@ def test_a_row_stays_whose_quota_is_there_again() -> None:
 
     with pytest.raises(LedgerConflict):
         keeper(store).current(TEAM, fresh=False)
-    assert hard(store.row) == 6
+    assert hard(store.ledger_object) == 6
 
 
 def test_a_quota_that_replaces_another_one_finds_its_row() -> None:
     store = FakeStore(spec(6, 1, uid="another"), spec(4, 1, used=2))
 
-    row = keeper(store, watched=spec(6, 1, uid="another")).current(TEAM, fresh=False)
+    ledger_object = keeper(store, watched=spec(6, 1, uid="another")).current(TEAM, fresh=False)
 
-    assert row is not None
-    assert (row.ledger.quota_uid, hard(row), used(row)) == ("another", 6, 2)
+    assert ledger_object is not None
+    assert (ledger_object.ledger.quota_uid, hard(ledger_object), used(ledger_object)) == ("another", 6, 2)
 
 
 def test_where_there_is_neither_row_nor_quota_nothing_is_made() -> None:
@@ -239,8 +245,8 @@ def test_where_there_is_neither_row_nor_quota_nothing_is_made() -> None:
 def damaged() -> QuotaAndRow:
     around = QuotaAndRow(4)
     around.controller().keep()
-    assert around.row is not None
-    around.row["ledger"] = "{"
+    assert around.ledger_object is not None
+    around.ledger_object["ledger"] = "{"
     return around
 
 
@@ -249,24 +255,26 @@ def test_a_row_that_cannot_be_read_goes_with_its_quota_too() -> None:
     around.remove()
 
     assert around.controller().keep() is None
-    assert around.row is None
+    assert around.ledger_object is None
 
 
 def test_a_row_that_cannot_be_read_stays_with_its_quota() -> None:
     around = damaged()
-    row = around.row
+    ledger_object = around.ledger_object
 
     with pytest.raises(LedgerError, match="cannot be read"):
         around.controller().keep()
-    assert around.row is row
+    assert around.ledger_object is ledger_object
 
 
 def test_a_row_that_is_corrected_meanwhile_stays() -> None:
     around = damaged()
     around.remove()
     around.before(
-        "DELETE", PLURAL, lambda: around.row and around.row["metadata"].update(resourceVersion="99")
+        "DELETE",
+        PLURAL,
+        lambda: around.ledger_object and around.ledger_object["metadata"].update(resourceVersion="99"),
     )
 
     assert around.controller().keep() is None
-    assert around.row is not None
+    assert around.ledger_object is not None

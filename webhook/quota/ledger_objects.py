@@ -1,7 +1,7 @@
-"""The row of a namespace: the GPUQuotaLedger of its name, in the namespace of the installation; JSON to ledger, ledger to JSON.
+"""GPUQuotaLedger objects, one for each namespace, in the namespace of the installation: decoded and encoded.
 
 Its one field is a text, the ledger as JSON, so that a write costs the API server little: no schema to validate, and no managed
-fields to compare. A row that cannot be read raises `RowError`: it must not count as an empty one.
+fields to compare. A ledger that cannot be read raises `LedgerObjectError`: it must not count as an empty one.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from policies.quota.amounts import parse_vector, texts
-from policies.quota.charge import Unpinned
+from policies.quota.charge import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import DenialNote, Holder, QuotaLedger, Revisions
 from policies.quota.ledger.reservations import Reservations
 from policies.quota.spec import QuotaSpec
@@ -22,12 +22,12 @@ PLURAL = "gpuquotaledgers"
 KIND = "GPUQuotaLedger"
 
 
-class RowError(ValueError):
-    """The object is not a row that could be used; the message says where."""
+class LedgerObjectError(ValueError):
+    """The object is not a ledger that could be used; the message says where."""
 
 
-class Row(msgspec.Struct, frozen=True):
-    """A row as it was read, and the namespace of which it is."""
+class LedgerObject(msgspec.Struct, frozen=True):
+    """A ledger as it was read, and the namespace of which it is."""
 
     namespace: str
     versioned: VersionedLedger
@@ -64,12 +64,12 @@ class _Counted(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_d
 
 
 class _Ledger(_Counted, frozen=True, kw_only=True):
-    """The text of a row."""
+    """The text of a ledger."""
 
     quota_uid: str
     generation: int
     hard: dict[str, str]
-    unpinned: Unpinned
+    unclassified_pods: UnclassifiedPods
     denials: tuple[DenialNote, ...] = ()
 
 
@@ -105,36 +105,36 @@ LONGEST_ROW = 1024 * 1024
 written would never give anything back."""
 
 
-def rows_path(installation: str, *namespace: str) -> str:
-    """Return where the API server has the rows of an installation, or the one of `namespace`."""
+def ledger_objects_path(installation: str, *namespace: str) -> str:
+    """Return where the API server has the ledgers of an installation, or the one of `namespace`."""
     return api_path(f"/apis/{GROUP}/{VERSION}", "namespaces", installation, PLURAL, *namespace)
 
 
-def decode_row(document: bytes | msgspec.Raw) -> Row:
-    """Return the row in JSON. Raises RowError."""
+def decode_ledger_object(document: bytes | msgspec.Raw) -> LedgerObject:
+    """Return the ledger in JSON. Raises RowError."""
     try:
         read = _OBJECT.decode(document)
         metadata, written = read.metadata, _LEDGER.decode(read.ledger)
         ledger = QuotaLedger(
-            row_uid=metadata.uid,
+            ledger_uid=metadata.uid,
             quota_uid=written.quota_uid,
             generation=written.generation,
             hard=parse_vector(written.hard),
-            unpinned=written.unpinned,
+            unclassified_pods=written.unclassified_pods,
             denials=written.denials,
             **written.fields(),
         )
     except ValueError as error:  # of msgspec, amounts and numbers alike
-        raise RowError(f"the {KIND} cannot be read: {error}") from None
-    return Row(metadata.name, VersionedLedger(ledger, metadata.resource_version))
+        raise LedgerObjectError(f"the {KIND} cannot be read: {error}") from None
+    return LedgerObject(metadata.name, VersionedLedger(ledger, metadata.resource_version))
 
 
 def decode_identity(document: bytes | msgspec.Raw) -> tuple[str, str]:
-    """Return uid and resourceVersion of a row, of which no more than the metadata need be there. Raises RowError."""
+    """Return uid and resourceVersion of a ledger, of which no more than the metadata need be there. Raises RowError."""
     try:
         metadata = _IDENTITY.decode(document).metadata
     except ValueError as error:
-        raise RowError(f"the {KIND} cannot be read: {error}") from None
+        raise LedgerObjectError(f"the {KIND} cannot be read: {error}") from None
     return metadata.uid, metadata.resource_version
 
 
@@ -149,7 +149,7 @@ def decode_granted(document: bytes) -> QuotaLedger:
             quota_uid=read.metadata.uid,
             generation=read.metadata.generation,
             hard=read.spec.amounts,
-            unpinned=read.spec.unpinned,
+            unclassified_pods=read.spec.unclassified_pods,
             **(_COUNTED.decode(read.status) if has_ledger(read.status) else _Counted()).fields(),
         )
     except ValueError as error:
@@ -162,20 +162,20 @@ def uncounted(granted: QuotaLedger) -> QuotaLedger:
         quota_uid=granted.quota_uid,
         generation=granted.generation,
         hard=granted.hard,
-        unpinned=granted.unpinned,
+        unclassified_pods=granted.unclassified_pods,
     )
 
 
-def encode_row(namespace: str, version: str, ledger: QuotaLedger) -> bytes:
-    """Return the body that replaces this version of the row; one without a version creates it.
+def encode_ledger_object(namespace: str, version: str, ledger: QuotaLedger) -> bytes:
+    """Return the body that replaces this version of the ledger; one without a version creates it.
 
-    Beyond LONGEST_ROW it goes without holders: a row of earlier versions may have long ones.
+    Beyond LONGEST_ROW it goes without holders: a ledger of earlier versions may have long ones.
     """
     written = _Ledger(
         quota_uid=ledger.quota_uid,
         generation=ledger.generation,
         hard=texts(ledger.hard),
-        unpinned=ledger.unpinned,
+        unclassified_pods=ledger.unclassified_pods,
         used=None if ledger.used is None else texts(ledger.used),
         stored_names={name: texts(stored) for name, stored in ledger.stored_names.items()},
         reservations=ledger.reservations.text,
@@ -193,5 +193,5 @@ def encode_row(namespace: str, version: str, ledger: QuotaLedger) -> bytes:
         {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": metadata, "ledger": text}
     )
     if len(body) > LONGEST_ROW and ledger.holders:
-        return encode_row(namespace, version, msgspec.structs.replace(ledger, holders={}))
+        return encode_ledger_object(namespace, version, msgspec.structs.replace(ledger, holders={}))
     return body

@@ -24,8 +24,8 @@ ON_A100 = {"nodeSelector": {"accelerator": "nvidia-a100-80gb"}}
 @pytest.fixture(scope="module")
 def served(quotas: ControlPlane) -> Iterator[ControlPlane]:
     client = quotas.client()
-    for row in KINDS:
-        install(client, *row)
+    for ledger_object in KINDS:
+        install(client, *ledger_object)
     with Webhook(quotas, host=33, arguments=("--kubeconfig", quotas.kubeconfig())) as webhook:
         webhook.register()
         with Running(quotas):
@@ -88,7 +88,7 @@ def warned(team: Namespace, plane: ControlPlane, document: JSON) -> list[str]:
         assert accepted, output
         said.append([line for line in output.splitlines() if "[gpu-quota]" in line])
     assert said[0] == said[1]
-    assert not team.row().reservations
+    assert not team.ledger_object().reservations
     return [line.removeprefix("Warning: ").removesuffix(" [gpu-quota]") for line in said[0]]
 
 
@@ -96,7 +96,7 @@ def test_what_runs_already_is_not_free(served: ControlPlane, team: Namespace) ->
     running = {**template(6, **ON_A100), "metadata": {"name": "runs"}}
     status, answer = team.client.post(team.path("pods"), running)
     assert status == 201, answer
-    assert eventually(lambda: (team.used() or {}).get("gpus") == 6 and not team.row().reservations)
+    assert eventually(lambda: (team.used() or {}).get("gpus") == 6 and not team.ledger_object().reservations)
 
     assert warned(team, served, deployment(team, 4)) == [
         f"spec.replicas: set replicas: 2; needs 4 nvidia-a100-80gb; {team.name} has 2 of 8 free: 2 of 4 pods will start"

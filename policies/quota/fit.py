@@ -25,7 +25,7 @@ from policies.quota.amounts import (
     positive_difference,
     total,
 )
-from policies.quota.charge import Catalogues, Unpinned, charge_pod
+from policies.quota.charge import Catalogues, UnclassifiedPods, charge_pod
 from policies.quota.charge_request import QuotaGrant
 
 MOST_TEMPLATES = 16
@@ -60,7 +60,7 @@ class Demand(msgspec.Struct, frozen=True):
         return {key: amount * pods for key, amount in self.each.items()}
 
 
-class Trouble(Enum):
+class FitFailure(Enum):
     """What keeps pods from starting, the worst first."""
 
     POD_TOO_LARGE = "pod too large"
@@ -75,14 +75,14 @@ class Trouble(Enum):
     """All fit, but not the pod with which a rolling update would begin."""
 
 
-class Outlook(msgspec.Struct, frozen=True, kw_only=True):
+class FitResult(msgspec.Struct, frozen=True, kw_only=True):
     """What keeps pods from starting, and the amount of the quota that limits them most.
 
     `pods` need `needed` of `key`, of which `left` of `hard` is left for them, so `starting` of them start. `path` is that of
     their template, empty where there are several.
     """
 
-    trouble: Trouble
+    failure: FitFailure
     path: str = ""
     key: str
     needed: Fraction
@@ -92,7 +92,7 @@ class Outlook(msgspec.Struct, frozen=True, kw_only=True):
     pods: int = 1
 
 
-class Room(msgspec.Struct, frozen=True):
+class Headroom(msgspec.Struct, frozen=True):
     """What a quota grants, and what others hold of it."""
 
     hard: Vector
@@ -102,34 +102,36 @@ class Room(msgspec.Struct, frozen=True):
         return {key: max(hard - self.held.get(key, NOTHING), NOTHING) for key, hard in self.hard.items()}
 
 
-def outlook(
+def fit_result(
     workload: Workload, grant: QuotaGrant, catalogues: Catalogues, *, is_stored: bool
-) -> Outlook | None:
+) -> FitResult | None:
     """Return the worst that keeps pods of a workload, or of what an autoscaler scales, from starting; None if nothing does.
 
     is_stored: whether pods of the workload may exist, which are held of the quota. Where the status does not say how many, only
       what does not depend on it is found.
     """
-    asked = demands(workload.target or workload, catalogues, grant.unpinned)
-    found = _too_large(asked, grant.hard)
+    requested = demands(workload.target or workload, catalogues, grant.unclassified_pods)
+    found = _too_large(requested, grant.hard)
     if found is not None or grant.held is None:
         return found
-    room = Room(grant.hard, grant.held)
+    room = Headroom(grant.hard, grant.held)
     if is_stored or workload.target:
-        own = _existing(workload.target or workload, asked)
+        own = _existing(workload.target or workload, requested)
         if own is None:
             return None
-        room = Room(grant.hard, positive_difference(grant.held, own))
-    written = [(each, each.count.running or 0) for each in asked]
+        room = Headroom(grant.hard, positive_difference(grant.held, own))
+    written = [(each, each.count.running or 0) for each in requested]
     largest = [(each, each.count.most or pods) for each, pods in written]
-    now, then = Trouble.TOO_LITTLE, Trouble.TOO_LITTLE_TO_GROW
+    now, then = FitFailure.TOO_LITTLE, FitFailure.TOO_LITTLE_TO_GROW
     found = _shortage(then if workload.target else now, written, room) or _shortage(then, largest, room)
     if found is None and (workload.group, workload.kind) == ("apps", "Deployment"):
         found = _surge(workload.data.get("spec"), written, room)
     return found
 
 
-def demands(workload: Workload, catalogues: Catalogues, unpinned: Unpinned) -> tuple[Demand, ...]:
+def demands(
+    workload: Workload, catalogues: Catalogues, unclassified_pods: UnclassifiedPods
+) -> tuple[Demand, ...]:
     """Return what the pods of the workload cost, for each template that makes pods which cost anything.
 
     A pod that would be denied costs nothing. Of one that names a node it is left open on which class it runs. Of an object with
@@ -145,7 +147,7 @@ def demands(workload: Workload, catalogues: Catalogues, unpinned: Unpinned) -> t
             each.admitted,
             classes=catalogues.classes,
             resource_mapping=catalogues.resource_mapping,
-            unpinned=unpinned,
+            unclassified_pods=unclassified_pods,
         )
         cost = charge.vector
         if named_nodes(each.admitted):
@@ -155,19 +157,19 @@ def demands(workload: Workload, catalogues: Catalogues, unpinned: Unpinned) -> t
     return tuple(found)
 
 
-def running(asked: Iterable[Demand]) -> Vector:
+def running(requested: Iterable[Demand]) -> Vector:
     """Return what all pods cost that there are at one time as written; those of an unknown number are left out."""
-    return total(each.times(each.count.running or 0) for each in asked)
+    return total(each.times(each.count.running or 0) for each in requested)
 
 
-def able_to_start(asked: Iterable[Demand], hard: Vector) -> tuple[Demand, ...]:
+def able_to_start(requested: Iterable[Demand], hard: Vector) -> tuple[Demand, ...]:
     """Return those of which a pod, and all that must run at the same time, is not larger than the whole quota."""
-    small = [each for each in asked if not exceeds(each.each, hard)]
+    small = [each for each in requested if not exceeds(each.each, hard)]
     gangs = total(each.times(each.count.gang) for each in small if each.count.gang)
     return tuple(each for each in small if not (each.count.gang and exceeds(gangs, hard)))
 
 
-def _existing(workload: Workload, asked: Iterable[Demand]) -> Vector | None:
+def _existing(workload: Workload, requested: Iterable[Demand]) -> Vector | None:
     """Return what the pods cost that a stored workload has already, None of kinds whose status does not say how many.
 
     They are taken for pods of the template as it is now.
@@ -175,34 +177,34 @@ def _existing(workload: Workload, asked: Iterable[Demand]) -> Vector | None:
     field = _EXISTING.get((workload.group, workload.kind))
     if field is None:
         return None
-    asked = tuple(asked)
+    requested = tuple(requested)
     found = _map(workload.data.get("status")).get(field, 0)
     written = _map(workload.data.get("spec")).get("replicas", 1) if field == "replicas" else None
-    of = written if isinstance(written, int) else sum(each.count.running or 0 for each in asked)
+    of = written if isinstance(written, int) else sum(each.count.running or 0 for each in requested)
     if not isinstance(found, int) or not of:
         return None
-    return {key: amount * Fraction(found, of) for key, amount in running(asked).items()}
+    return {key: amount * Fraction(found, of) for key, amount in running(requested).items()}
 
 
-def _too_large(asked: Iterable[Demand], hard: Vector) -> Outlook | None:
-    asked = tuple(asked)
-    for each in asked:
+def _too_large(requested: Iterable[Demand], hard: Vector) -> FitResult | None:
+    requested = tuple(requested)
+    for each in requested:
         if over := exceeds(each.each, hard):
-            return _over(Trouble.POD_TOO_LARGE, each.path, over[0], 1)
-    gangs = [(each, each.count.gang) for each in asked if each.count.gang]
+            return _over(FitFailure.POD_TOO_LARGE, each.path, over[0], 1)
+    gangs = [(each, each.count.gang) for each in requested if each.count.gang]
     over = exceeds(total(each.times(size) for each, size in gangs), hard)
     size = sum(size for _, size in gangs)
-    return _over(Trouble.GANG_TOO_LARGE, _path(each for each, _ in gangs), over[0], size) if over else None
+    return _over(FitFailure.GANG_TOO_LARGE, _path(each for each, _ in gangs), over[0], size) if over else None
 
 
-def _over(trouble: Trouble, path: str, excess: Excess, pods: int) -> Outlook:
+def _over(failure: FitFailure, path: str, excess: Excess, pods: int) -> FitResult:
     hard = excess.hard
-    return Outlook(
-        trouble=trouble, path=path, key=excess.key, needed=excess.amount, left=hard, hard=hard, pods=pods
+    return FitResult(
+        failure=failure, path=path, key=excess.key, needed=excess.amount, left=hard, hard=hard, pods=pods
     )
 
 
-def _shortage(trouble: Trouble, wanted: Iterable[tuple[Demand, int]], room: Room) -> Outlook | None:
+def _shortage(failure: FitFailure, wanted: Iterable[tuple[Demand, int]], room: Headroom) -> FitResult | None:
     """Return of what there is too little for so many pods of each template, None if all of them fit."""
     wanted = [(each, pods) for each, pods in wanted if pods]
     needed, left = total(each.times(pods) for each, pods in wanted), room.left()
@@ -211,8 +213,8 @@ def _shortage(trouble: Trouble, wanted: Iterable[tuple[Demand, int]], room: Room
         return None
     # The names of classes and resources say more than `gpus`, where they limit as much.
     key = min(over, key=lambda key: (left[key] / needed[key], key == GPUS, key))
-    return Outlook(
-        trouble=trouble,
+    return FitResult(
+        failure=failure,
         path=_path(each for each, _ in wanted),
         key=key,
         needed=needed[key],
@@ -234,7 +236,7 @@ def _starting(wanted: Iterable[tuple[Demand, int]], left: Vector) -> int:
     return started
 
 
-def _surge(spec: Any, wanted: Iterable[tuple[Demand, int]], room: Room) -> Outlook | None:
+def _surge(spec: Any, wanted: Iterable[tuple[Demand, int]], room: Headroom) -> FitResult | None:
     """Return the shortage where a rolling update of a Deployment that runs in full could not begin.
 
     As the deployment controller resolves its limits (`ResolveFenceposts` in `pkg/controller/deployment/util`, v1.36): a part of
@@ -250,7 +252,7 @@ def _surge(spec: Any, wanted: Iterable[tuple[Demand, int]], room: Room) -> Outlo
         unavailable = _part(limits.get("maxUnavailable", _DEFAULT), replicas, up=False)
         if replicas and surge and unavailable == 0:
             held = total([room.held, demand.times(replicas)])
-            return _shortage(Trouble.NO_SURGE, [(demand, 1)], Room(room.hard, held))
+            return _shortage(FitFailure.NO_SURGE, [(demand, 1)], Headroom(room.hard, held))
     return None
 
 
@@ -265,8 +267,8 @@ def _part(value: Any, replicas: int, *, up: bool) -> int | None:
     return ceil(exact) if up else floor(exact)
 
 
-def _path(asked: Iterable[Demand]) -> str:
-    paths = {each.path for each in asked}
+def _path(requested: Iterable[Demand]) -> str:
+    paths = {each.path for each in requested}
     return paths.pop() if len(paths) == 1 else ""
 
 

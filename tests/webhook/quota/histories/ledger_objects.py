@@ -1,4 +1,4 @@
-"""What rows keep to: lines that cannot be read, other catalogues and claims, quotas that come and go, what informers hold."""
+"""What ledgers keep to: lines that cannot be read, other catalogues and claims, quotas that come and go, what informers hold."""
 
 from collections.abc import Mapping
 from time import monotonic
@@ -15,13 +15,13 @@ from policies.quota.ledger.reconcile import Reconciled, StoredObject, begin_tran
 from policies.quota.ledger.reservations import Reservations
 from tests.builders import listing, used_by
 from tests.webhook.quota.histories.setting import History, plain, row_of, stored_pod, world
-from tests.webhook.quota.quota_and_row import QuotaAndRow
+from tests.webhook.quota.quota_and_ledger_object import QuotaAndRow
 from tests.webhook.quota.world import NAMESPACE, Controller, Flight, PlainLedger, World, vector
 from webhook.cluster.collection import Line, MergedCollection, Position
 from webhook.controller.gone_claims import GoneClaims
-from webhook.controller.observed_rows import ObservedRows
+from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.records import Blueprint, ClaimRecord
-from webhook.quota import documents, rows
+from webhook.quota import documents, ledger_objects
 from webhook.quota.store import VersionedLedger
 
 NEXT = "the next catalogue"
@@ -30,7 +30,7 @@ FORMER_STATUS = {"used": {"gpus": "0"}, "revisions": {"pods": "1"}, "classCatalo
 
 
 def counted(gpus: int) -> QuotaAndRow:
-    """Return a quota whose row is counted."""
+    """Return a quota whose ledger is counted."""
     around = QuotaAndRow(gpus)
     controller = around.controller()
     controller.keep()
@@ -79,14 +79,14 @@ def a_line_that_cannot_be_read_is_dropped(*, rule: bool) -> World:
 
 
 def on_the_way(around: World) -> World:
-    """Have the controller move the row to a basis under which everything costs double."""
+    """Have the controller move the ledger to a catalogue version under which everything costs double."""
     around.costs[NEXT] = 2
     plain(around).store.put(begin_transition(row_of(around).ledger, NEXT))
     return around
 
 
 def a_creation_while_the_row_moves(*, rule: bool) -> World:
-    """Charge by both bases while the row moves."""
+    """Charge by both catalogue versions while the ledger moves."""
     around = on_the_way(world(gpus=3))
     flight = around.request(gpus=1)
     around.try_admit(flight, row_of(around), cost=None if rule else 1)
@@ -110,7 +110,7 @@ def a_creation_from_before_the_row_moved(*, rule: bool) -> World:
 
 
 def a_pod_from_before_the_row_moved(*, rule: bool) -> World:
-    """Flip by a count under the next basis."""
+    """Flip by a count under the next catalogue version."""
     around = world(gpus=3)
     stored_pod(around, gpus=1)
     around.reconcile(around.list(Controller()))
@@ -125,7 +125,7 @@ def a_pod_from_before_the_row_moved(*, rule: bool) -> World:
 
 
 def a_replica_knows_only_the_old_basis(*, rule: bool) -> World:
-    """Decide on what was charged by every basis of the row."""
+    """Decide on what was charged by every catalogue version of the ledger."""
     around = on_the_way(world(gpus=3))
     around.reconcile(around.list(Controller()))
     flight, before = around.request(gpus=1), row_of(around)
@@ -222,7 +222,7 @@ def count_without(around: World, claim: ClaimRecord, charged: Mapping[str, Claim
 
 
 def a_spec_that_was_read_before_the_row(*, rule: bool) -> QuotaAndRow:
-    """Read the GPUQuota after the row that its spec goes into."""
+    """Read the GPUQuota after the ledger that its spec goes into."""
     around = counted(2)
     other = around.controller()
     around.grant(1)
@@ -241,7 +241,7 @@ def a_spec_that_was_read_before_the_row(*, rule: bool) -> QuotaAndRow:
 
 
 def a_quota_that_was_gone_before_its_row_was_read(*, rule: bool) -> QuotaAndRow:
-    """Read that the GPUQuota is gone after the row that is deleted for it."""
+    """Read that the GPUQuota is gone after the ledger that is deleted for it."""
     around = counted(1)
     around.remove()
 
@@ -258,7 +258,7 @@ def a_quota_that_was_gone_before_its_row_was_read(*, rule: bool) -> QuotaAndRow:
 
 
 def a_row_is_deleted_late(*, rule: bool) -> QuotaAndRow:
-    """Delete only the version of the row after which the GPUQuota was read."""
+    """Delete only the version of the ledger after which the GPUQuota was read."""
     around = counted(1)
     around.remove()
 
@@ -266,27 +266,33 @@ def a_row_is_deleted_late(*, rule: bool) -> QuotaAndRow:
         around.grant(1)
         around.controller().keep()
 
-    around.before("DELETE", rows.PLURAL, replaced)
+    around.before("DELETE", ledger_objects.PLURAL, replaced)
     with patch.object(QuotaAndRow, "_check", QuotaAndRow._check if rule else lambda *_: None):
         around.controller().keep()
     return around
 
 
 def a_row_of_a_quota_that_was_known_before(*, rule: bool) -> QuotaAndRow:
-    """Wait, and list, since this very row was first seen."""
-    around, now, observed = QuotaAndRow(1), [0.0], ObservedRows()
+    """Wait, and list, since this very ledger was first seen."""
+    around, now, observed = QuotaAndRow(1), [0.0], ObservedLedgers()
     held = listing({}, catalogue="catalogue")
 
     def kept() -> VersionedLedger:
-        row = around.controller().keep()
-        assert row is not None
-        return row if rule else VersionedLedger(msgspec.structs.replace(row.ledger, row_uid=""), row.version)
+        ledger_object = around.controller().keep()
+        assert ledger_object is not None
+        return (
+            ledger_object
+            if rule
+            else VersionedLedger(
+                msgspec.structs.replace(ledger_object.ledger, ledger_uid=""), ledger_object.version
+            )
+        )
 
-    with patch("webhook.controller.observed_rows.monotonic", lambda: now[0]):
+    with patch("webhook.controller.observed_ledgers.monotonic", lambda: now[0]):
         observed.observe(NAMESPACE, VersionedLedger(kept().ledger, "1"))
         now[0] += NO_QUOTA_SECONDS
         listed = now[0]
-        around.row = None  # with the quota; and who was about to create it before that does it now
+        around.ledger_object = None  # with the quota; and who was about to create it before that does it now
         again = kept()
         now[0] += 0.1
         observed.observe(NAMESPACE, again)
@@ -299,13 +305,13 @@ def a_row_of_a_quota_that_was_known_before(*, rule: bool) -> QuotaAndRow:
 
 
 def a_row_is_created_late(*, rule: bool) -> QuotaAndRow:
-    """Create every row empty, and bring in what earlier versions left in the status by a swap."""
+    """Create every ledger empty, and bring in what earlier versions left in the status by a swap."""
     around = QuotaAndRow(1)
     assert around.quota is not None
     around.quota["status"] = FORMER_STATUS
 
     def served_and_removed() -> None:
-        """Have another controller make the row; pods come and go by it, and it goes with the quota."""
+        """Have another controller make the ledger; pods come and go by it, and it goes with the quota."""
         other = around.controller()
         other.keep()
         other.count(used=vector(gpus=1))
@@ -313,8 +319,11 @@ def a_row_is_created_late(*, rule: bool) -> QuotaAndRow:
         other.keep()
         around.grant(1)
 
-    around.before("POST", rows.PLURAL, served_and_removed)
-    with patch("webhook.quota.rows.uncounted", rows.uncounted if rule else lambda granted: granted):
+    around.before("POST", ledger_objects.PLURAL, served_and_removed)
+    with patch(
+        "webhook.quota.ledger_objects.uncounted",
+        ledger_objects.uncounted if rule else lambda granted: granted,
+    ):
         around.controller().keep()
     if around.ledger is not None and around.ledger.used is not None:
         around.broken.append("S2: a ledger of another time is in force")
@@ -326,7 +335,7 @@ def an_earlier_version_writes_its_ledger_still(*, rule: bool) -> World:
     around = world(gpus=1)
     status = World(PlainLedger(vector(gpus=1)), vector(gpus=1)).initialised()
     old, new = around.request(gpus=1), around.request(gpus=1)
-    if not rule and status.try_admit(old, status.read()):  # the row has been taken over before
+    if not rule and status.try_admit(old, status.read()):  # the ledger has been taken over before
         around.admitted(old)
     around.admit(new)
     return around

@@ -1,4 +1,4 @@
-"""Rows with lines that cannot be read, through the API server: denied, said, observed for the bound, and dropped."""
+"""Ledgers with lines that cannot be read, through the API server: denied, said, observed for the bound, and dropped."""
 
 import json
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from policies.quota.amounts import GPUS
-from policies.quota.charge import Unpinned
+from policies.quota.charge import UnclassifiedPods
 from tests.cluster.controllers import Running, eventually, is_ready, uses
 from tests.cluster.quota.burst import PODS, gpu_pod
 from tests.cluster.quota.referee import GPU
@@ -21,7 +21,7 @@ from webhook.commands.quota import quota
 from webhook.quota.documents import quota_path
 
 EXPIRY = 10.0
-"""Seconds; all that is said of a damaged row meanwhile has to be read within them."""
+"""Seconds; all that is said of a damaged ledger meanwhile has to be read within them."""
 READABLE = "gpus=1 | 5f0c7a38-0000-4000-8000-000000000000:pods/phantom"
 
 
@@ -47,10 +47,10 @@ def create(team: Namespace, name: str) -> tuple[int, Any]:
 
 
 def damage(team: Namespace, **fields: Any) -> dict[str, Any]:
-    """Write fields of the row; return what they were."""
-    status, row = team.client.get(team.row_path)
-    assert status == 200, row
-    before = json.loads(row["ledger"])
+    """Write fields of the ledger; return what they were."""
+    status, ledger_object = team.client.get(team.row_path)
+    assert status == 200, ledger_object
+    before = json.loads(ledger_object["ledger"])
     written = {key: each for key, each in {**before, **fields}.items() if each is not None}
     status, answer = team.client.patch(team.row_path, {"ledger": json.dumps(written)})
     assert status == 200, answer
@@ -93,10 +93,10 @@ def test_a_row_with_a_line_that_cannot_be_read_heals(
     assert ready(team).status == "False"
     assert f"1 line, the first {line!r}: requests are denied until" in ready(team).message
     assert "not ready: every GPU pod is denied" in shown(plane, team)
-    assert READABLE in team.row().reservations.text
-    assert team.row().reservations.unreadable == (line,)
+    assert READABLE in team.ledger_object().reservations.text
+    assert team.ledger_object().reservations.unreadable == (line,)
 
-    assert eventually(lambda: team.row().reservations.text == "", seconds=EXPIRY + 30)
+    assert eventually(lambda: team.ledger_object().reservations.text == "", seconds=EXPIRY + 30)
     assert eventually(lambda: is_ready(team))
     assert create(team, "after")[0] == 201
     (event,) = eventually(lambda: dropped(team))
@@ -140,10 +140,10 @@ def test_a_row_that_cannot_be_read_denies_no_longer_than_its_quota_is_there(team
 
 
 def test_a_row_that_grants_more_than_its_quota_is_taken_back(team: Namespace) -> None:
-    damage(team, hard={"gpus": "1000"}, unpinned="MostExpensive")
+    damage(team, hard={"gpus": "1000"}, unclassified_pods="MostExpensive")
 
-    assert eventually(lambda: team.row().hard == {GPUS: Fraction(8)})
-    assert team.row().unpinned is Unpinned.TOTAL_ONLY
+    assert eventually(lambda: team.ledger_object().hard == {GPUS: Fraction(8)})
+    assert team.ledger_object().unclassified_pods is UnclassifiedPods.TOTAL_ONLY
 
 
 def test_a_row_of_the_future_is_said_and_not_listed_for_again_and_again(

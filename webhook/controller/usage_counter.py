@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from policies.placement.named_nodes import NamedNode
-from policies.quota.catalogue import Basis, catalogue_digest
-from policies.quota.charge import Catalogues, Unpinned
+from policies.quota.catalogue import CatalogueVersion, catalogue_digest
+from policies.quota.charge import Catalogues, UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
 from policies.quota.ledger.reconcile import Listing, StoredObject
 from webhook.cluster.api import ApiClient
@@ -25,8 +25,8 @@ from webhook.cluster.nodes import NODES, node_reader
 from webhook.configuration.dynamic_resources import served_resource
 from webhook.controller.gone_claims import GoneClaims
 from webhook.controller.records import PODS, ClaimRecord, CountedRecord, ExtendedClaims, PodRecord
-from webhook.controller.sums import Sums
 from webhook.controller.usage_log import Holding
+from webhook.controller.usage_sums import UsageSums
 from webhook.serving.audit_line import charged
 
 log = logging.getLogger("gpu_admission.controller")
@@ -42,7 +42,7 @@ class Counted(msgspec.Struct, frozen=True):
     list_started: float
 
 
-class Counting:
+class UsageCounter:
     """Informers of all that is counted by one catalogue.
 
     `changed` is called with every namespace whose count may differ, and whether the change frees quota; `ended` with the digest
@@ -67,7 +67,7 @@ class Counting:
         self._changed, self._ended = changed, ended
         self._gone = gone or GoneClaims()
         self._stopping = threading.Event()
-        self.sums = Sums(catalogues, given or ExtendedClaims())
+        self.sums = UsageSums(catalogues, given or ExtendedClaims())
         self._lock: AbstractContextManager[bool] = threading.RLock()
         """Of the sums and of all three informers: what changes in one is charged by what the others have."""
         claims, nodes = served_resource(api, "resourceclaims"), node_reader(catalogues.classes.label_keys)
@@ -120,9 +120,13 @@ class Counting:
         return frozenset().union(*(each.deleted(namespace) for each in (self.pods, self.claims) if each))
 
     def count(
-        self, namespace: str, ledger: QuotaLedger, unpinned: Unpinned, deleted: Collection[str]
+        self,
+        namespace: str,
+        ledger: QuotaLedger,
+        unclassified_pods: UnclassifiedPods,
+        deleted: Collection[str],
     ) -> Counted:
-        """Return what is stored, by this catalogue and `unpinned`.
+        """Return what is stored, by this catalogue and `unclassifiedPods`.
 
         `ledger` has the reservations that wait. `deleted` is what any watch showed deleted: this one may have begun later.
         """
@@ -130,13 +134,13 @@ class Counting:
             pods, nodes = self.pods.position(namespace), self.nodes.position()
             # Where claims are not served there are none, at the revision of the pods too.
             claims = self.claims.position(namespace) if self.claims else pods
-            summed = self.sums.sum(namespace, unpinned, ledger, self._gone_claims(namespace))
+            summed = self.sums.sum(namespace, unclassified_pods, ledger, self._gone_claims(namespace))
         settled = (each.object_uid for each in ledger.reservations if each.object_uid in deleted)
         listing = Listing(
             used=summed.used,
             objects={**dict.fromkeys(settled, DELETED), **summed.objects},
             revisions=Revisions(pods=pods.revision, resource_claims=claims.revision, nodes=nodes.revision),
-            catalogue=str(Basis(self.digest, unpinned)),
+            catalogue=str(CatalogueVersion(self.digest, unclassified_pods)),
             holders=summed.holders,
         )
         return Counted(listing, min(pods.list_started, claims.list_started))
@@ -155,8 +159,8 @@ class Counting:
             held = (self._holding(record) for record in records if _is_charged(record))
             yield from (each for each in held if each is not None)
 
-    def keep(self, wanted: Collection[tuple[str, Unpinned]]) -> None:
-        """Go on summing these namespaces only, each under this `unpinned`."""
+    def keep(self, wanted: Collection[tuple[str, UnclassifiedPods]]) -> None:
+        """Go on summing these namespaces only, each under this `unclassifiedPods`."""
         with self._lock:
             self.sums.keep(wanted)
             for namespace in self._gone.namespaces():

@@ -10,15 +10,15 @@ from time import monotonic
 
 import pytest
 
-from policies.quota.charge import Unpinned
+from policies.quota.charge import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservation, Reservations
 from tests.builders import gpu_container, pod
 from tests.cluster.controllers import eventually
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
 from webhook.configuration.loader import load_directory
-from webhook.controller.counting import DELETED, Counted, Counting
-from webhook.controller.sums import Sums
+from webhook.controller.usage_counter import DELETED, Counted, UsageCounter
+from webhook.controller.usage_sums import UsageSums
 
 FIRST, LAST = 10, 400
 ONE = {"gpus": Fraction(1)}
@@ -47,13 +47,15 @@ def ledger(*uids: str) -> QuotaLedger:
         quota_uid="q",
         generation=1,
         hard=ONE,
-        unpinned=Unpinned.TOTAL_ONLY,
+        unclassified_pods=UnclassifiedPods.TOTAL_ONLY,
         reservations=Reservations.of(*(Reservation(uid, ONE) for uid in uids)),
     )
 
 
 @contextmanager
-def counting(folder: Path, events: list[bytes], begun: threading.Event | None = None) -> Iterator[Counting]:
+def counter(
+    folder: Path, events: list[bytes], begun: threading.Event | None = None
+) -> Iterator[UsageCounter]:
     """Yield a Counting whose watch shows these events, once it has `begun`."""
     ended = threading.Event()
 
@@ -68,7 +70,7 @@ def counting(folder: Path, events: list[bytes], begun: threading.Event | None = 
         return Answer(json.dumps({"metadata": {"resourceVersion": str(FIRST)}, "items": items}).encode())
 
     with ApiServer(folder, answer) as server:
-        started = Counting(server.client(), load_directory(None), lambda _namespace, _frees: None)
+        started = UsageCounter(server.client(), load_directory(None), lambda _namespace, _frees: None)
         started.start()
         try:
             assert eventually(lambda: started.synced)
@@ -78,13 +80,13 @@ def counting(folder: Path, events: list[bytes], begun: threading.Event | None = 
             started.stop()
 
 
-def count(of: Counting, *uids: str) -> Counted:
-    return of.count("team", ledger(*uids), Unpinned.TOTAL_ONLY, of.deleted("team"))
+def count(of: UsageCounter, *uids: str) -> Counted:
+    return of.count("team", ledger(*uids), UnclassifiedPods.TOTAL_ONLY, of.deleted("team"))
 
 
 def test_a_count_is_of_the_revision_that_it_names(tmp_path: Path) -> None:
     events = [event("ADDED", number, number) for number in range(FIRST + 1, LAST + 1)]
-    with counting(tmp_path, events) as of:
+    with counter(tmp_path, events) as of:
 
         def all_counted() -> bool:
             listing = count(of).listing
@@ -98,7 +100,7 @@ def test_a_count_is_of_the_revision_that_it_names(tmp_path: Path) -> None:
 
 def test_a_count_shows_what_reservations_wait_for(tmp_path: Path) -> None:
     events = [event("ADDED", 11, 11), event("ADDED", 12, 12), event("DELETED", 12, 13)]
-    with counting(tmp_path, events) as of:
+    with counter(tmp_path, events) as of:
         assert eventually(lambda: of.pods.position("team").revision == 13)
         objects = count(of, "u11", "u12", "u99").listing.objects
 
@@ -109,7 +111,7 @@ def test_a_count_shows_what_reservations_wait_for(tmp_path: Path) -> None:
 
 
 def test_lists_from_before_a_moment_are_made_again(tmp_path: Path) -> None:
-    with counting(tmp_path, []) as of:
+    with counter(tmp_path, []) as of:
         before = count(of).list_started
         of.refresh("team", since=before, nodes_since=0.0)
         assert count(of).list_started == before
@@ -140,7 +142,7 @@ def test_what_was_deleted_while_nobody_watched_holds_no_reservation(tmp_path: Pa
         return Answer(json.dumps(found).encode())
 
     with ApiServer(tmp_path, answer) as server:
-        started = Counting(server.client(), load_directory(None), lambda _namespace, _frees: None)
+        started = UsageCounter(server.client(), load_directory(None), lambda _namespace, _frees: None)
         started.start()
         try:
             assert eventually(lambda: started.synced)
@@ -159,9 +161,9 @@ def test_a_change_that_is_summed_up_in_part_is_no_sum(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A bug met with one object must not leave it uncounted: what is not in the sums, others are admitted for."""
-    monkeypatch.setattr(Sums, "_charge_pod", lambda *_: 1 // 0)
+    monkeypatch.setattr(UsageSums, "_charge_pod", lambda *_: 1 // 0)
     begun = threading.Event()
-    with counting(tmp_path, [event("ADDED", 11, 11)], begun) as of:
+    with counter(tmp_path, [event("ADDED", 11, 11)], begun) as of:
         assert count(of).listing.used["gpus"] == 1
         begun.set()
         assert eventually(lambda: of.pods.position("team").revision == 11)

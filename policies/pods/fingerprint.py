@@ -21,7 +21,7 @@ _TOKEN_NAME = re.compile(rf"{TOKEN_VOLUME}[a-z0-9]{{5}}")
 _ENCODER = msgspec.json.Encoder()
 
 
-def alike(pod: Pod) -> bytes | None:
+def fingerprint_of(pod: Pod) -> bytes | None:
     """Return a digest that two pods share only if no rule can tell them apart; None for a pod that is not compared.
 
     That is one with ResourceClaims, which are looked up, and a long one. The name of the token's volume is left out where only

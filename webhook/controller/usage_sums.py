@@ -1,6 +1,6 @@
 """What stored pods and claims are charged by one catalogue, summed as they come, change and go.
 
-A namespace has sums from when it is first counted, one for each `unpinned` by which it is. From then on neither a change nor a
+A namespace has sums from when it is first counted, one for each `unclassifiedPods`. From then on neither a change nor a
 count takes longer where there are more objects.
 """
 
@@ -14,7 +14,7 @@ import msgspec
 
 from policies.placement.named_nodes import NODE_NAME, NamedNode, NodeIndex, NodeReference
 from policies.quota.amounts import GPUS, NOTHING, Vector
-from policies.quota.charge import Catalogues, Unpinned
+from policies.quota.charge import Catalogues, UnclassifiedPods
 from policies.quota.ledger.quota_ledger import HOLDERS_LIMIT, HOLDERS_SHOWN, Holder, QuotaLedger
 from policies.quota.ledger.reconcile import StoredObject
 from webhook.controller.records import (
@@ -79,7 +79,7 @@ def _negative(amount: Fraction) -> int | Fraction:
 
 
 class _Sum:
-    """What the objects of one namespace are charged under one `unpinned`, in some dimensions.
+    """What the objects of one namespace are charged under one `unclassifiedPods`, in some dimensions.
 
     `charges` are the holder and the vector of each that there is already.
     """
@@ -154,7 +154,7 @@ class _Namespace:
         self.claims: _Stored[ClaimRecord] = _Stored()
         self.gone: dict[str, ClaimRecord] = {}
         self.made_for: dict[str, set[str]] = {}
-        self.sums: dict[Unpinned, _Sum] = {}
+        self.sums: dict[UnclassifiedPods, _Sum] = {}
 
     @property
     def is_empty(self) -> bool:
@@ -178,7 +178,7 @@ class _Namespace:
         return (each for each in found if each is not None)
 
 
-class Sums:
+class UsageSums:
     """The sums of all namespaces. Its calls must come one after the other, but for `charge`."""
 
     def __init__(self, catalogues: Catalogues, given: ExtendedClaims) -> None:
@@ -241,16 +241,18 @@ class Sums:
     def sum(
         self,
         namespace: str,
-        unpinned: Unpinned,
+        unclassified_pods: UnclassifiedPods,
         ledger: QuotaLedger,
         gone: Mapping[str, ClaimRecord] | None = None,
     ) -> Summed:
         """Return the sums in the dimensions of the ledger, with the claims that are `gone` while pods have their devices."""
         space = self._namespaces[namespace]
         self._charge_gone(space, gone or {})
-        found = space.sums.get(unpinned)
+        found = space.sums.get(unclassified_pods)
         if found is None or found.dimensions != ledger.dimensions:
-            found = space.sums[unpinned] = _Sum(ledger.dimensions, self._charges(space, unpinned))
+            found = space.sums[unclassified_pods] = _Sum(
+                ledger.dimensions, self._charges(space, unclassified_pods)
+            )
         wanted = ((each.object_uid, each.name) for each in ledger.reservations)
         records = (record for each in wanted for record in space.find(*each))
         return Summed(
@@ -263,11 +265,11 @@ class Sums:
         """Compare the sums of a namespace with all that it has, and put right what differs; return whether nothing did."""
         space = self._namespaces.get(namespace, _Namespace())
         wrong = [key for key, each in space.sums.items() if not each.is_of(self._charges(space, key))]
-        for unpinned in wrong:
-            del space.sums[unpinned]
+        for unclassified_pods in wrong:
+            del space.sums[unclassified_pods]
         return not wrong
 
-    def keep(self, wanted: Collection[tuple[str, Unpinned]]) -> None:
+    def keep(self, wanted: Collection[tuple[str, UnclassifiedPods]]) -> None:
         """Forget all sums but these."""
         for namespace, space in list(self._namespaces.items()):
             space.sums = {key: each for key, each in space.sums.items() if (namespace, key) in wanted}
@@ -276,35 +278,44 @@ class Sums:
     def charge(self, record: CountedRecord) -> Vector:
         """Return what an object is charged under TOTAL_ONLY, by itself: a claim as one that no pod was charged for."""
         if isinstance(record, ClaimRecord):
-            return self.claim_reader.charge(record, Unpinned.TOTAL_ONLY, {})
+            return self.claim_reader.charge(record, UnclassifiedPods.TOTAL_ONLY, {})
         if isinstance(record, PodRecord):
-            return self.pod_reader.charge(record, Unpinned.TOTAL_ONLY, self._nodes).vector
+            return self.pod_reader.charge(record, UnclassifiedPods.TOTAL_ONLY, self._nodes).vector
         raise TypeError(record)
 
-    def _charges(self, space: _Namespace, unpinned: Unpinned) -> dict[str, tuple[str, Vector]]:
+    def _charges(
+        self, space: _Namespace, unclassified_pods: UnclassifiedPods
+    ) -> dict[str, tuple[str, Vector]]:
         """Return the holder of everything in a namespace, and what it costs."""
-        pods = {uid: (pod.holder, self._pod_cost(pod, unpinned)) for uid, pod in space.pods.by_uid.items()}
+        pods = {
+            uid: (pod.holder, self._pod_cost(pod, unclassified_pods))
+            for uid, pod in space.pods.by_uid.items()
+        }
         claims = {
-            uid: (claim.holder, self._claim_cost(space, claim, unpinned))
+            uid: (claim.holder, self._claim_cost(space, claim, unclassified_pods))
             for uid, claim in {**space.gone, **space.claims.by_uid}.items()
         }
         return {**pods, **claims}
 
-    def _pod_cost(self, pod: PodRecord | None, unpinned: Unpinned) -> Vector:
+    def _pod_cost(self, pod: PodRecord | None, unclassified_pods: UnclassifiedPods) -> Vector:
         if pod is None or pod.is_terminal:
             return {}
-        return self.pod_reader.charge(pod, unpinned, self._nodes).vector
+        return self.pod_reader.charge(pod, unclassified_pods, self._nodes).vector
 
-    def _claim_cost(self, space: _Namespace, claim: ClaimRecord, unpinned: Unpinned) -> Vector:
+    def _claim_cost(
+        self, space: _Namespace, claim: ClaimRecord, unclassified_pods: UnclassifiedPods
+    ) -> Vector:
         pod = space.pods.by_uid.get(claim.made_for)
-        charged = {pod.uid: ChargedPod(pod.extended_claim, self._pod_cost(pod, unpinned))} if pod else {}
-        return self.claim_reader.charge(claim, unpinned, charged)
+        charged = (
+            {pod.uid: ChargedPod(pod.extended_claim, self._pod_cost(pod, unclassified_pods))} if pod else {}
+        )
+        return self.claim_reader.charge(claim, unclassified_pods, charged)
 
     def _charge_pod(self, space: _Namespace, pod: PodRecord) -> None:
         """Charge a pod what it costs now, nothing if it is gone, and the claims that were made for it."""
         stored = space.pods.by_uid.get(pod.uid)
-        for unpinned, each in space.sums.items():
-            each.charge(pod.uid, pod.holder, self._pod_cost(stored, unpinned))
+        for unclassified_pods, each in space.sums.items():
+            each.charge(pod.uid, pod.holder, self._pod_cost(stored, unclassified_pods))
         for uid in space.made_for.get(pod.uid, ()):
             self._charge_claim(space, space.claims.by_uid[uid])
         for claim in space.gone.values():
@@ -321,8 +332,8 @@ class Sums:
 
     def _charge_claim(self, space: _Namespace, claim: ClaimRecord) -> None:
         stored = space.claims.by_uid.get(claim.uid) or space.gone.get(claim.uid)
-        for unpinned, each in space.sums.items():
-            cost = {} if stored is None else self._claim_cost(space, stored, unpinned)
+        for unclassified_pods, each in space.sums.items():
+            cost = {} if stored is None else self._claim_cost(space, stored, unclassified_pods)
             each.charge(claim.uid, claim.holder, cost)
 
     def _refer(self, before: PodRecord | None, after: PodRecord | None) -> None:

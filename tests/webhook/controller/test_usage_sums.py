@@ -13,13 +13,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from policies.placement.named_nodes import HOSTNAME, NamedNode, NodeIndex
 from policies.quota.amounts import NOTHING, Vector, total
-from policies.quota.charge import Unpinned
+from policies.quota.charge import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import HOLDERS_SHOWN, Holder, QuotaLedger
 from policies.quota.ledger.reservations import Reservation, Reservations
 from tests.builders import gpu_container, pod
 from webhook.configuration.loader import load_directory
 from webhook.controller.records import ChargedPod, ClaimRecord, CountedRecord, ExtendedClaims, PodRecord
-from webhook.controller.sums import HolderRanking, Sums
+from webhook.controller.usage_sums import HolderRanking, UsageSums
 
 CATALOGUES = load_directory(None)
 HARD = {
@@ -55,7 +55,7 @@ def ledger(hard: Vector, *reservations: Reservation) -> QuotaLedger:
         quota_uid="q",
         generation=1,
         hard=hard,
-        unpinned=Unpinned.TOTAL_ONLY,
+        unclassified_pods=UnclassifiedPods.TOTAL_ONLY,
         reservations=Reservations.of(*reservations),
     )
 
@@ -64,23 +64,25 @@ class Stored:
     """What a cluster has, and a count of all of it."""
 
     def __init__(self) -> None:
-        self.sums = Sums(CATALOGUES, ExtendedClaims())
+        self.sums = UsageSums(CATALOGUES, ExtendedClaims())
         self.pods: dict[str, PodRecord] = {}
         self.claims: dict[str, ClaimRecord] = {}
         self.nodes: dict[str, NamedNode] = {}
         self.gone: dict[str, NamedNode] = {}
 
-    def objects(self, namespace: str, unpinned: Unpinned) -> dict[str, tuple[CountedRecord, Vector]]:
+    def objects(
+        self, namespace: str, unclassified_pods: UnclassifiedPods
+    ) -> dict[str, tuple[CountedRecord, Vector]]:
         """Return what every live object costs."""
         nodes = NodeIndex(CATALOGUES.classes.label_keys, (*self.nodes.values(), *self.gone.values()))
         live = {
-            uid: (each, self.sums.pod_reader.charge(each, unpinned, nodes).vector)
+            uid: (each, self.sums.pod_reader.charge(each, unclassified_pods, nodes).vector)
             for uid, each in self.pods.items()
             if each.namespace == namespace and not each.is_terminal
         }
         charged = {uid: ChargedPod(each.extended_claim, cost) for uid, (each, cost) in live.items()}
         claims = {
-            uid: (each, self.sums.claim_reader.charge(each, unpinned, charged))
+            uid: (each, self.sums.claim_reader.charge(each, unclassified_pods, charged))
             for uid, each in self.claims.items()
             if each.namespace == namespace
         }
@@ -114,7 +116,7 @@ class Changes(RuleBasedStateMachine):
 
     @rule(
         uid=uids,
-        asked=requests,
+        requested=requests,
         place=places,
         phase=st.sampled_from(["Pending", "Running", "Running", "Succeeded"]),
         owner=st.sampled_from(["", "train", "serve"]),
@@ -124,14 +126,14 @@ class Changes(RuleBasedStateMachine):
     def a_pod_is_there(
         self,
         uid: str,
-        asked: tuple[str, str],
+        requested: tuple[str, str],
         place: dict[str, Any],
         phase: str,
         owner: str,
         claim: str,
         late: bool,
     ) -> None:
-        document = pod(gpu_container(asked[1], resource=asked[0]), **place)
+        document = pod(gpu_container(requested[1], resource=requested[0]), **place)
         document["metadata"] = self.metadata(uid)
         if owner:
             document["metadata"]["ownerReferences"] = [{"kind": "Job", "name": owner, "controller": True}]
@@ -197,27 +199,27 @@ class Changes(RuleBasedStateMachine):
 
     @rule()
     def what_nobody_counts_is_forgotten(self) -> None:
-        self.stored.sums.keep([("team", Unpinned.MOST_EXPENSIVE)])
+        self.stored.sums.keep([("team", UnclassifiedPods.MOST_EXPENSIVE)])
 
     @rule(namespace=st.sampled_from(SPACES), keys=st.sets(st.sampled_from(sorted(HARD)), min_size=1))
     def it_is_counted(self, namespace: str, keys: set[str]) -> None:
-        for unpinned in Unpinned:
-            self.check(namespace, unpinned, {key: HARD[key] for key in keys})
+        for unclassified_pods in UnclassifiedPods:
+            self.check(namespace, unclassified_pods, {key: HARD[key] for key in keys})
 
     @invariant()
     def all_is_counted(self) -> None:
-        self.check("team", Unpinned.MOST_EXPENSIVE, HARD)
+        self.check("team", UnclassifiedPods.MOST_EXPENSIVE, HARD)
         assert self.stored.sums.recount("team")
 
-    def check(self, namespace: str, unpinned: Unpinned, hard: Vector) -> None:
-        objects = self.stored.objects(namespace, unpinned)
+    def check(self, namespace: str, unclassified_pods: UnclassifiedPods, hard: Vector) -> None:
+        objects = self.stored.objects(namespace, unclassified_pods)
         names = [f"pods/{name}" for name in NAMES]
         wanted = [Reservation(uid, {"gpus": Fraction(1)}, name=names[0]) for uid in (*UIDS, "never-seen")]
         of = ledger(
             hard, *wanted, *(Reservation(f"n{each}", {"gpus": Fraction(1)}, name=each) for each in names)
         )
 
-        summed = self.stored.sums.sum(namespace, unpinned, of)
+        summed = self.stored.sums.sum(namespace, unclassified_pods, of)
 
         used = total(cost for _, cost in objects.values())
         assert summed.used == {key: used.get(key, NOTHING) for key in of.dimensions}
@@ -233,7 +235,7 @@ class Changes(RuleBasedStateMachine):
 
     def used(self, key: str) -> Fraction:
         self.all_is_counted()
-        return self.stored.sums.sum("team", Unpinned.MOST_EXPENSIVE, ledger(HARD)).used[key]
+        return self.stored.sums.sum("team", UnclassifiedPods.MOST_EXPENSIVE, ledger(HARD)).used[key]
 
     def metadata(self, uid: str) -> dict[str, Any]:
         """Return the metadata of the next version of an object: its namespace and name are of its uid."""
@@ -326,7 +328,7 @@ def test_a_full_count_puts_right_what_the_sums_missed(monkeypatch: pytest.Monkey
     cluster = Changes()
     assert cluster.used("gpus") == 0
     with monkeypatch.context() as missed:
-        missed.setattr(Sums, "_charge_pod", lambda *_: None)
+        missed.setattr(UsageSums, "_charge_pod", lambda *_: None)
         cluster.a_pod_is_there("a1", ONE, {}, "Running", "", "", late=False)
 
     assert not cluster.stored.sums.recount("team")

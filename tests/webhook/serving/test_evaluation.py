@@ -1,4 +1,4 @@
-"""Stored pods and workloads, judged as if they were created now."""
+"""Stored pods and workloads, evaluated as if they were created now."""
 
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -10,12 +10,12 @@ import pytest
 
 from policies.pods.annotations import INJECTED
 from policies.quota.amounts import GPUS
-from policies.quota.charge import Unpinned
+from policies.quota.charge import UnclassifiedPods
 from policies.quota.charge_request import QuotaGrant
 from tests.builders import JSON, gpu_container, pod
 from webhook.configuration.loader import Configuration, load_directory
 from webhook.serving.engine import Engine
-from webhook.serving.judging import JudgedBy, Judgement, UnusedQuota, Verdict, judge
+from webhook.serving.evaluation import Evaluation, Evaluator, UnusedQuota, Verdict, evaluate
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -51,14 +51,14 @@ def owned_by(kind: str, name: str, api_version: str = "apps/v1") -> JSON:
     return {"ownerReferences": [owner]}
 
 
-def judged(
+def evaluated(
     configuration: Configuration, document: JSON, kind: tuple[str, str] = ("", "Pod"), **by: Any
-) -> Judgement:
-    surroundings = JudgedBy(engine=Engine(configuration), now=NOW, **by)
-    return judge(*kind, "ml-training", msgspec.json.encode(document), surroundings)
+) -> Evaluation:
+    manifest_context = Evaluator(engine=Engine(configuration), now=NOW, **by)
+    return evaluate(*kind, "ml-training", msgspec.json.encode(document), manifest_context)
 
 
-def messages(found: Judgement) -> list[str]:
+def messages(found: Evaluation) -> list[str]:
     return [f"{each.outcome.value}: {each.finding.message}" for each in found.findings()]
 
 
@@ -123,7 +123,7 @@ UNPLACED = "denied: must pin the pod to a GPU class: namespace ml-training may n
 def test_a_stored_pod_is_judged_as_its_author_submitted_it(
     tmp_path: Path, document: JSON, verdict: Verdict, first: str
 ) -> None:
-    found = judged(policy(tmp_path, RESTRICTED), document)
+    found = evaluated(policy(tmp_path, RESTRICTED), document)
 
     assert found.verdict is verdict
     assert messages(found)[:1] == ([first] if first else [])
@@ -138,7 +138,7 @@ def test_what_would_be_injected_is_by_the_configuration_of_now(tmp_path: Path) -
         )
     )
 
-    (found,) = judged(policy(tmp_path, RESTRICTED), document).pods
+    (found,) = evaluated(policy(tmp_path, RESTRICTED), document).pods
 
     assert found.submitted.body.node_selector is None
     assert found.admitted.body.node_selector == {"accelerator": "nvidia-l4"}
@@ -157,7 +157,7 @@ def test_a_workload_is_judged_by_its_templates(tmp_path: Path) -> None:
         "spec": {"replicas": 2, "template": template},
     }
 
-    found = judged(policy(tmp_path, ""), document, ("apps", "Deployment"))
+    found = evaluated(policy(tmp_path, ""), document, ("apps", "Deployment"))
 
     assert (found.kind, found.name, found.owner, found.verdict) == (
         "Deployment",
@@ -182,16 +182,16 @@ def test_of_a_quota_only_what_can_never_fit_counts(
     tmp_path: Path, hard: str | None, verdict: Verdict
 ) -> None:
     configuration = policy(tmp_path, "")
-    granted = QuotaGrant({GPUS: Fraction(hard)}, Unpinned.TOTAL_ONLY) if hard else None
+    granted = QuotaGrant({GPUS: Fraction(hard)}, UnclassifiedPods.TOTAL_ONLY) if hard else None
     document = stored(pod(gpu_container("1")))
 
-    found = judged(configuration, document, quota_of=lambda _: UnusedQuota(granted, configuration))
+    found = evaluated(configuration, document, quota_of=lambda _: UnusedQuota(granted, configuration))
 
     assert found.verdict is verdict
 
 
 def test_what_cannot_be_read_says_why(tmp_path: Path) -> None:
-    found = judged(policy(tmp_path, ""), {"metadata": {"name": "odd"}, "spec": {"containers": 1}})
+    found = evaluated(policy(tmp_path, ""), {"metadata": {"name": "odd"}, "spec": {"containers": 1}})
 
     assert found.verdict is Verdict.UNREADABLE
     assert (found.name, found.unreadable) == (

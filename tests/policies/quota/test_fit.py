@@ -7,7 +7,7 @@ import pytest
 
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.workload import PodCount, Workload, WorkloadPods
-from policies.quota.charge import Unpinned
+from policies.quota.charge import UnclassifiedPods
 from policies.quota.charge_request import ChargeRequest, QuotaGrant, ReservationOutcome
 from policies.rule import Mode, Phase
 from policies.rules.gpu_quota import GPUQuotaOptions, check_workload
@@ -28,7 +28,7 @@ class Granted:
         raise AssertionError(f"advice reserves nothing: {charge_request}")
 
     def grant(self) -> QuotaGrant | None:
-        return QuotaGrant(self._hard, Unpinned.TOTAL_ONLY, self._held)
+        return QuotaGrant(self._hard, UnclassifiedPods.TOTAL_ONLY, self._held)
 
 
 def pods(gpus: int = 1, path: str = "spec.template", *, on: JSON | None = None, **count: Any) -> WorkloadPods:
