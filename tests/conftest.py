@@ -31,6 +31,24 @@ TOGETHER = {
     "exported policies": ("tests/cluster/test_export", "tests/cluster/outage/test_admission_policies.py"),
 }
 """Files that share a fixture which takes long to set up."""
+LONGEST = (
+    "tests/cluster/deploy/",
+    "tests/cluster/certificates/",
+    "tests/cluster/doctor/",
+    "tests/cluster/quota/",
+    "tests/cluster/outage/",
+    "tests/cluster/console/",
+)
+"""What would keep one process busy after the others have ended, longest first; they begin with it."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    ranks = {start: rank for rank, start in enumerate(LONGEST)}
+
+    def rank(item: pytest.Item) -> int:
+        return next((rank for start, rank in ranks.items() if item.nodeid.startswith(start)), len(LONGEST))
+
+    items.sort(key=rank)
 
 
 @pytest.hookimpl(optionalhook=True)

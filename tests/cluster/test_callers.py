@@ -32,6 +32,21 @@ def presenting() -> Iterator[ControlPlane]:
         yield plane
 
 
+@pytest.fixture(scope="module")
+def bundle(presenting: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("callers") / "ca.crt"
+    path.write_bytes(presenting.callers_ca.read_bytes())
+    return path
+
+
+@pytest.fixture(scope="module")
+def webhook(presenting: ControlPlane, bundle: Path) -> Iterator[Webhook]:
+    with webhook_of(presenting, bundle, CALLER) as running:
+        running.register()  # returns once both webhooks have answered
+        yield running
+    uninstall(presenting)
+
+
 @pytest.fixture
 def registered(presenting: ControlPlane) -> Iterator[ControlPlane]:
     yield presenting
@@ -45,8 +60,8 @@ def webhook_of(plane: ControlPlane, authority: Path, *names: str) -> Webhook:
 
 def register(plane: ControlPlane, webhook: Webhook) -> None:
     """Apply what registers the webhook, whether or not it answers the API server."""
-    documents = manifests(webhook.address, webhook.certificates / "ca.crt")
-    plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(documents))
+    for document in manifests(webhook.address, webhook.certificates / "ca.crt"):
+        assert plane.client().apply(document).status < 300
 
 
 def gpu_pod(name: str = "trainer") -> JSON:
@@ -120,21 +135,6 @@ def test_the_api_server_was_given_what_the_page_says(presenting: ControlPlane) -
     assert json.loads((folder / "admission.json").read_text()) == page["AdmissionConfiguration"]
 
 
-def test_api_server_with_the_certificate_is_answered_and_probes_need_none(registered: ControlPlane) -> None:
-    with webhook_of(registered, registered.callers_ca, CALLER) as webhook:
-        webhook.register()  # returns once both webhooks have answered
-        status, answer = registered.client().post(
-            "/api/v1/namespaces/default/pods", gpu_pod(), {"dryRun": "All"}
-        )
-        assert status == 201, answer
-        assert answer["spec"]["tolerations"], "changed by /mutate"
-        assert eventually(webhook.ready), "the documents are read"
-        status, detail = ask(webhook, "GET", "/readyz")
-        assert status == 200, detail
-        assert json.loads(detail)["clientCA"]["lastError"] is None
-        assert ask(webhook, "GET", "/healthz") == (200, "ok\n")
-
-
 def test_api_server_with_another_name_is_refused_with_that_name(registered: ControlPlane) -> None:
     with webhook_of(registered, registered.callers_ca, "somebody-else") as webhook:
         register(registered, webhook)
@@ -169,50 +169,7 @@ def test_api_server_without_a_certificate_is_refused_and_says_where_to_read(
     assert said == f"{CALLED}{REFUSED}"
 
 
-def test_new_authorities_fail_no_creation(registered: ControlPlane, tmp_path: Path) -> None:
-    """The kept connections of the API server are answered 503 once, and it repeats the call on new ones."""
-    bundle = tmp_path / "ca.crt"
-    bundle.write_bytes(registered.callers_ca.read_bytes())
-    with webhook_of(registered, bundle, CALLER) as webhook:
-        webhook.register()
-        bundle.write_bytes(Authority("next").certificate + registered.callers_ca.read_bytes())
-
-        def turned_away() -> bool:
-            """Whether a kept connection was, by now: the file is read twice a second."""
-            path = "/api/v1/namespaces/default/pods"
-            status, answer = registered.client().post(path, gpu_pod(), {"dryRun": "All"})
-            assert status == 201, answer
-            return 'gpu_admission_callers_refused_total{reason="no longer valid"}' in webhook_metrics(webhook)
-
-        assert eventually(turned_away)
-        assert all(turned_away() for _ in range(2)), "and what comes afterwards is answered as well"
-        metrics = webhook_metrics(webhook)
-        assert "gpu_admission_client_ca_valid 1.0" in metrics
-        assert 'gpu_admission_certificate_not_after_timestamp_seconds{certificate="client-ca"}' in metrics
-
-
-def webhook_metrics(webhook: Webhook) -> str:
-    with urllib3.PoolManager(retries=False, timeout=TIMEOUT) as pool:
-        return pool.request("GET", f"http://{webhook.address}:9443/metrics").data.decode()
-
-
 # ---- whoever reaches the port
-
-
-def test_forged_review_is_refused_and_changes_no_row(registered: ControlPlane) -> None:
-    with webhook_of(registered, registered.callers_ca, CALLER) as webhook, Running(registered):
-        webhook.register()
-        team = Namespace(registered)
-        team.quota({"gpus": "8"})
-        assert uses(team, 0)
-        before = team.ledger_object()
-
-        for path in ("/validate", "/mutate", "/validate/for-people?timeout=5s", "//validate", "/nowhere"):
-            status, said = ask(webhook, "POST", path, forged(team.name, 8))
-            assert (status, said) == (403, f"{REFUSED}\n"), path
-
-        assert team.ledger_object() == before
-        assert registered.client().post(team.path("pods"), gpu_pod())[0] == 201, "the quota is not held"
 
 
 def test_without_client_authentication_a_forged_review_holds_the_quota_until_it_expires(
@@ -236,3 +193,53 @@ def test_without_client_authentication_a_forged_review_holds_the_quota_until_it_
             assert uses(team, 0), "nothing is gained: no pod is counted"
         finally:
             uninstall(presenting)
+
+
+# ---- one webhook that takes reviews from the API server alone; last, since those above listen where it does
+
+
+def test_api_server_with_the_certificate_is_answered_and_probes_need_none(
+    presenting: ControlPlane, webhook: Webhook
+) -> None:
+    status, answer = presenting.client().post("/api/v1/namespaces/default/pods", gpu_pod(), {"dryRun": "All"})
+    assert status == 201, answer
+    assert answer["spec"]["tolerations"], "changed by /mutate"
+    assert eventually(webhook.ready), "the documents are read"
+    status, detail = ask(webhook, "GET", "/readyz")
+    assert status == 200, detail
+    assert json.loads(detail)["clientCA"]["lastError"] is None
+    assert ask(webhook, "GET", "/healthz") == (200, "ok\n")
+
+
+def test_new_authorities_fail_no_creation(presenting: ControlPlane, webhook: Webhook, bundle: Path) -> None:
+    """The kept connections of the API server are answered 503 once, and it repeats the call on new ones."""
+    bundle.write_bytes(Authority("next").certificate + presenting.callers_ca.read_bytes())
+
+    def turned_away() -> bool:
+        """Whether a kept connection was, by now: the file is read twice a second."""
+        path = "/api/v1/namespaces/default/pods"
+        status, answer = presenting.client().post(path, gpu_pod(), {"dryRun": "All"})
+        assert status == 201, answer
+        return 'gpu_admission_callers_refused_total{reason="no longer valid"}' in webhook.metrics()
+
+    assert eventually(turned_away)
+    assert all(turned_away() for _ in range(2)), "and what comes afterwards is answered as well"
+    metrics = webhook.metrics()
+    assert "gpu_admission_client_ca_valid 1.0" in metrics
+    assert 'gpu_admission_certificate_not_after_timestamp_seconds{certificate="client-ca"}' in metrics
+
+
+def test_forged_review_is_refused_and_changes_no_row(presenting: ControlPlane, webhook: Webhook) -> None:
+    with Running(presenting):
+        team = Namespace(presenting)
+        team.quota({"gpus": "8"})
+        assert uses(team, 0)
+        before = team.ledger_object()
+
+        for path in ("/validate", "/mutate", "/validate/for-people?timeout=5s", "//validate", "/nowhere"):
+            status, said = ask(webhook, "POST", path, forged(team.name, 8))
+            assert (status, said) == (403, f"{REFUSED}\n"), path
+
+        assert team.ledger_object() == before
+        assert presenting.client().post(team.path("pods"), gpu_pod())[0] == 201, "the quota is not held"
+        presenting.client().delete(team.path("pods"))

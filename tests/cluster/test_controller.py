@@ -10,7 +10,7 @@ import pytest
 from policies.quota.amounts import GPUS
 from policies.quota.ledger.decide import ReservationRequest
 from tests.cluster.controllers import Running, eventually, gpus, is_ready, uses
-from tests.controlplane import ControlPlane, claims_api, create_gpu_node
+from tests.controlplane import ControlPlane, create_gpu_node
 from tests.controlplane.gpuquota import Namespace, api_client
 from webhook.cluster.informer import Informer
 from webhook.controller.records import LedgerRecord, ledger_record, ledgers
@@ -191,29 +191,3 @@ def test_holders_are_the_owners_of_pods(team: Namespace) -> None:
     assert uses(team, 7)
     held = eventually(lambda: [(h.name, h.amount) for h in team.ledger_object().holders.get(GPUS, ())])
     assert held == [("Job/train", "6"), ("Pod/alone", "1")]
-
-
-def test_a_shared_claim_is_charged_once_until_it_is_deleted(team: Namespace) -> None:
-    claim = {
-        "metadata": {"name": "shared"},
-        "spec": {
-            "devices": {
-                "requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": 2}}]
-            }
-        },
-    }
-    path = f"{claims_api()}/namespaces/{team.name}/resourceclaims"
-    team.quota({"gpus": "8"})
-    assert team.client.post(path, claim)[0] == 201
-    for index in range(3):
-        uses_claim = [{"name": "gpu", "resourceClaimName": "shared"}]
-        team.pod(f"shares-{index}", 0, resourceClaims=uses_claim)
-    assert uses(team, 2)
-
-    for index in range(3):
-        team.delete_pod(f"shares-{index}")
-    team.pod("marker", 1)  # so that the deletions have been counted once this one has
-    assert uses(team, 3)
-    assert team.client.delete(f"{path}/shared")[0] == 200
-
-    assert uses(team, 1)

@@ -1,17 +1,13 @@
-"""ineffective-fields denies what the API server refuses by itself, and nothing else; kubectl shows its warnings."""
+"""ineffective-fields denies what the API server refuses by itself, and nothing else."""
 
 import json
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from policies.finding import Severity
 from policies.rules.ineffective_fields import RULE, check
 from tests.builders import JSON, container, context, gpu_container, pod, view
-from tests.cluster.test_admission import apply
 from tests.controlplane import ControlPlane
-from tests.controlplane.webhook import Webhook
 from webhook.configuration.loader import load_objects
 
 BUILT_IN = load_objects([]).resource_mapping
@@ -88,95 +84,3 @@ def test_a_misplaced_field_never_reaches_the_webhook(plane: ControlPlane, docume
 
     assert applied.returncode != 0
     assert said in applied.stderr
-
-
-NAMESPACE = "words"
-POLICY = """
-apiVersion: gpu-admission.dev/v1alpha1
-kind: GPUPolicy
-metadata: {name: default}
-spec: {}
-"""
-
-
-@pytest.fixture(scope="module")
-def webhook(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
-    config = tmp_path_factory.mktemp("config")
-    (config / "policy.yaml").write_text(POLICY)
-    plane.kubectl("create", "namespace", NAMESPACE)
-    with Webhook(plane, config=config) as running:
-        running.register()
-        yield running
-        running.unregister()
-    plane.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
-
-
-def workload(kind: str, one: JSON, **metadata: Any) -> JSON:
-    template = {"metadata": {"labels": {"app": "words"}}, "spec": {"containers": [one]}}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": kind,
-        "metadata": {"name": kind.lower(), "namespace": NAMESPACE, **metadata},
-        "spec": {"selector": {"matchLabels": {"app": "words"}}, "template": template},
-    }
-
-
-def named(document: JSON) -> JSON:
-    return {**document, "metadata": {**document["metadata"], "name": "slip", "namespace": NAMESPACE}}
-
-
-@pytest.mark.usefixtures("webhook")
-@pytest.mark.parametrize(
-    ("document", "accepted", "said"),
-    [
-        pytest.param(
-            named(limited("nvidia.com/gpus")),
-            True,
-            (
-                'Warning: spec.containers[0].resources.limits[nvidia.com/gpus] (container "main"): did you mean '
-                "nvidia.com/gpu? Is a resource of no device plugin that is known: the pod stays pending unless a node "
-                "has it [ineffective-fields]"
-            ),
-            id="misspelt-resource",
-        ),
-        pytest.param(
-            named(limited("NVIDIA.com/gpu")),
-            False,
-            "did you mean nvidia.com/gpu? Must be the name of an extended resource, domain/name in small letters",
-            id="refused-resource",
-        ),
-        pytest.param(
-            workload(
-                "Deployment", gpu_container(), annotations={"gpu-admission.dev/gpu-class": "nvidia-a100"}
-            ),
-            True,
-            (
-                "Warning: metadata.annotations[gpu-admission.dev/gpu-class]: write it into "
-                "spec.template.metadata.annotations; has no effect here: the pods of a Deployment do not get its "
-                "annotations [ineffective-fields]"
-            ),
-            id="annotation-of-a-deployment",
-        ),
-        pytest.param(
-            workload("StatefulSet", gpu_container(2, args=["vllm", "serve", "--tensor-parallel-size", "4"])),
-            True,
-            (
-                'Warning: containers[0].args[2] (container "main") = "--tensor-parallel-size 4": '
-                "set 2 or request 4 GPUs; should be at most 2, the GPUs of the container [parallelism]"
-            ),
-            id="more-processes-than-gpus",
-        ),
-        pytest.param(
-            workload("DaemonSet", gpu_container()),
-            True,
-            'Warning: containers[0].resources.limits[nvidia.com/gpu] (container "main") = "1": remove the request if it only '
-            "monitors GPUs; is held on every node of this DaemonSet",
-            id="daemonset-with-gpus",
-        ),
-    ],
-)
-def test_kubectl_shows_it(plane: ControlPlane, document: JSON, accepted: bool, said: str) -> None:
-    applied, shown = apply(plane, document, dry_run=True)
-
-    assert applied is accepted
-    assert said in " ".join(shown.split())

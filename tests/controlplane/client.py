@@ -74,12 +74,13 @@ class Client:
         group, metadata = document["apiVersion"], document["metadata"]
         path = f"/api/{group}" if "/" not in group else f"/apis/{group}"
         path += f"/namespaces/{metadata['namespace']}" if "namespace" in metadata else ""
-        path += f"/{document['kind'].lower()}s"
+        kind = document["kind"].lower()
+        path += "/" + (
+            f"{kind[:-1]}ies" if kind[-1] == "y" else f"{kind}es" if kind[-1] == "s" else f"{kind}s"
+        )
         query = {"fieldValidation": "Strict", **(query or {})}
-        answer = self.send("POST", path, document, query)
-        if answer.status != 409:
-            return answer
-        return self.send("PATCH", f"{path}/{metadata['name']}", document, query, content_type=MERGE_PATCH)
+        patched = self.send("PATCH", f"{path}/{metadata['name']}", document, query, content_type=MERGE_PATCH)
+        return patched if patched.status != 404 else self.send("POST", path, document, query)
 
     def send(
         self,

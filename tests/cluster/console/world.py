@@ -8,8 +8,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import yaml
-
 from tests.cluster.controllers import Command, eventually, is_ready
 from tests.cluster.doctor.installation import ACCOUNTS, CANARY_NAMESPACE, cluster
 from tests.controlplane import ControlPlane, create_gpu_node
@@ -102,7 +100,8 @@ def world() -> Iterator[ControlPlane]:
                 )
         create_gpu_node(client, "cpu-0", resources={})
         webhook.register()
-        plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(_around()))
+        for document in _around():
+            assert client.apply(document).status < 300
         Command(plane, "controller", "--namespace", NAMESPACE, "--canary-namespace", CANARY_NAMESPACE).start()
         teams = {name: Namespace(plane, name, installation=NAMESPACE) for name in QUOTAS}
         _grant_tenant(plane)
@@ -110,10 +109,12 @@ def world() -> Iterator[ControlPlane]:
             team.quota(QUOTAS[name])
         for team in teams.values():
             assert eventually(lambda team=team: is_ready(team)), team.name  # type: ignore[misc]
-        plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(_documents()))
+        for document in _documents():
+            assert client.apply(document).status < 300
         for namespace, kind, name, pods, gpus, gpu_class in WORKLOADS:
             document = workload(kind, name, pods, gpus, gpu_class)
-            plane.kubectl("apply", "-n", namespace, "-f", "-", stdin=yaml.safe_dump(document))
+            document["metadata"]["namespace"] = namespace
+            assert client.apply(document).status < 300
         assert eventually(lambda: _denied(plane), seconds=60)
         assert eventually(lambda: run_bound_pods(plane) > len(WORKLOADS), seconds=60)
         yield plane

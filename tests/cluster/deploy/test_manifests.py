@@ -32,14 +32,11 @@ RENDERED: dict[str, Callable[[], str]] = {
     "static": lambda: kustomized(STATIC),
     "static-strict": lambda: kustomized(STATIC / "strict"),
     "default": lambda: template(*CREATE),
-    "first-install": lambda: template(*CREATE, "-f", CHART / "values-first-install.yaml"),
     "production": lambda: template(*CREATE, "-f", CHART / "values-production.yaml"),
-    "cert-manager": lambda: template(*CREATE, "--set", "certificates.certManager.enabled=true"),
     "everything-else": lambda: template(
-        *CREATE, "--set", "criticalPodsQuota=true,commonLabels.team=platform,webhook.nodeSelector.pool=system"
-    ),
-    "opted-in-and-scaled": lambda: template(
         *CREATE,
+        *("--set", "certificates.certManager.enabled=true"),
+        *("--set", "criticalPodsQuota=true,commonLabels.team=platform,webhook.nodeSelector.pool=system"),
         *("--set", "webhook.autoscaling.enabled=true,webhook.autoscaling.minReplicas=1"),
         *("--set", "webhooks.namespaceSelector.matchLabels.gpus=checked"),
         *(

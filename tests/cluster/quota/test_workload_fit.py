@@ -1,4 +1,7 @@
-"""Workloads that the quota has no room for, as kubectl says it when they are applied; nothing is reserved for any of them."""
+"""Workloads that the quota has no room for, by what runs in the cluster; nothing is reserved for any of them.
+
+Without a cluster: tests/policies/quota/test_outlook.py.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +16,7 @@ from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import Namespace
 from tests.controlplane.webhook import Webhook
 
-KINDS = (("kubeflow.org", "v1", "PyTorchJob"), ("keda.sh", "v1alpha1", "ScaledObject"))
+KINDS = (("keda.sh", "v1alpha1", "ScaledObject"),)
 RAISE = "ask the platform team to raise spec.hard.classes[nvidia-a100-80gb]"
 ON_A100 = {"nodeSelector": {"accelerator": "nvidia-a100-80gb"}}
 
@@ -62,17 +65,9 @@ def applied(team: Namespace, api_version: str, kind: str, spec: JSON) -> JSON:
     }
 
 
-def deployment(team: Namespace, replicas: int, gpus: int = 1, **strategy: Any) -> JSON:
-    spec = {"replicas": replicas, "selector": {"matchLabels": {"app": "chat"}}, "strategy": strategy}
+def deployment(team: Namespace, replicas: int, gpus: int = 1) -> JSON:
+    spec = {"replicas": replicas, "selector": {"matchLabels": {"app": "chat"}}}
     return applied(team, "apps/v1", "Deployment", {**spec, "template": template(gpus, **ON_A100)})
-
-
-def pytorch_job(team: Namespace, workers: int) -> JSON:
-    replicas = {
-        "Master": {"template": template(4, **ON_A100)},
-        "Worker": {"replicas": workers, "template": template(4, **ON_A100)},
-    }
-    return applied(team, "kubeflow.org/v1", "PyTorchJob", {"pytorchReplicaSpecs": replicas})
 
 
 def hpa(team: Namespace, most: int) -> JSON:
@@ -95,39 +90,6 @@ def warned(team: Namespace, plane: ControlPlane, document: JSON) -> list[str]:
     assert said[0] == said[1]
     assert not team.ledger_object().reservations
     return [line.removeprefix("Warning: ").removesuffix(" [gpu-quota]") for line in said[0]]
-
-
-def test_a_deployment_that_does_not_fit(served: ControlPlane, team: Namespace) -> None:
-    assert warned(team, served, deployment(team, 4, 4)) == [
-        f"spec.replicas: set replicas: 2; needs 16 nvidia-a100-80gb, which can never fit: the GPUQuota of {team.name} grants 8 "
-        f"in all; 2 of 4 pods will start; or {RAISE}"
-    ]
-
-
-def test_a_deployment_that_cannot_surge(served: ControlPlane, team: Namespace) -> None:
-    (line,) = warned(team, served, deployment(team, 2, 4))
-    assert line.replace(team.name, "TEAM") == (
-        "spec.strategy: set type: Recreate, or rollingUpdate.maxUnavailable: 1; an update needs 4 nvidia-a100-80gb for a pod "
-        "beside the others, and will not finish: TEAM will have 0 of 8 free"
-    )
-    assert warned(team, served, deployment(team, 2, 4, rollingUpdate={"maxUnavailable": 1})) == []
-
-
-def test_a_deployment_that_is_scaled_by_its_author(served: ControlPlane, team: Namespace) -> None:
-    assert warned(team, served, deployment(team, 4)) == []
-    assert warned(team, served, deployment(team, 9)) == [
-        f"spec.replicas: set replicas: 8; needs 9 nvidia-a100-80gb, which can never fit: the GPUQuota of {team.name} grants 8 "
-        f"in all; 8 of 9 pods will start; or {RAISE}"
-    ]
-
-
-def test_a_pytorch_job_larger_than_the_quota(served: ControlPlane, team: Namespace) -> None:
-    assert warned(team, served, pytorch_job(team, 1)) == []
-    (line,) = warned(team, served, pytorch_job(team, 3))
-    assert line == (
-        f"4 pods that must run together need 16 nvidia-a100-80gb, which can never fit: the GPUQuota of {team.name} grants 8 in "
-        f"all; {RAISE}"
-    )
 
 
 def test_what_runs_already_is_not_free(served: ControlPlane, team: Namespace) -> None:

@@ -184,26 +184,8 @@ def test_gpus_shown_to_a_container_that_asks_for_none(variable: JSON, value: str
         pytest.param("HABANA_VISIBLE_DEVICES", "", "none", id="habana-reads-nothing-as-all"),
     ],
 )
-@pytest.mark.parametrize(
-    ("document", "rule"),
-    [
-        pytest.param(pod(gpu_container("1")), "beside a GPU request", id="beside-a-request"),
-        pytest.param(
-            pod(container(resources={"claims": [{"name": "gpu"}]}), resourceClaims=[CLAIM]),
-            "beside a GPU request",
-            id="beside-a-claim",
-        ),
-        pytest.param(pod(**KAI), "beside a GPU request", id="beside-a-fraction"),
-        pytest.param(pod(container()), "in a container that requests no GPU", id="without-a-request"),
-        pytest.param(
-            pod(annotations={"gpu-fraction": "0.01"}),
-            "in a container that requests no GPU",
-            id="beside-a-fraction-that-the-default-scheduler-ignores",
-        ),
-    ],
-)
-def test_a_value_that_shows_gpus(document: JSON, rule: str, name: str, value: str, harmless: str) -> None:
-    [denied] = findings(with_variable(document, {"name": name, "value": value}))
+def test_a_value_that_shows_gpus(name: str, value: str, harmless: str) -> None:
+    [denied] = findings(with_variable(pod(), {"name": name, "value": value}))
 
     assert (denied.path, denied.container, denied.value) == (
         "spec.containers[0].env[0]",
@@ -211,8 +193,34 @@ def test_a_value_that_shows_gpus(document: JSON, rule: str, name: str, value: st
         value or None,
     )
     assert denied.severity is Severity.DENIAL
-    assert denied.message.startswith(f'{name} must be "{harmless}" or unset {rule}: it')
+    assert denied.message.startswith(
+        f'{name} must be "{harmless}" or unset in a container that requests no GPU: it'
+    )
     assert denied.remedy.endswith("remove the variable")
+
+
+@pytest.mark.parametrize(
+    ("document", "want"),
+    [
+        pytest.param(pod(gpu_container("1")), "beside a GPU request", id="a-request"),
+        pytest.param(
+            pod(container(resources={"claims": [{"name": "gpu"}]}), resourceClaims=[CLAIM]),
+            "beside a GPU request",
+            id="a-claim",
+        ),
+        pytest.param(pod(**KAI), "beside a GPU request", id="a-fraction"),
+        pytest.param(
+            pod(annotations={"gpu-fraction": "0.01"}),
+            "in a container that requests no GPU",
+            id="a-fraction-that-the-default-scheduler-ignores",
+        ),
+    ],
+)
+def test_values_beside(document: JSON, want: str) -> None:
+    [denied] = findings(with_variable(document, {"name": VARIABLE, "value": "all"}))
+
+    assert denied.message.startswith(f'{VARIABLE} must be "void" or unset {want}: it')
+    assert findings(with_variable(document, VOID)) == []
 
 
 @pytest.mark.parametrize(
@@ -231,16 +239,9 @@ def test_a_value_that_shows_gpus(document: JSON, rule: str, name: str, value: st
         pytest.param({"name": "ASCEND_RT_VISIBLE_DEVICES", "value": "0"}, id="ascend-process"),
     ],
 )
-@pytest.mark.parametrize(
-    "document",
-    [
-        pytest.param(pod(gpu_container("1")), id="beside-a-request"),
-        pytest.param(pod(**KAI), id="beside-a-fraction"),
-        pytest.param(pod(), id="without-a-request"),
-    ],
-)
-def test_a_value_that_shows_nothing_more(document: JSON, variable: JSON) -> None:
-    assert findings(with_variable(document, variable)) == []
+def test_a_value_that_shows_nothing_more(variable: JSON) -> None:
+    for document in (pod(gpu_container("1")), pod(**KAI), pod()):
+        assert findings(with_variable(document, variable)) == []
 
 
 UNREAD = "can replace the GPUs that the node assigns: what it holds is not known at admission"

@@ -212,7 +212,7 @@ def test_slow_scrapers_do_not_pile_up(directory: Path) -> None:
 
 def test_line_that_says_serving_comes_when_it_is_true(directory: Path) -> None:
     """Whoever waits for it connects, and may end the process, at once: the handlers of the signals must be there."""
-    for _ in range(5):
+    for _ in range(3):
         with serving(directory) as server:
             server.plain_socket().close()
             assert server.stop() == 0
