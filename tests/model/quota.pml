@@ -16,7 +16,7 @@ Time is order. A request ends when nothing of it can be stored any more (it fail
 entry matures in a controller that saw it only after that. A pause is a step not taken, and a crash one that is never taken:
 a restarted controller knows no more than one that looks for the first time.
 
-Not modelled, because they only refuse: Reason.FULL, Refused.OTHER_CATALOGUE, Refused.UNMARKED. Nor that a catalogue is published
+Not modelled, because they only refuse: Reason.FULL, Reason.REFUSED, Refused.OTHER_CATALOGUE, Refused.UNMARKED. Nor that a catalogue is published
 before a row names its basis: a serve that cannot charge by a basis refuses.
 */
 
