@@ -113,7 +113,7 @@ def test_a_reservation_for_what_is_never_stored_is_given_up(team: Namespace, run
 def test_a_bound_pod_counts_for_the_class_of_its_node(team: Namespace, quotas: ControlPlane) -> None:
     create_gpu_node(quotas.client(), f"node-of-{team.name}", labels={"accelerator": "nvidia-a100-80gb"})
     team.quota(
-        {"gpus": "8", "classes": {"nvidia-a100": "8", "nvidia-a100-80gb": "8"}}, unclassified_pods="TotalOnly"
+        {"gpus": "8", "classes": {"nvidia-a100": "8", "nvidia-a100-80gb": "8"}}, unclassifiedPods="TotalOnly"
     )
     team.pod("trainer", 2)
     assert uses(team, 2)

@@ -90,7 +90,7 @@ def test_nothing_is_given_up_by_a_list_from_before(plane: ControlPlane, tmp_path
         api = ApiClient(load_access(str(through(plane, proxy, tmp_path))), read_seconds=1.0)
         deaf = WatchTimings(silence=120.0)
         with Running(plane, api=api, timings=deaf, expiry=8.0) as running:
-            team.quota({"gpus": "8", "classes": {"nvidia-a100": "8"}}, unclassified_pods="TotalOnly")
+            team.quota({"gpus": "8", "classes": {"nvidia-a100": "8"}}, unclassifiedPods="TotalOnly")
             uid = team.pod("gated", 2, schedulingGates=[gate])
             assert uses(team, 2)
             change = ReservationRequest.change(

@@ -112,8 +112,8 @@ def published(quotas: ControlPlane) -> Iterator[Callable[[], dict[str, str]]]:
 
 def moving(team: Namespace, running: Running) -> tuple[str, str]:
     """Count a pod, reserve for another, and change `unclassifiedPods`; return both catalogue versions."""
-    team.quota({"gpus": "8", "classes": {"nvidia-t4": "8"}}, unclassified_pods="TotalOnly")
-    team.pod("unclassifiedPods", 2)
+    team.quota({"gpus": "8", "classes": {"nvidia-t4": "8"}}, unclassifiedPods="TotalOnly")
+    team.pod("unpinned", 2)
     assert uses(team, 2)
     before = str(team.ledger_object().class_catalogue)
     team.reserve(ReservationRequest.creation("in-flight", CARD, before))

@@ -28,7 +28,7 @@ def test_what_is_shown_of_a_namespace(quotas: ControlPlane) -> None:
     team = Namespace(quotas)
     create_gpu_node(quotas.client(), f"of-{team.name}", labels={"accelerator": "nvidia-a100-80gb"})
     with Running(quotas):
-        team.quota({"gpus": "16", "classes": {"nvidia-a100": "4"}}, unclassified_pods="TotalOnly")
+        team.quota({"gpus": "16", "classes": {"nvidia-a100": "4"}}, unclassifiedPods="TotalOnly")
         team.pod("big", 8)
         team.bind("big", f"of-{team.name}")
         team.pod("small", 2)

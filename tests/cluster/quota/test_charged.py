@@ -137,7 +137,7 @@ def test_another_unpinned_denies_nobody_while_something_is_in_flight(
     plane: ControlPlane, team: Namespace
 ) -> None:
     with published_catalogues(plane):
-        in_force(team, {"gpus": "4", "classes": {T4: "2"}}, unclassified_pods="TotalOnly")
+        in_force(team, {"gpus": "4", "classes": {T4: "2"}}, unclassifiedPods="TotalOnly")
         assert gpu_pods(team, "before") == [201]
         assert uses(team, 1)
         assert used(team, f"classes/{T4}") == 0
@@ -161,7 +161,7 @@ def test_another_unpinned_denies_nobody_while_something_is_in_flight(
 
 
 def test_a_gated_pod_is_charged_to_its_class_when_its_gate_is_lifted(team: Namespace) -> None:
-    in_force(team, {"gpus": "8", "classes": {FAMILY: "2", T4: "4"}}, unclassified_pods="TotalOnly")
+    in_force(team, {"gpus": "8", "classes": {FAMILY: "2", T4: "4"}}, unclassifiedPods="TotalOnly")
     gates = [{"name": "kueue.x-k8s.io/admission"}]
     assert gpu_pods(team, "fits", "does-not", gpus=3, schedulingGates=gates) == [201, 201]
     assert uses(team, 6)
@@ -197,7 +197,7 @@ def test_a_label_of_a_family_is_charged_to_the_family_and_to_the_class_once_boun
     node = f"a100-of-{team.name}"
     labels = {"accelerator": FAMILY, "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
     create_gpu_node(plane.client(), node, labels=labels)
-    in_force(team, {"gpus": "8", "classes": {FAMILY: "4", A100: "4"}}, unclassified_pods="TotalOnly")
+    in_force(team, {"gpus": "8", "classes": {FAMILY: "4", A100: "4"}}, unclassifiedPods="TotalOnly")
     assert gpu_pods(team, "trainer", gpus=3, nodeSelector={"accelerator": FAMILY}) == [201]
     assert eventually(lambda: used(team, f"classes/{FAMILY}") == 3)
     assert used(team, f"classes/{A100}") == 0

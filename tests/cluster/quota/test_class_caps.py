@@ -61,7 +61,7 @@ def affinity(kind: str, key: str, *values: str) -> JSON:
 def test_a_node_name_counts_more_than_a_selector_that_contradicts_it(
     team: Namespace, unclassified_pods: UnclassifiedPods
 ) -> None:
-    in_force(team, {T4: "20"}, unclassified_pods=unclassified_pods.value)
+    in_force(team, {T4: "20"}, unclassifiedPods=unclassified_pods.value)
 
     answers = [
         create(team, f"p{n}", 8, nodeName=T4_NODE, nodeSelector={"accelerator": A100}) for n in range(4)
@@ -87,7 +87,7 @@ def test_a_node_name_counts_more_than_a_selector_that_contradicts_it(
     ],
 )
 def test_a_pod_that_selects_its_node_is_charged_to_the_class_of_it(team: Namespace, spec: JSON) -> None:
-    in_force(team, {T4: "2", A100: "0"}, unclassified_pods="TotalOnly")
+    in_force(team, {T4: "2", A100: "0"}, unclassifiedPods="TotalOnly")
 
     statuses = [create(team, f"p{n}", 1, **spec)[0] for n in range(8)]
 
@@ -118,7 +118,7 @@ def test_no_part_of_a_gpu_is_charged_where_no_scheduler_shares_it(team: Namespac
     ],
 )
 def test_a_node_that_nobody_knows_may_be_of_any_class(team: Namespace, spec: JSON) -> None:
-    in_force(team, {T4: "2", A100: "5"}, unclassified_pods="TotalOnly")
+    in_force(team, {T4: "2", A100: "5"}, unclassifiedPods="TotalOnly")
 
     answers = [create(team, f"p{n}", 1, **spec) for n in range(3)]
 
@@ -128,7 +128,7 @@ def test_a_node_that_nobody_knows_may_be_of_any_class(team: Namespace, spec: JSO
 
 
 def test_a_gated_pod_that_gets_a_hostname_is_charged_to_the_class_of_it(team: Namespace) -> None:
-    in_force(team, {T4: "2", A100: "0"}, unclassified_pods="TotalOnly")
+    in_force(team, {T4: "2", A100: "0"}, unclassifiedPods="TotalOnly")
     assert create(team, "gated", 3, schedulingGates=GATES)[0] == 201
     operations = [
         {"op": "remove", "path": "/spec/schedulingGates"},

@@ -140,7 +140,7 @@ def test_a_row_that_cannot_be_read_denies_no_longer_than_its_quota_is_there(team
 
 
 def test_a_row_that_grants_more_than_its_quota_is_taken_back(team: Namespace) -> None:
-    damage(team, hard={"gpus": "1000"}, unclassified_pods="MostExpensive")
+    damage(team, hard={"gpus": "1000"}, unclassifiedPods="MostExpensive")
 
     assert eventually(lambda: team.ledger_object().hard == {GPUS: Fraction(8)})
     assert team.ledger_object().unclassified_pods is UnclassifiedPods.TOTAL_ONLY

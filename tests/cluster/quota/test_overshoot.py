@@ -93,7 +93,7 @@ class Scene:
         )
 
     def create_quota(self) -> None:
-        self.team.quota(self.load.hard, unclassified_pods="TotalOnly")
+        self.team.quota(self.load.hard, unclassifiedPods="TotalOnly")
         self.await_force()
 
     def await_force(self) -> None:
@@ -150,7 +150,7 @@ def replace_the_quota(scene: Scene) -> None:
 
 
 def replace(scene: Scene) -> None:
-    document = yaml.safe_dump(gpu_quota(scene.team.name, hard=scene.load.hard, unclassified_pods="TotalOnly"))
+    document = yaml.safe_dump(gpu_quota(scene.team.name, hard=scene.load.hard, unclassifiedPods="TotalOnly"))
     scene.plane.kubectl("replace", "--force", "-f", "-", stdin=document)
     scene.await_force()
 

@@ -427,13 +427,13 @@ def service(*ports: int) -> dict[str, Any]:
         ),
         pytest.param(
             "gpu-quotas",
-            {QUOTAS: [managed(quota(COUNTED), "hard", "unclassifiedPods")]},
-            [("quota-lost-a-field", "had spec.unclassifiedPods, which the API server dropped")],
+            {QUOTAS: [managed(quota(COUNTED), "hard", "unpinned")]},
+            [("quota-lost-a-field", "had spec.unpinned, which the API server dropped")],
             id="a-quota-that-lost-a-field-that-was-renamed",
         ),
         pytest.param(
             "gpu-quotas",
-            {QUOTAS: [managed(quota(COUNTED, unclassifiedPods="Deny"), "hard", "unclassifiedPods")]},
+            {QUOTAS: [managed(quota(COUNTED, unclassifiedPods="Deny"), "hard", "unpinned")]},
             [],
             id="a-quota-that-was-applied-again-by-the-new-name",
         ),

@@ -22,7 +22,7 @@ from webhook.tools.doctor.cluster import InstalledCluster, Right
 from webhook.tools.doctor.expected import expected_objects, schema_digest
 
 CONTROLLER_LOG = "kubectl -n gpu-admission logs deployment/gpu-admission-controller"
-FORMER = "unclassifiedPods"
+FORMER = "unpinned"
 """What `unclassifiedPods` of a GPUQuota was called before."""
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
