@@ -1,6 +1,6 @@
 """Workloads that the quota has no room for, by what runs in the cluster; nothing is reserved for any of them.
 
-Without a cluster: tests/policies/quota/test_outlook.py.
+Without a cluster: tests/policies/quota/test_fit.py.
 """
 
 from collections.abc import Iterator
