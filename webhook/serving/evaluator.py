@@ -21,6 +21,7 @@ from policies.quota.charge_request import (
     ChargeRequest,
     LedgerError,
     QuotaGrant,
+    ReservationOutcome,
     charge_request_for_pod,
 )
 from policies.rule import Mode
@@ -124,23 +125,22 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
 
     def reserve(self, decision: Decision, request: ChargeRequest) -> Decision:
         """Return the decision with what the quota says of the request: it is asked last, and only if nothing denies."""
-        decision = replace(decision, request=request)
         if not decision.allowed:
-            return decision
+            return replace(decision, request=request)
         OutOfTime.check(self.deadline)
         policy = decision.policy
         quota, held = self.quota_of(policy.namespace), policy.in_force(RULE_ID, self.now)
         if quota is None or held is None:
-            return decision
-        binding, mode = held
-        options: Any = binding.options
+            return replace(decision, request=request)
+        (binding, mode), outcome = held, None
+        answer: ReservationOutcome | LedgerError
         try:
-            outcome = quota.reserve(request)
+            answer = outcome = quota.reserve(request)
         except LedgerError as error:
-            found = check_reservation(error, request, options, policy.namespace, self.now)
-            return decision.adding(found, mode)
-        found = check_reservation(outcome, request, options, policy.namespace, self.now)
-        return replace(decision.adding(found, mode), reservation=outcome)
+            answer = error
+        options: Any = binding.options
+        found = check_reservation(answer, request, options, policy.namespace, self.now)
+        return replace(decision.adding(found, mode), request=request, reservation=outcome)
 
     def grant(self, policy: EffectivePolicy) -> QuotaGrant | None:
         """Return what the quota grants, None where no rule looks at it."""
