@@ -24,8 +24,9 @@ from policies.quota.charge_request import (
     ReservationOutcome,
     charge_request_for_pod,
 )
-from policies.rule import Mode
+from policies.rule import FETCHER_IMAGE, Mode
 from policies.rules.gpu_quota import check_reservation, needs_grant
+from webhook.configuration.loader import Configuration
 from webhook.quota.enforcer import NamespaceQuota
 from webhook.serving.engine import CLAIM_TEMPLATE, MOST_FINDINGS, Decision, Engine, OutOfTime, Subject, advise
 
@@ -146,3 +147,16 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         """Return what the quota grants, None where no rule looks at it."""
         quota = self.quota_of(policy.namespace) if policy.in_force(RULE_ID, self.now) else None
         return quota.grant() if quota is not None else None
+
+
+class EngineInForce:
+    """Calls return the engine of the configuration in force, built once a snapshot."""
+
+    def __init__(self, source: Callable[[], Configuration], fetcher_image: str = FETCHER_IMAGE) -> None:
+        self._configuration, self._engine = source, Engine(source(), fetcher_image)
+
+    def __call__(self) -> Engine:
+        configuration = self._configuration()
+        if self._engine.configuration is not configuration:
+            self._engine = Engine(configuration, self._engine.fetcher_image)
+        return self._engine
