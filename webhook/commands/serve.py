@@ -46,7 +46,7 @@ from webhook.serving.claim_watch import ClaimLookup, ClaimWatch, may_name_claims
 from webhook.serving.denials import DenialReports
 from webhook.serving.document_reviews import DocumentReviews
 from webhook.serving.endpoints import create_app, endpoint_of
-from webhook.serving.engine import EngineInForce
+from webhook.serving.evaluator import EngineInForce
 from webhook.serving.handling import ClusterState
 from webhook.serving.metrics import Metrics
 from webhook.serving.namespaces import Namespaces

@@ -25,10 +25,10 @@ from webhook.serving.engine import (
     OutOfTime,
 )
 from webhook.serving.handling import (
-    Answered,
     ClusterState,
     Handler,
     Review,
+    ReviewResult,
     UnreadableObject,
     allow,
     check_identity,
@@ -64,18 +64,18 @@ class Admission:
         started, clock = datetime.now(UTC), perf_counter()
         requested = Review(request, phase, self._engine(), self._cluster, started, deadline)
         try:
-            answered = handler_of(phase, request)(requested)
+            result = handler_of(phase, request)(requested)
         except NamespaceUnknown as unknown:
-            answered = Answered(review.labels_unknown(request.uid, request.namespace, str(unknown)))
+            result = ReviewResult(review.labels_unknown(request.uid, request.namespace, str(unknown)))
         except UnreadableObject as error:
-            answered = Answered(review.unreadable_object(request.uid, str(error)))
+            result = ReviewResult(review.unreadable_object(request.uid, str(error)))
         except OutOfTime:
-            answered = Answered(review.out_of_time(request.uid))
-        self._recorder.record(requested, answered, perf_counter() - clock)
-        return answered.response
+            result = ReviewResult(review.out_of_time(request.uid))
+        self._recorder.record(requested, result, perf_counter() - clock)
+        return result.response
 
 
-def review_claim(requested: Review) -> Answered:
+def review_claim(requested: Review) -> ReviewResult:
     """Charge a new ResourceClaim to the quota."""
     request, configuration = requested.request, requested.engine.configuration
     with reading():
@@ -88,10 +88,10 @@ def review_claim(requested: Review) -> Answered:
     decision = requested.evaluator.charge(requested.policy(), charged)
     title = f"resourceclaim {request.namespace}/{name}"
     response = review.decided(request.uid, [decision], subject=title, patch=False)
-    return Answered(response, [decision], name, claim.metadata)
+    return ReviewResult(response, [decision], name, claim.metadata)
 
 
-def review_changed_claim(requested: Review) -> Answered:
+def review_changed_claim(requested: Review) -> ReviewResult:
     """Refuse what would have a stored ResourceClaim charged to nobody; its spec never changes.
 
     Only the scheduler marks claims as its own. An allocated claim keeps its finalizer: whoever may clear the allocation, such as
@@ -108,18 +108,18 @@ def review_changed_claim(requested: Review) -> Answered:
     )
     if findings := [each for each in found if each is not None]:
         return _refused_claim(requested, name, findings)
-    return Answered(review.allowed(request.uid), name=name)
+    return ReviewResult(review.allowed(request.uid), name=name)
 
 
-def _refused_claim(requested: Review, name: str, findings: list[Finding]) -> Answered:
+def _refused_claim(requested: Review, name: str, findings: list[Finding]) -> ReviewResult:
     """Return the refusal of a claim that nobody would be charged for. No mode or exemption lifts it: it is not a rule's."""
     request = requested.request
     decision = Decision.on(requested.policy(), findings, Mode.ENFORCE)
     title = f"resourceclaim {request.namespace}/{name}"
-    return Answered(review.decided(request.uid, [decision], subject=title, patch=False), [decision], name)
+    return ReviewResult(review.decided(request.uid, [decision], subject=title, patch=False), [decision], name)
 
 
-def release(requested: Review) -> Answered:
+def release(requested: Review) -> ReviewResult:
     """Give back what a deleted object holds, where no controller counts."""
     request, quota = requested.request, requested.cluster.quota
     if quota is not None and quota.release is not None and not request.dry_run:
@@ -127,7 +127,7 @@ def release(requested: Review) -> Answered:
     return allow(requested)
 
 
-def review_templates(requested: Review) -> Answered:
+def review_templates(requested: Review) -> ReviewResult:
     """Check the pod templates of a workload; what they deny is a warning, unless the policy enforces templates."""
     request, kind = requested.request, requested.request.kind
     try:
@@ -141,11 +141,11 @@ def review_templates(requested: Review) -> Answered:
         return _unchecked(request, review.OUT_OF_TIME)
     if policy.templates is TemplateMode.ENFORCE:
         title = f"{kind.kind} {request.namespace}/{request.name}"
-        return Answered(review.decided(request.uid, decisions, subject=title, patch=False), decisions)
-    return Answered(review.advised(request.uid, decisions), decisions)
+        return ReviewResult(review.decided(request.uid, decisions, subject=title, patch=False), decisions)
+    return ReviewResult(review.advised(request.uid, decisions), decisions)
 
 
-def review_autoscaler(requested: Review) -> Answered:
+def review_autoscaler(requested: Review) -> ReviewResult:
     """Advise on an autoscaler by what it scales, which is read only where the namespace has a quota, or it scales to zero."""
     request, kind = requested.request, requested.request.kind
     by = requested.of_workload(requested.policy())
@@ -161,15 +161,15 @@ def review_autoscaler(requested: Review) -> Answered:
         decision = by.autoscaler(data, target, stored)
     except (msgspec.ValidationError, OutOfTime, RecursionError):
         return allow(requested)
-    return Answered(review.advised(request.uid, [decision]), [decision])
+    return ReviewResult(review.advised(request.uid, [decision]), [decision])
 
 
-def _unchecked(request: AdmissionRequest, why: str) -> Answered:
+def _unchecked(request: AdmissionRequest, why: str) -> ReviewResult:
     warnings = review.warning_texts(before=[f"gpu-admission {why}"])
-    return Answered(review.allowed(request.uid, warnings=warnings))
+    return ReviewResult(review.allowed(request.uid, warnings=warnings))
 
 
-def review_advised(requested: Review) -> Answered:
+def review_advised(requested: Review) -> ReviewResult:
     """Advise on what is always admitted."""
     request, kind = requested.request, requested.request.kind
     try:
@@ -177,10 +177,10 @@ def review_advised(requested: Review) -> Answered:
     except (msgspec.ValidationError, OutOfTime):
         return allow(requested)
     decision = requested.evaluator.advise(requested.policy(), (kind.group, kind.kind), document)
-    return Answered(review.advised(request.uid, [decision]), [decision])
+    return ReviewResult(review.advised(request.uid, [decision]), [decision])
 
 
-def review_document(requested: Review) -> Answered:
+def review_document(requested: Review) -> ReviewResult:
     """Check a document of our own configuration."""
     request = requested.request
     if requested.cluster.documents is None:
@@ -191,12 +191,12 @@ def review_document(requested: Review) -> Answered:
     policy = requested.engine.configuration.policies.for_namespace(request.namespace)
     decision = Decision.on(policy, found, Mode.ENFORCE)
     if decision.allowed:
-        return Answered(review.advised(request.uid, [decision]), [decision])
+        return ReviewResult(review.advised(request.uid, [decision]), [decision])
     causes = tuple(Cause(finding.path, finding.message) for finding in decision.findings(Outcome.DENIED))
     warnings = review.warning_texts(decision.findings(Outcome.WARNED))
     name = review.object_name(request)
     response = review.invalid_document(request.uid, request.kind, name, causes, warnings)
-    return Answered(response, [decision], name)
+    return ReviewResult(response, [decision], name)
 
 
 _MUTATING: Mapping[tuple[str, str, str], Handler] = {

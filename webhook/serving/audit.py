@@ -20,7 +20,7 @@ from policies.printable import printable_json
 from webhook.serving import review
 from webhook.serving.audit_line import audit_line
 from webhook.serving.denials import DenialReports, denial_of
-from webhook.serving.handling import Answered, Review
+from webhook.serving.handling import Review, ReviewResult
 from webhook.serving.metrics import Metrics
 from webhook.serving.review import AdmissionResponse
 
@@ -124,15 +124,22 @@ class Recorder:
         self._denials = denials
         self._replica = replica
 
-    def record(self, requested: Review, answered: Answered, seconds: float) -> None:
+    def record(self, requested: Review, result: ReviewResult, seconds: float) -> None:
         """Record the answer, which took so many seconds."""
-        verdict, dry_run = verdict_of(answered.response), bool(requested.request.dry_run)
-        self._metrics.record(requested.phase.value, verdict, seconds, answered.decisions, dry_run=dry_run)
+        verdict, dry_run = verdict_of(result.response), bool(requested.request.dry_run)
+        self._metrics.record(requested.phase.value, verdict, seconds, result.decisions, dry_run=dry_run)
         if self._audit is not None:
+<<<<<<< HEAD
             line = audit_line(requested, answered, verdict=verdict, seconds=seconds, replica=self._replica)
+=======
+            replica, with_pods = self._replica, self._with_pods
+            line = audit_line(
+                requested, result, verdict=verdict, seconds=seconds, replica=replica, with_pods=with_pods
+            )
+>>>>>>> review
             self._audit.write(line)
-        if self._denials is not None and not answered.response.allowed and not dry_run:
-            self._denials.take(denial_of(requested, answered))
+        if self._denials is not None and not result.response.allowed and not dry_run:
+            self._denials.take(denial_of(requested, result))
 
 
 def _line(record: dict[str, Any]) -> bytes:

@@ -8,6 +8,7 @@ from typing import Any
 
 from policies.finding import truncate
 from policies.gpus.classes import ClassCatalogue
+from policies.placement.pinning import named_nodes
 from policies.pods.fingerprint import TOKEN_VOLUME
 from policies.pods.pod import Metadata, Pod
 from policies.quota.amounts import CLASSES, NOTHING, Vector, add, texts
@@ -15,7 +16,12 @@ from policies.quota.charge_request import ChargeRequest
 from webhook.cluster.objects import timestamp
 from webhook.serving import review
 from webhook.serving.engine import Decision, EvaluatedFinding
+<<<<<<< HEAD
 from webhook.serving.handling import Answered, Review
+=======
+from webhook.serving.handling import Review, ReviewResult
+from webhook.serving.replayable import without_secrets
+>>>>>>> review
 
 LONGEST_FIELD = 256
 """Characters of what a request says of itself; no name of Kubernetes is longer."""
@@ -24,11 +30,19 @@ LONGEST_TEXT = 2048
 
 
 def audit_line(
+<<<<<<< HEAD
     requested: Review, answered: Answered, *, verdict: str, seconds: float, replica: str
 ) -> dict[str, Any]:
     """Return the line."""
     request, metadata = requested.request, answered.metadata
     name = review.object_name(request) if answered.name is None else answered.name
+=======
+    requested: Review, result: ReviewResult, *, verdict: str, seconds: float, replica: str, with_pods: bool
+) -> dict[str, Any]:
+    """Return the line; `with_pods`: with what `gpu-admission replay` needs of a new pod."""
+    request, metadata = requested.request, result.metadata
+    name = review.object_name(request) if result.name is None else result.name
+>>>>>>> review
     said = {
         "uid": request.uid,
         "phase": requested.phase.value,
@@ -49,16 +63,25 @@ def audit_line(
         line["replica"] = replica
     if metadata is not None:
         line |= _object(metadata)
-    if request.operation == "CREATE" and (creation := creation_id(request.namespace, name, answered.pod)):
+    if request.operation == "CREATE" and (creation := creation_id(request.namespace, name, result.pod)):
         line["creation"] = creation
-    if answered.decisions and (asks := answered.decisions[0].request) is not None:
-        line |= _charged(requested, answered, answered.decisions[0], asks)
-    if findings := [
-        _finding(evaluated) for decision in answered.decisions for evaluated in decision.evaluated
-    ]:
+    if result.decisions and (asks := result.decisions[0].request) is not None:
+        line |= _charged(requested, result, result.decisions[0], asks)
+    if findings := [_finding(evaluated) for decision in result.decisions for evaluated in decision.evaluated]:
         line["findings"] = findings
+<<<<<<< HEAD
     if answered.decisions:
         line |= _decision(answered.decisions[0], is_patched=verdict == "patched")
+=======
+    if result.decisions:
+        line |= _decision(result.decisions[0], is_patched=verdict == "patched")
+    if with_pods and result.pod and requested.phase is Phase.MUTATE and not request.dry_run:
+        mapping = requested.engine.configuration.resource_mapping
+        if (replayable := without_secrets(result.pod, mapping)) is not None:
+            line["pod"] = replayable
+        if result.claims:
+            line["claims"] = {key: sorted(names) for key, names in result.claims.items()}
+>>>>>>> review
     return line
 
 
@@ -91,22 +114,28 @@ def _object(metadata: Metadata) -> dict[str, str]:
 
 
 def _charged(
-    requested: Review, answered: Answered, decision: Decision, request: ChargeRequest
+    requested: Review, result: ReviewResult, decision: Decision, request: ChargeRequest
 ) -> dict[str, Any]:
     """Return what is charged if it is allowed, and the quota as it is afterwards."""
     outcome = decision.reservation
     ledger = outcome.ledger if outcome else None
-    if not answered.response.allowed and ledger is None:
+    if not result.response.allowed and ledger is None:
         return {}
     engine = requested.engine
     reserves = outcome.request if outcome else None
-    demand = reserves.demand if reserves else engine.demand(request, answered.fingerprint)
+    demand = reserves.demand if reserves else engine.demand(request, _fingerprint(requested, result))
     fields = charged(demand, engine.configuration.classes)
     if outcome is not None and ledger is not None and ledger.used is not None:
         held = add(ledger.used, outcome.verdict.reserved if outcome.verdict else ledger.reserved)
         shown: Vector = {key: held.get(key, NOTHING) for key in ledger.dimensions}
         fields["quota"] = {"held": texts(shown), "hard": texts(ledger.hard)}
     return fields
+
+
+def _fingerprint(requested: Review, result: ReviewResult) -> bytes | None:
+    """Return that of a pod with which it shares its demand: a new one, which names no node."""
+    is_new, pod = requested.request.operation == "CREATE", result.pod
+    return result.fingerprint if is_new and pod is not None and not named_nodes(pod) else None
 
 
 def _decision(decision: Decision, *, is_patched: bool) -> dict[str, Any]:

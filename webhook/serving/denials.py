@@ -18,7 +18,7 @@ import msgspec
 from policies.printable import printable
 from webhook.quota.events import QuotaEvents
 from webhook.serving.engine import Decision
-from webhook.serving.handling import Answered, Review
+from webhook.serving.handling import Review, ReviewResult
 
 log = logging.getLogger("gpu_admission.denials")
 
@@ -50,13 +50,13 @@ class Denial(msgspec.Struct, frozen=True, kw_only=True):
     quota_uid: str = ""
 
 
-def denial_of(requested: Review, answered: Answered) -> Denial:
+def denial_of(requested: Review, result: ReviewResult) -> Denial:
     """Return the denial of a review whose answer is no."""
-    request, status = requested.request, answered.response.status
-    owner = answered.metadata.controlled_by if answered.metadata else ""
+    request, status = requested.request, result.response.status
+    owner = result.metadata.controlled_by if result.metadata else ""
     if not owner and request.kind.kind != POD:
         owner = f"{request.kind.kind}/{request.name}"
-    reason, quota_uid = _denied_by_quota(answered.decisions)
+    reason, quota_uid = _denied_by_quota(result.decisions)
     return Denial(
         namespace=request.namespace,
         owner=printable(owner),

@@ -36,7 +36,6 @@ from webhook.configuration.loader import Configuration
 MOST_FINDINGS = 100
 """Findings of one outcome that are looked for, so that an object of 3 MiB neither takes minutes nor makes an audit line of 30."""
 
-
 MOST_REMEMBERED, LONGEST_REMEMBERED = 256, 16 * 1024
 """Pods of which is remembered what the rules found, for those that are alike, and bytes of that as JSON: 4 MiB."""
 
@@ -257,19 +256,6 @@ class Engine:
                 for finding in binding.rule.check_workload(workload, binding.options, run.context):
                     run.evaluate(finding, mode)
         return run.decision()
-
-
-class EngineInForce:
-    """Calls return the engine of the configuration in force, built once a snapshot."""
-
-    def __init__(self, source: Callable[[], Configuration], fetcher_image: str = FETCHER_IMAGE) -> None:
-        self._configuration, self._engine = source, Engine(source(), fetcher_image)
-
-    def __call__(self) -> Engine:
-        configuration = self._configuration()
-        if self._engine.configuration is not configuration:
-            self._engine = Engine(configuration, self._engine.fetcher_image)
-        return self._engine
 
 
 class _Found(msgspec.Struct, frozen=True):

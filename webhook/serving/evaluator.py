@@ -21,10 +21,12 @@ from policies.quota.charge_request import (
     ChargeRequest,
     LedgerError,
     QuotaGrant,
+    ReservationOutcome,
     charge_request_for_pod,
 )
-from policies.rule import Mode
+from policies.rule import FETCHER_IMAGE, Mode
 from policies.rules.gpu_quota import check_reservation, needs_grant
+from webhook.configuration.loader import Configuration
 from webhook.quota.enforcer import NamespaceQuota
 from webhook.serving.engine import CLAIM_TEMPLATE, MOST_FINDINGS, Decision, Engine, OutOfTime, Subject, advise
 
@@ -124,25 +126,37 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
 
     def reserve(self, decision: Decision, request: ChargeRequest) -> Decision:
         """Return the decision with what the quota says of the request: it is asked last, and only if nothing denies."""
-        decision = replace(decision, request=request)
         if not decision.allowed:
-            return decision
+            return replace(decision, request=request)
         OutOfTime.check(self.deadline)
         policy = decision.policy
         quota, held = self.quota_of(policy.namespace), policy.in_force(RULE_ID, self.now)
         if quota is None or held is None:
-            return decision
-        binding, mode = held
-        options: Any = binding.options
+            return replace(decision, request=request)
+        (binding, mode), outcome = held, None
+        answer: ReservationOutcome | LedgerError
         try:
-            outcome = quota.reserve(request)
+            answer = outcome = quota.reserve(request)
         except LedgerError as error:
-            found = check_reservation(error, request, options, policy.namespace, self.now)
-            return decision.adding(found, mode)
-        found = check_reservation(outcome, request, options, policy.namespace, self.now)
-        return replace(decision.adding(found, mode), reservation=outcome)
+            answer = error
+        options: Any = binding.options
+        found = check_reservation(answer, request, options, policy.namespace, self.now)
+        return replace(decision.adding(found, mode), request=request, reservation=outcome)
 
     def grant(self, policy: EffectivePolicy) -> QuotaGrant | None:
         """Return what the quota grants, None where no rule looks at it."""
         quota = self.quota_of(policy.namespace) if policy.in_force(RULE_ID, self.now) else None
         return quota.grant() if quota is not None else None
+
+
+class EngineInForce:
+    """Calls return the engine of the configuration in force, built once a snapshot."""
+
+    def __init__(self, source: Callable[[], Configuration], fetcher_image: str = FETCHER_IMAGE) -> None:
+        self._configuration, self._engine = source, Engine(source(), fetcher_image)
+
+    def __call__(self) -> Engine:
+        configuration = self._configuration()
+        if self._engine.configuration is not configuration:
+            self._engine = Engine(configuration, self._engine.fetcher_image)
+        return self._engine

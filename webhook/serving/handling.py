@@ -103,7 +103,7 @@ class Review(msgspec.Struct, frozen=True, dict=True):
         return WorkloadReview(by=self.evaluator, policy=policy, kind=self.request.kind, is_update=is_update)
 
 
-class Answered(msgspec.Struct, frozen=True):
+class ReviewResult(msgspec.Struct, frozen=True):
     """The response, the decisions behind it, and of the object what its handler knew, for the record.
 
     `name` and `metadata` are None where the handler did not need them. `pod` is there of a pod as it was reviewed, unless it was
@@ -116,10 +116,10 @@ class Answered(msgspec.Struct, frozen=True):
     metadata: Metadata | None = None
     pod: Pod | None = None
     fingerprint: bytes | None = None
-    """Of a new pod on which alone its demand depends: pods with the same one are siblings."""
+    """Of a pod: those with the same one are siblings."""
 
 
-Handler = Callable[[Review], Answered]
+Handler = Callable[[Review], ReviewResult]
 
 
 class UnreadableObject(Exception):  # noqa: N818 - no bug
@@ -153,6 +153,6 @@ def shown_name(request: AdmissionRequest, metadata: Metadata | None) -> str:
     return truncate(name, review.LONGEST_NAME)
 
 
-def allow(requested: Review) -> Answered:
+def allow(requested: Review) -> ReviewResult:
     """Allow what no rule looks at."""
-    return Answered(review.allowed(requested.request.uid))
+    return ReviewResult(review.allowed(requested.request.uid))

@@ -3,7 +3,11 @@
 import msgspec
 
 from policies.gpus.cards import too_many_resources
+<<<<<<< HEAD
 from policies.placement.pinning import named_nodes
+=======
+from policies.gpus.claims import DeviceClassNames
+>>>>>>> review
 from policies.pods.fingerprint import fingerprint_of
 from policies.pods.limits import excesses
 from policies.pods.pod import Pod, decode_pod
@@ -13,7 +17,7 @@ from policies.rule import Phase
 from webhook.serving import review
 from webhook.serving.canary_trace import canary_trace
 from webhook.serving.engine import OutOfTime
-from webhook.serving.handling import Answered, Review, allow, check_identity, reading, shown_name
+from webhook.serving.handling import Review, ReviewResult, allow, check_identity, reading, shown_name
 from webhook.serving.namespaces import NamespaceUnknown
 from webhook.serving.review import AdmissionRequest
 
@@ -27,7 +31,7 @@ CONTROLLER_MANAGER = "system:kube-controller-manager"
 """Who creates the pods of DaemonSets: the former, or the latter where controllers share one identity."""
 
 
-def review_pod(requested: Review) -> Answered:
+def review_pod(requested: Review) -> ReviewResult:
     """Mutate or validate a pod; an update is validated with the pod as it is stored."""
     request = requested.request
     with reading():
@@ -35,7 +39,7 @@ def review_pod(requested: Review) -> Answered:
         before = decode_pod(requested.document(request.old_object)) if request.operation == "UPDATE" else None
     name = shown_name(request, pod.metadata)
     if is_mirror_pod(pod, request):
-        return Answered(review.allowed(request.uid), name=name)
+        return ReviewResult(review.allowed(request.uid), name=name)
     policy, evaluator = requested.policy(), requested.evaluator
     mutates = requested.phase is Phase.MUTATE
     fingerprint = fingerprint_of(pod) if memoryview(request.object).nbytes <= LONGEST_COMPARED else None
@@ -57,18 +61,22 @@ def review_pod(requested: Review) -> Answered:
     title = f"pod {request.namespace}/{name}"
     response = review.decided(request.uid, [decision], subject=title, patch=mutates, trace=trace)
     seen = None if too_long else pod
-    is_alone = before is None and not named_nodes(pod)
-    return Answered(
+    return ReviewResult(
         response,
         [decision],
         name,
         pod.metadata,
         pod=seen,
+<<<<<<< HEAD
         fingerprint=fingerprint if is_alone else None,
+=======
+        claims=claims,
+        fingerprint=fingerprint,
+>>>>>>> review
     )
 
 
-def restore_pod(requested: Review) -> Answered:
+def restore_pod(requested: Review) -> ReviewResult:
     """Put back into an update what it lacks of what was injected at creation; all else about it is the API server's.
 
     So it is allowed also where the pod cannot be read, or where there is no time, or no policy is known.
@@ -90,7 +98,7 @@ def restore_pod(requested: Review) -> Answered:
         return allow(requested)
     name = shown_name(request, pod.metadata)
     response = review.decided(request.uid, [decision], subject=f"pod {request.namespace}/{name}", patch=True)
-    return Answered(response, [decision], name, pod.metadata)
+    return ReviewResult(response, [decision], name, pod.metadata)
 
 
 def is_mirror_pod(pod: Pod, request: AdmissionRequest) -> bool:

@@ -17,7 +17,8 @@ from policies.policy import Binding, EffectivePolicy, Exemption, PolicySet
 from policies.rule import Context, Mode, Rule, RuleOptions
 from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, gpu_container, pod, view
 from webhook.configuration.loader import Configuration
-from webhook.serving.engine import Decision, Engine, EngineInForce, Outcome, OutOfTime, Subject
+from webhook.serving.engine import Decision, Engine, Outcome, OutOfTime, Subject
+from webhook.serving.evaluator import EngineInForce
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 TAINT = Toleration(key="team", operator="Exists")
