@@ -129,14 +129,7 @@ class Recorder:
         verdict, dry_run = verdict_of(result.response), bool(requested.request.dry_run)
         self._metrics.record(requested.phase.value, verdict, seconds, result.decisions, dry_run=dry_run)
         if self._audit is not None:
-<<<<<<< HEAD
-            line = audit_line(requested, answered, verdict=verdict, seconds=seconds, replica=self._replica)
-=======
-            replica, with_pods = self._replica, self._with_pods
-            line = audit_line(
-                requested, result, verdict=verdict, seconds=seconds, replica=replica, with_pods=with_pods
-            )
->>>>>>> review
+            line = audit_line(requested, result, verdict=verdict, seconds=seconds, replica=self._replica)
             self._audit.write(line)
         if self._denials is not None and not result.response.allowed and not dry_run:
             self._denials.take(denial_of(requested, result))

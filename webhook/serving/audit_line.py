@@ -16,12 +16,7 @@ from policies.quota.charge_request import ChargeRequest
 from webhook.cluster.objects import timestamp
 from webhook.serving import review
 from webhook.serving.engine import Decision, EvaluatedFinding
-<<<<<<< HEAD
-from webhook.serving.handling import Answered, Review
-=======
 from webhook.serving.handling import Review, ReviewResult
-from webhook.serving.replayable import without_secrets
->>>>>>> review
 
 LONGEST_FIELD = 256
 """Characters of what a request says of itself; no name of Kubernetes is longer."""
@@ -30,19 +25,11 @@ LONGEST_TEXT = 2048
 
 
 def audit_line(
-<<<<<<< HEAD
-    requested: Review, answered: Answered, *, verdict: str, seconds: float, replica: str
+    requested: Review, result: ReviewResult, *, verdict: str, seconds: float, replica: str
 ) -> dict[str, Any]:
     """Return the line."""
-    request, metadata = requested.request, answered.metadata
-    name = review.object_name(request) if answered.name is None else answered.name
-=======
-    requested: Review, result: ReviewResult, *, verdict: str, seconds: float, replica: str, with_pods: bool
-) -> dict[str, Any]:
-    """Return the line; `with_pods`: with what `gpu-admission replay` needs of a new pod."""
     request, metadata = requested.request, result.metadata
     name = review.object_name(request) if result.name is None else result.name
->>>>>>> review
     said = {
         "uid": request.uid,
         "phase": requested.phase.value,
@@ -69,19 +56,8 @@ def audit_line(
         line |= _charged(requested, result, result.decisions[0], asks)
     if findings := [_finding(evaluated) for decision in result.decisions for evaluated in decision.evaluated]:
         line["findings"] = findings
-<<<<<<< HEAD
-    if answered.decisions:
-        line |= _decision(answered.decisions[0], is_patched=verdict == "patched")
-=======
     if result.decisions:
         line |= _decision(result.decisions[0], is_patched=verdict == "patched")
-    if with_pods and result.pod and requested.phase is Phase.MUTATE and not request.dry_run:
-        mapping = requested.engine.configuration.resource_mapping
-        if (replayable := without_secrets(result.pod, mapping)) is not None:
-            line["pod"] = replayable
-        if result.claims:
-            line["claims"] = {key: sorted(names) for key, names in result.claims.items()}
->>>>>>> review
     return line
 
 

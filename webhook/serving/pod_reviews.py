@@ -3,11 +3,6 @@
 import msgspec
 
 from policies.gpus.cards import too_many_resources
-<<<<<<< HEAD
-from policies.placement.pinning import named_nodes
-=======
-from policies.gpus.claims import DeviceClassNames
->>>>>>> review
 from policies.pods.fingerprint import fingerprint_of
 from policies.pods.limits import excesses
 from policies.pods.pod import Pod, decode_pod
@@ -67,12 +62,7 @@ def review_pod(requested: Review) -> ReviewResult:
         name,
         pod.metadata,
         pod=seen,
-<<<<<<< HEAD
-        fingerprint=fingerprint if is_alone else None,
-=======
-        claims=claims,
         fingerprint=fingerprint,
->>>>>>> review
     )
 
 
