@@ -1,11 +1,7 @@
 """DeviceClasses (DRA) of a cluster: which of them have GPUs, and by which names pods may request those.
 
 Administrators write DeviceClasses. Their CEL selectors are read only as text. A quoted name of a GPU driver means GPUs.
-<<<<<<< HEAD
 If `device.driver` is compared only with other names, the class has no GPUs. So `!=` and `||` may count too much.
-=======
-If `device.driver` is compared only with other names, it has no GPUs. So `!=` and `||` may count too much, never too little.
->>>>>>> prose
 """
 
 import re
