@@ -6,9 +6,11 @@ import pytest
 
 from policies.finding import Severity
 from policies.gpus.classes import ClassCatalogue, NodeLabel
+from policies.placement.class_choice import Choice, ChoiceSource
+from policies.placement.pinning import Pinning
 from policies.pods.patch import PodPatch
 from policies.rule import Mode, Phase
-from policies.rules.gpu_class import RULE, GPUClassOptions, check, mutate
+from policies.rules.gpu_class import RULE, GPUClassOptions, check, is_wider, mutate
 from tests.builders import CLASSES, JSON, apply, container, context, gpu_class, gpu_container, pod, view
 
 CLASS = "gpu-admission.dev/gpu-class"
@@ -717,3 +719,17 @@ def test_problems(options: GPUClassOptions, want: list[tuple[str, str]]) -> None
 )
 def test_class_problems(options: GPUClassOptions, want: list[tuple[str, str]]) -> None:
     assert list(options.class_problems(CLASSES)) == want
+
+
+@pytest.mark.parametrize(
+    ("pinned", "want"),
+    [
+        pytest.param(("nvidia-h100",), False, id="to-the-choice-itself"),
+        pytest.param(("nvidia-h100", "nvidia-t4"), True, id="to-more"),
+        pytest.param(("nvidia-t4",), False, id="to-something-else"),
+        pytest.param((), False, id="to-nothing"),
+    ],
+)
+def test_a_pod_pins_itself_to_more_than_the_choice(pinned: tuple[str, ...], want: bool) -> None:
+    choice = Choice((H100,), "nvidia-h100", ChoiceSource.ANNOTATION, "", whole_family=False)
+    assert is_wider(Pinning(pinned, ()), choice) is want

@@ -28,6 +28,20 @@ def test_usable(text: str, scheme: str, host: str, want: str) -> None:
     assert parse_model_uri(text) == ModelURI(scheme=scheme, host=host, text=text, shown=want)
 
 
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        pytest.param("https://h/m?version=2", "version=2", id="query"),
+        pytest.param(f"https://h/m?version=2#sha256={SHA256}", "version=2", id="before-the-checksum"),
+        pytest.param("https://h/m", "", id="none"),
+    ],
+)
+def test_query(text: str, want: str) -> None:
+    uri = parse_model_uri(text)
+    assert isinstance(uri, ModelURI)
+    assert uri.query == want
+
+
 SECRET_REMEDY = (
     "remove the credentials, and put them into a Secret that the policy names as credentialsSecret of source "
 )
