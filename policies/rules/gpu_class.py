@@ -241,7 +241,7 @@ def check(pod: Pod, options: GPUClassOptions, context: Context) -> Iterator[Find
         yield case.refusal
     yield from _unsatisfiable(case)
     yield from _contradiction(case)
-    yield from _unclassified_pods(case)
+    yield from _without_label(case)
     yield from _too_small(case)
     yield from _no_node(case)
     yield from _entitlement(case)
@@ -292,7 +292,7 @@ def _contradiction(case: _Case) -> Iterator[Finding]:
         yield about_annotation(choice.requested, f"cannot narrow {itself}", remedy, Severity.WARNING)
 
 
-def _unclassified_pods(case: _Case) -> Iterator[Finding]:
+def _without_label(case: _Case) -> Iterator[Finding]:
     """Yield why the choice pins the pod to nothing."""
     choice, key = case.choice, case.options.label_key
     if choice is None or case.pinned is not None:
@@ -308,12 +308,8 @@ def _unclassified_pods(case: _Case) -> Iterator[Finding]:
         )
         return
     placer = case.placed_by
-    if (
-        case.is_requested
-        and placer is not None
-        and not case.pod.is_gated
-        and not case.selection.is_restricted
-    ):
+    is_open = not case.pod.is_gated and not case.selection.is_restricted
+    if case.is_requested and placer is not None and is_open:
         remedy = f"{placer.who} nodeSelector {key}: {values[0]}"
         yield about_annotation(choice.requested, f"has no effect: {placer.why}", remedy, Severity.WARNING)
 
