@@ -75,7 +75,9 @@ def apply(plane: ControlPlane, document: JSON, *, dry_run: bool = False) -> tupl
     """
     status, body, warnings = plane.client().apply(document, {"dryRun": "All"} if dry_run else None)
     said = [f"Warning: {each}" for each in warnings]
-    return status < 300, "\n".join(said if status < 300 else [*said, body["message"]])
+    if status >= 300:  # a kind that is not served yet is answered in plain text
+        said.append(body["message"] if isinstance(body, dict) else str(body))
+    return status < 300, "\n".join(said)
 
 
 def shown(plane: ControlPlane, document: JSON) -> JSON:

@@ -82,7 +82,7 @@ def test_a_number_of_gpus(reviewed: ControlPlane) -> None:
     )
     assert listed(reviewed, *kubectl, "-o", "wide") == text("""
         NAME      USED   RESERVED   HARD   STATUS   HARD CLASSES      HARD RESOURCES   ALL USED   UNCLASSIFIED   AGE
-        default                     16              {"nvidia-t4":2}                                          AGE
+        default                     16              {"nvidia-t4":2}                                              AGE
         """)
     assert applied(reviewed, quota({"gpu": 16, "classes": {"nvidia-t4": 2}})) == (
         'The GPUQuota "default" is invalid: spec.hard.gpu: unknown field; did you mean gpus?\n'
