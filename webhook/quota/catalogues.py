@@ -1,6 +1,6 @@
 """Catalogues that controllers publish for replicas with another configuration: a ConfigMap, one key for each digest.
 
-A ledger names the catalogue by which it is charged. Whoever has another one reads that here: serve, and a controller that takes
+A ledger names its catalogue. A process with another catalogue reads it here: serve, and a controller that takes
 over. Controllers write by swap, before any ledger names a digest, and remove what no ledger has named for long.
 """
 

@@ -40,7 +40,7 @@ MOST_REMEMBERED, LONGEST_REMEMBERED = 256, 16 * 1024
 """Pods of which is remembered what the rules found, for those that are alike, and bytes of that as JSON: 4 MiB."""
 
 MOST_DEMANDS = 1_024
-"""Of siblings, remembered."""
+"""Demands of pods with equal fingerprints that are remembered."""
 
 MOST_KEYS = 1_000
 """Keys of a ResourceQuota that are read."""
@@ -175,7 +175,7 @@ class Engine:
         self._demands: dict[bytes, Vector] = {}
 
     def demand(self, request: ChargeRequest, fingerprint: bytes | None) -> Vector:
-        """Return what a request costs where no quota says by which catalogue; siblings share it, since it takes up to 0.2 ms.
+        """Return the demand of a request in a namespace without a quota. Equal pods share it: it takes up to 0.2 ms.
 
         `fingerprint` is that of a new pod whose demand depends on nothing else.
         """

@@ -65,7 +65,7 @@ class EvaluatedPod(msgspec.Struct, frozen=True, kw_only=True):
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     """The evaluation of one stored object; `advice` is about a workload as a whole.
 
-    `owner` is the controller that made the object, as `Job/train`, "" of what no controller made.
+    `owner` is the controller of the object, as `Job/train`, or "" without a controller.
     """
 
     group: str
