@@ -31,7 +31,7 @@ from policies.placement.nodes import NodeFacts
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod
 from policies.pods.workload import Workload
-from policies.quota.charge_request import QuotaGrant
+from policies.quota.quota_request import QuotaGrant
 
 
 class Mode(Enum):

@@ -59,7 +59,7 @@ _DIMENSIONS = {
     CRDS / "gpuquotas.yaml": ("\n                  {dimension}:", "describe `spec.hard.{dimension}`"),
     CHART / "dashboard-tenants.json": ('dimension=\\"{dimension}\\"', "chart it"),
     ROOT / "docs" / "quota.md": ("`{key}`", "say what counts"),
-    ROOT / "docs" / "audit-log.md": ("`{KEY}`", "name the key of `charge`"),
+    ROOT / "docs" / "audit-log.md": ("`{KEY}`", "name the key of `demand`"),
     ROOT / "docs" / "api.md": ("`spec.hard.{dimension}`", DOCS),
 }
 """By the files that name all dimensions of a quota: by what one is found there, and what to do where it is not."""

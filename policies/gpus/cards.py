@@ -82,7 +82,7 @@ def card_of(
 def amounts(resources: ResourceList | None, resource_mapping: ResourceMapping) -> Amounts:
     """Return the positive amounts of GPU resources, in units, rounded as the API server does.
 
-    Unreadable amounts are left out; find them by `charge.unreadable` first.
+    Unreadable amounts are left out; find them by `demand.unreadable` first.
     """
     found: Amounts = {}
     for name, raw in (resources or {}).items():

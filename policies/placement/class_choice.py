@@ -55,14 +55,14 @@ class Choice(msgspec.Struct, frozen=True):
         return frozenset(gpu_class.name for gpu_class in self.classes)
 
 
-class Word(msgspec.Struct, frozen=True):
+class LabelValue(msgspec.Struct, frozen=True):
     """The name of a class or family, and the values of the node label that pin a pod to it."""
 
     name: str
     values: tuple[str, ...]
 
     @classmethod
-    def of(cls, classes: tuple[GPUClass, ...], name: str, label_key: str) -> "Word":
+    def of(cls, classes: tuple[GPUClass, ...], name: str, label_key: str) -> "LabelValue":
         """Return the label values of one class, or of a whole family."""
         is_family = any(each.name != name for each in classes)
         choice = Choice(classes, name, ChoiceSource.ANNOTATION, "", is_family)
@@ -117,32 +117,32 @@ class ClassSelection(msgspec.Struct, frozen=True, kw_only=True):
         having = [each for each in self.allowed_of(tuple(self.catalogue)) if self.may_offer(each)]
         return tuple(each for each in having if self.reaching(each, having)) or tuple(having)
 
-    def reaching(self, gpu_class: GPUClass, among: Iterable[GPUClass]) -> Word | None:
+    def reaching(self, gpu_class: GPUClass, among: Iterable[GPUClass]) -> LabelValue | None:
         """Return the class if nodes carry its label, else its family: nodes may carry only the family's label.
 
         The family counts only if all its classes are in `among`. None if neither has nodes, or the nodes are not known.
         """
         family = self.catalogue.family(gpu_class.family)
-        words = [Word.of((gpu_class,), gpu_class.name, self.label_key)]
+        found = [LabelValue.of((gpu_class,), gpu_class.name, self.label_key)]
         if set(family) <= set(among):
-            words.append(Word.of(family, gpu_class.family, self.label_key))
+            found.append(LabelValue.of(family, gpu_class.family, self.label_key))
         is_made = is_covered(gpu_class, self.autoscaled_classes)
         nodes = self.nodes
         return next(
             (
                 each
-                for each in words
+                for each in found
                 if is_made
                 or (nodes and each.values and nodes.could_take(OPEN_POD, self.label_key, each.values))
             ),
             None,
         )
 
-    def words(self, classes: Collection[GPUClass]) -> tuple[Word, ...]:
+    def values_of(self, classes: Collection[GPUClass]) -> tuple[LabelValue, ...]:
         """Return the names to suggest for the classes. If some names have nodes, return only those."""
         reaching = filter(None, (self.reaching(each, classes) for each in classes))
         return tuple(dict.fromkeys(reaching)) or tuple(
-            Word.of((each,), each.name, self.label_key) for each in classes
+            LabelValue.of((each,), each.name, self.label_key) for each in classes
         )
 
     def without_any(self) -> tuple[str, str]:
@@ -216,7 +216,7 @@ def _named(selection: ClassSelection, name: str) -> Choice | Finding:
     if permitted and any(selection.may_offer(gpu_class) for gpu_class in named):
         return _chosen(selection, permitted, name, ChoiceSource.ANNOTATION, f"annotation {GPU_CLASS}")
     usable = selection.usable()
-    named_so = few([word.name for word in selection.words(usable)])
+    named_so = few([each.name for each in selection.values_of(usable)])
     remedy, ask = (f"set {GPU_CLASS}: {named_so}", "") if usable else selection.without_any()
     if not usable:
         message = selection.none_usable
@@ -321,9 +321,9 @@ def suggestion(word: str, catalogue: ClassCatalogue, before: str = "") -> str:
     return f"{before}did you mean {nearest}?" if nearest else ""
 
 
-def few(words: Sequence[str]) -> str:
-    listed = " or ".join(words[:NAMES_LISTED])
-    return f"{listed} or {len(words) - NAMES_LISTED} more" if len(words) > NAMES_LISTED else listed
+def few(names: Sequence[str]) -> str:
+    listed = " or ".join(names[:NAMES_LISTED])
+    return f"{listed} or {len(names) - NAMES_LISTED} more" if len(names) > NAMES_LISTED else listed
 
 
 def names(classes: Iterable[GPUClass]) -> str:

@@ -16,12 +16,12 @@ from policies.placement.pinning import is_empty_term, required_terms
 from policies.pods.label_selector import ABSENT, meets
 from policies.pods.pod import Pod
 
-Demand = tuple[str, str, frozenset[str]]
+LabelRequirement = tuple[str, str, frozenset[str]]
 """A node selector requirement: key, operator and values."""
 
 MOST_COMPARISONS = 10_000
 """Comparisons of one pod's affinity requirements with label sets at most: they take some 5 ms."""
-FEW_DEMANDS = 16
+FEW_REQUIREMENTS = 16
 """Up to this many requirements are always read. Real pods have fewer."""
 
 
@@ -61,16 +61,16 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def could_take(self, pod: Pod, key: str, values: Sequence[str]) -> bool:
         """Whether any node, existing or of a pool, meets the pod's requirements, and label `key` has one of `values` if given."""
-        return self._has_too_many_demands(pod) or any(True for _ in self.taking(pod, key, values))
+        return self._has_too_many_requirements(pod) or any(True for _ in self.taking(pod, key, values))
 
     def taking(self, pod: Pod, key: str = "", values: Sequence[str] = ()) -> Iterator[NodeOffer]:
         """Yield the offers that meet the pod's requirements, and whose label `key` has one of `values` if given.
 
         Ignore the pod's affinity terms if they are too many.
         """
-        terms = () if self._has_too_many_demands(pod) else required_terms(pod)
-        demands = self._known([(key, "In", values)] if values else ())
-        demands += self._known(
+        terms = () if self._has_too_many_requirements(pod) else required_terms(pod)
+        requirements = self._known([(key, "In", values)] if values else ())
+        requirements += self._known(
             (each, "In", (value,)) for each, value in (pod.body.node_selector or {}).items()
         )
         alternatives = [
@@ -78,24 +78,26 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             for term in terms
             if not is_empty_term(term)
         ]
-        for offer in self._near(demands):
-            is_selected = _meets_all(offer, demands)
+        for offer in self._near(requirements):
+            is_selected = _meets_all(offer, requirements)
             if is_selected and (not terms or any(_meets_all(offer, term) for term in alternatives)):
                 yield offer
 
-    def _has_too_many_demands(self, pod: Pod) -> bool:
+    def _has_too_many_requirements(self, pod: Pod) -> bool:
         count = sum(1 + len(term.match_expressions or ()) for term in required_terms(pod))
         offers = len(self.label_sets) + len(self.pools)
-        return count > FEW_DEMANDS and count * offers > MOST_COMPARISONS
+        return count > FEW_REQUIREMENTS and count * offers > MOST_COMPARISONS
 
-    def _known(self, demands: Iterable[tuple[str, str, Sequence[str]]]) -> list[Demand]:
-        return [(key, operator, frozenset(values)) for key, operator, values in demands if key in self.keys]
+    def _known(self, requirements: Iterable[tuple[str, str, Sequence[str]]]) -> list[LabelRequirement]:
+        return [
+            (key, operator, frozenset(values)) for key, operator, values in requirements if key in self.keys
+        ]
 
-    def _near(self, demands: Sequence[Demand]) -> Iterable[NodeOffer]:
+    def _near(self, requirements: Sequence[LabelRequirement]) -> Iterable[NodeOffer]:
         """Return the nodes that meet the first requirement, and all pools. Without a requirement, return all nodes and pools."""
-        if not demands:
+        if not requirements:
             return chain(self._there, self._to_come)
-        key, _, values = demands[0]
+        key, _, values = requirements[0]
         return chain(*(self._having.get((key, value), ()) for value in values), self._to_come)
 
     @cached_property
@@ -125,5 +127,5 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         )
 
 
-def _meets_all(offer: NodeOffer, demands: Iterable[Demand]) -> bool:
-    return all(meets(offer.values(key), operator, values) for key, operator, values in demands)
+def _meets_all(offer: NodeOffer, requirements: Iterable[LabelRequirement]) -> bool:
+    return all(meets(offer.values(key), operator, values) for key, operator, values in requirements)

@@ -15,13 +15,13 @@ from policies.pods.quantity import Quantity, parse_quantity
 NOTHING = Quantity(0)
 _NANO_PER_MILLI = 10**6
 
-Demand = dict[str, Quantity]
+Amounts = dict[str, Quantity]
 
 _Name = TypeVar("_Name", bound=Hashable)
 _Amount = TypeVar("_Amount", Quantity, Fraction)
 
 
-def pod_requests(pod: Pod) -> Demand:
+def pod_requests(pod: Pod) -> Amounts:
     """Return how much of every named resource (`nvidia.com/gpu`) the pod needs, zeros included.
 
     Native resources (cpu, memory, hugepages-*, …) are left out, because the pod as a whole may request them, too.
@@ -56,7 +56,7 @@ def at_one_time(
     return _sum((_maximum(running, highest, nothing), overhead), nothing)
 
 
-def _named(resources: ResourceList | None) -> Demand:
+def _named(resources: ResourceList | None) -> Amounts:
     return {
         name: Quantity(parse_quantity(raw).milli_value * _NANO_PER_MILLI)
         for name, raw in (resources or {}).items()

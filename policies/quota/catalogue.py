@@ -10,7 +10,7 @@ import msgspec
 
 from policies.gpus.classes import ClassCatalogue, GPUClass
 from policies.gpus.resource_mapping import ResourceMapping, ResourceMappingSpec
-from policies.quota.charge import Catalogues, UnclassifiedPods
+from policies.quota.demand import Catalogues, UnclassifiedPods
 
 _DIGITS = 8
 """Hex digits of each of the two parts of a digest. Every ledger and many reservations contain it, so it is short."""
@@ -20,7 +20,7 @@ class CatalogueError(ValueError):
     """The document does not match the digest, or has a field that this release does not know."""
 
 
-class ChargeCatalogue(msgspec.Struct, frozen=True):
+class PublishedCatalogue(msgspec.Struct, frozen=True):
     """A plain implementation of `Catalogues`."""
 
     classes: ClassCatalogue
@@ -70,7 +70,7 @@ def write_catalogue(catalogues: Catalogues) -> str:
     return msgspec.json.encode(_Document(msgspec.Raw(classes), msgspec.Raw(mappings))).decode()
 
 
-def read_catalogue(digest: str, document: str) -> ChargeCatalogue:
+def read_catalogue(digest: str, document: str) -> PublishedCatalogue:
     """Return the catalogue of that digest. Raises CatalogueError."""
     try:
         read = _DOCUMENT.decode(document)
@@ -80,4 +80,4 @@ def read_catalogue(digest: str, document: str) -> ChargeCatalogue:
         mappings = _MAPPINGS.decode(read.resource_mappings)
     except msgspec.MsgspecError as error:
         raise CatalogueError(f"catalogue {digest} cannot be read: {error}") from None
-    return ChargeCatalogue(ClassCatalogue(classes), ResourceMapping(mappings))
+    return PublishedCatalogue(ClassCatalogue(classes), ResourceMapping(mappings))

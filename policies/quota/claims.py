@@ -20,10 +20,10 @@ from policies.placement.candidates import all_classes
 from policies.pods.pod import Metadata
 from policies.quota import amounts as vector
 from policies.quota.amounts import RESOURCES, Vector
-from policies.quota.charge import (
+from policies.quota.demand import (
     RULE_ID,
     Catalogues,
-    Charge,
+    Demand,
     DemandCatalogue,
     UnclassifiedPods,
     unknown_device_class,
@@ -45,22 +45,22 @@ FINALIZER = "resource.kubernetes.io/delete-protection"
 """The scheduler adds it before it allocates, and the resource-claim controller removes it after it has cleared the allocation."""
 
 
-Weigh = Callable[[str, int], Charge]
+Weigh = Callable[[str, int], Demand]
 """Returns the demand of a number of devices of a DeviceClass, without the plain count."""
 
 
-def charge_claim(
+def claim_demand(
     claim: ResourceClaim,
     *,
     classes: ClassCatalogue,
     resource_mapping: ResourceMapping,
     unclassified_pods: UnclassifiedPods,
-) -> Charge:
+) -> Demand:
     """Return the demand of the claim: the sum of its requests. Of alternatives (`firstAvailable`), each key gets the maximum."""
     demand_catalogue = DemandCatalogue(
         classes=classes, resource_mapping=resource_mapping, unclassified_pods=unclassified_pods
     )
-    return _charge(claim.spec, "spec", demand_catalogue)
+    return _demand(claim.spec, "spec", demand_catalogue)
 
 
 def template_findings(
@@ -74,10 +74,10 @@ def template_findings(
     demand_catalogue = DemandCatalogue(
         classes=classes, resource_mapping=mapping, unclassified_pods=unclassified_pods
     )
-    charge = _charge(template.spec.spec if template.spec else None, "spec.spec", demand_catalogue)
-    for denial in charge.denials:
+    demand = _demand(template.spec.spec if template.spec else None, "spec.spec", demand_catalogue)
+    for denial in demand.denials:
         yield replace(denial, severity=Severity.WARNING)
-    if excesses := vector.exceeds(charge.vector, hard):
+    if excesses := vector.exceeds(demand.vector, hard):
         # In the words of ResourceQuota.
         requested = ", ".join(f"{each.key}={vector.format_amount(each.amount)}" for each in excesses)
         limited = ", ".join(f"{each.key}={vector.format_amount(each.hard)}" for each in excesses)
@@ -142,7 +142,7 @@ def beyond_pod(claim: ResourceClaim, own: Mapping[str, Fraction], mapping: Resou
     """
     left = dict(own)
 
-    def charged(device_class: str, count: int) -> int:
+    def counted(device_class: str, count: int) -> int:
         taken = 0
         for name in (IMPLICIT_DEVICE_CLASS + device_class, mapping.extended_names.get(device_class) or ""):
             part = min(count - taken, int(left.get(name, 0)))
@@ -150,7 +150,7 @@ def beyond_pod(claim: ResourceClaim, own: Mapping[str, Fraction], mapping: Resou
             taken += part
         return taken
 
-    return _without(claim, charged)
+    return _without(claim, counted)
 
 
 def uncovered(claim: ResourceClaim, mapping: ResourceMapping) -> ResourceClaim:
@@ -159,15 +159,15 @@ def uncovered(claim: ResourceClaim, mapping: ResourceMapping) -> ResourceClaim:
     Keep the devices of an unknown DeviceClass, and of one whose extended name has no demand: the pod may not pay for them.
     """
 
-    def charged(device_class: str, count: int) -> int:
+    def counted(device_class: str, count: int) -> int:
         extended = mapping.extended_names.get(device_class)
         is_covered = extended is not None and (not extended or mapping.resource(extended) is not None)
         return count if is_covered else 0
 
-    return _without(claim, charged)
+    return _without(claim, counted)
 
 
-def _without(claim: ResourceClaim, charged: Callable[[str, int], int]) -> ResourceClaim:
+def _without(claim: ResourceClaim, counted: Callable[[str, int], int]) -> ResourceClaim:
     """Return the claim with each request reduced by `charged(device class, count)`. The scheduler requests only exact counts."""
     left: list[DeviceRequest] = []
     for each in (claim.spec and claim.spec.devices and claim.spec.devices.requests) or ():
@@ -175,13 +175,13 @@ def _without(claim: ResourceClaim, charged: Callable[[str, int], int]) -> Resour
         count = 1 if devices.count is None else devices.count
         if each.first_available or devices.allocation_mode not in {"", "ExactCount"} or count < 1:
             left.append(each)
-        elif rest := count - charged(devices.device_class_name, count):
+        elif rest := count - counted(devices.device_class_name, count):
             reduced = replace(devices, count=rest)
             left.append(replace(each, exactly=reduced) if each.exactly else reduced)
     return ResourceClaim(spec=ClaimSpec(devices=Devices(requests=tuple(left))))
 
 
-def _charge(spec: ClaimSpec | None, path: str, demand_catalogue: DemandCatalogue) -> Charge:
+def _demand(spec: ClaimSpec | None, path: str, demand_catalogue: DemandCatalogue) -> Demand:
     requests, path = (
         (spec.devices.requests if spec and spec.devices else None) or (),
         f"{path}.devices.requests",
@@ -189,38 +189,38 @@ def _charge(spec: ClaimSpec | None, path: str, demand_catalogue: DemandCatalogue
     if len(requests) > MOST_REQUESTS:
         return _denied(path, f"must have at most {MOST_REQUESTS} items", remedy="split the claim")
     weigh = _weighing(demand_catalogue)
-    charges = [
-        _charge_request(request, f"{path}[{index}]", demand_catalogue, weigh)
+    demands = [
+        _quota_request(request, f"{path}[{index}]", demand_catalogue, weigh)
         for index, request in enumerate(requests)
     ]
-    return _joined(charges, vector.add)
+    return _joined(demands, vector.add)
 
 
-def _charge_request(
+def _quota_request(
     request: DeviceRequest, path: str, demand_catalogue: DemandCatalogue, weigh: Weigh
-) -> Charge:
+) -> Demand:
     if request.first_available:
         path = f"{path}.firstAvailable"
         if len(request.first_available) > MOST_ALTERNATIVES:
             return _denied(path, f"must have at most {MOST_ALTERNATIVES} items", remedy="remove some")
-        charges = [
-            _charge_devices(each, f"{path}[{index}]", demand_catalogue, weigh)
+        demands = [
+            _device_demand(each, f"{path}[{index}]", demand_catalogue, weigh)
             for index, each in enumerate(request.first_available)
         ]
-        return _joined(charges, vector.maximum)
+        return _joined(demands, vector.maximum)
     if request.exactly is not None:
-        return _charge_devices(request.exactly, f"{path}.exactly", demand_catalogue, weigh)
-    return _charge_devices(request, path, demand_catalogue, weigh)
+        return _device_demand(request.exactly, f"{path}.exactly", demand_catalogue, weigh)
+    return _device_demand(request, path, demand_catalogue, weigh)
 
 
-def _charge_devices(
+def _device_demand(
     request: DeviceRequest, path: str, demand_catalogue: DemandCatalogue, weigh: Weigh
-) -> Charge:
+) -> Demand:
     name = request.device_class_name
     if not name:
         return _denied(path, "must be a kind of request that a quota can count")
     if request.admin_access or demand_catalogue.resource_mapping.device_class(name) is None:
-        return Charge({})
+        return Demand({})
     count = 1 if request.count is None else request.count
     if request.allocation_mode == "All":
         count = MOST_DEVICES
@@ -229,20 +229,20 @@ def _charge_devices(
     elif count < 1:
         return _denied(f"{path}.count", "must be at least 1", str(count))
     resource = GPUResource(IMPLICIT_DEVICE_CLASS + name, Measure.DEVICES)
-    charge = weigh(name, count)
+    demand = weigh(name, count)
     place = {"path": f"{path}.deviceClassName", "value": name}
     unknown = unknown_device_class(resource.name, demand_catalogue.resource_mapping)
-    denials = tuple(replace(denial, **place) for denial in (*charge.denials, *unknown))
-    counted = vector.add(charge.vector, {RESOURCES + resource.name: Fraction(count)})
-    return replace(charge, vector=counted, denials=denials)
+    denials = tuple(replace(denial, **place) for denial in (*demand.denials, *unknown))
+    counted = vector.add(demand.vector, {RESOURCES + resource.name: Fraction(count)})
+    return replace(demand, vector=counted, denials=denials)
 
 
 def _weighing(demand_catalogue: DemandCatalogue) -> Weigh:
     """Return a function that converts devices to demand. DeviceClasses that no GPUClass mentions share results."""
-    known: dict[str, Charge] = {}
+    known: dict[str, Demand] = {}
     equivalents = {name for gpu_class in demand_catalogue.classes for name in gpu_class.equivalents}
 
-    def weigh(device_class: str, count: int) -> Charge:
+    def weigh(device_class: str, count: int) -> Demand:
         because = f"device class {device_class} is of no GPU class in particular"
         resource = GPUResource(IMPLICIT_DEVICE_CLASS + device_class, Measure.DEVICES)
         # A denial names the DeviceClass, so it cannot share a result. It has no demand by class and takes little time.
@@ -256,19 +256,19 @@ def _weighing(demand_catalogue: DemandCatalogue) -> Weigh:
             one = {resource: Fraction(1)}
             candidates = all_classes(demand_catalogue.classes, because)
             known[kind] = weighed(one, lambda card: cards(one, card), candidates, demand_catalogue)
-        charge = known[kind]
-        amounts = {key: amount * count for key, amount in charge.vector.items()}
-        return replace(charge, vector=amounts, because=charge.because if is_own else because)
+        demand = known[kind]
+        amounts = {key: amount * count for key, amount in demand.vector.items()}
+        return replace(demand, vector=amounts, because=demand.because if is_own else because)
 
     return weigh
 
 
-def _joined(charges: list[Charge], combine: Callable[..., Vector]) -> Charge:
-    return Charge(
-        combine(*(charge.vector for charge in charges)),
-        classes=tuple(sorted({name for charge in charges for name in charge.classes})),
-        because=" and ".join(dict.fromkeys(charge.because for charge in charges if charge.because)),
-        denials=tuple(denial for charge in charges for denial in charge.denials),
+def _joined(demands: list[Demand], combine: Callable[..., Vector]) -> Demand:
+    return Demand(
+        combine(*(demand.vector for demand in demands)),
+        classes=tuple(sorted({name for demand in demands for name in demand.classes})),
+        because=" and ".join(dict.fromkeys(demand.because for demand in demands if demand.because)),
+        denials=tuple(denial for demand in demands for denial in demand.denials),
     )
 
 
@@ -278,6 +278,6 @@ def _denied(
     value: str | None = None,
     *,
     remedy: str = "set allocationMode ExactCount with a count, or All",
-) -> Charge:
+) -> Demand:
     denial = Finding(rule=RULE_ID, path=path, value=value, message=message, remedy=remedy)
-    return Charge({}, denials=(denial,))
+    return Demand({}, denials=(denial,))

@@ -1,6 +1,6 @@
 """Whether the pods of a workload will fit a quota: a pure calculation that reserves nothing.
 
-The demand of a pod is that of `charge_pod` for the pod as admitted. ResourceClaims (DRA) are left out: they have a demand of
+The demand of a pod is that of `pod_demand` for the pod as admitted. ResourceClaims (DRA) are left out: they have a demand of
 their own.
 """
 
@@ -25,8 +25,8 @@ from policies.quota.amounts import (
     positive_difference,
     total,
 )
-from policies.quota.charge import Catalogues, UnclassifiedPods, charge_pod
-from policies.quota.charge_request import QuotaGrant
+from policies.quota.demand import Catalogues, UnclassifiedPods, pod_demand
+from policies.quota.quota_request import QuotaGrant
 
 MOST_TEMPLATES = 16
 """Pod templates with GPUs of one object that are computed at most: a pod with the maximum of resources takes some 4 ms."""
@@ -49,7 +49,7 @@ _EXISTING = {
 """The status field that counts existing pods (in a LeaderWorkerSet: groups) in any phase."""
 
 
-class Demand(msgspec.Struct, frozen=True):
+class TemplateDemand(msgspec.Struct, frozen=True):
     """The demand of one pod of a template, and the number of its pods. `path` is the path of the template."""
 
     path: str
@@ -131,45 +131,45 @@ def fit_result(
 
 def demands(
     workload: Workload, catalogues: Catalogues, unclassified_pods: UnclassifiedPods
-) -> tuple[Demand, ...]:
+) -> tuple[TemplateDemand, ...]:
     """Return the demand of the workload's pods, for each template whose pods have any.
 
     A pod that would be denied has none. A pod that names a node may run on any class. An object with more than MOST_TEMPLATES
     has no result.
     """
-    found: list[Demand] = []
+    found: list[TemplateDemand] = []
     for each in workload.pods:
         if each.denied or (each.count.running == 0 and not each.count.most):
             continue
         if len(found) == MOST_TEMPLATES:
             return ()
-        charge = charge_pod(
+        demand = pod_demand(
             each.admitted,
             classes=catalogues.classes,
             resource_mapping=catalogues.resource_mapping,
             unclassified_pods=unclassified_pods,
         )
-        cost = charge.vector
+        cost = demand.vector
         if named_nodes(each.admitted):
             cost = {key: amount for key, amount in cost.items() if not key.startswith(CLASSES)}
-        if cost and not charge.denials:
-            found.append(Demand(each.path, cost, each.count))
+        if cost and not demand.denials:
+            found.append(TemplateDemand(each.path, cost, each.count))
     return tuple(found)
 
 
-def running(requested: Iterable[Demand]) -> Vector:
+def running(requested: Iterable[TemplateDemand]) -> Vector:
     """Return the demand of all pods that run at one time, without templates of unknown count."""
     return total(each.times(each.count.running or 0) for each in requested)
 
 
-def able_to_start(requested: Iterable[Demand], hard: Vector) -> tuple[Demand, ...]:
+def able_to_start(requested: Iterable[TemplateDemand], hard: Vector) -> tuple[TemplateDemand, ...]:
     """Return the demands whose single pod, and whose pods that must run together, fit the whole quota."""
     small = [each for each in requested if not exceeds(each.each, hard)]
     gangs = total(each.times(each.count.gang) for each in small if each.count.gang)
     return tuple(each for each in small if not (each.count.gang and exceeds(gangs, hard)))
 
 
-def _existing(workload: Workload, requested: Iterable[Demand]) -> Vector | None:
+def _existing(workload: Workload, requested: Iterable[TemplateDemand]) -> Vector | None:
     """Return the demand of the existing pods of a stored workload, as if they had the present template.
 
     None if the status of its kind does not count pods.
@@ -186,7 +186,7 @@ def _existing(workload: Workload, requested: Iterable[Demand]) -> Vector | None:
     return {key: amount * Fraction(found, of) for key, amount in running(requested).items()}
 
 
-def _too_large(requested: Iterable[Demand], hard: Vector) -> FitResult | None:
+def _too_large(requested: Iterable[TemplateDemand], hard: Vector) -> FitResult | None:
     requested = tuple(requested)
     for each in requested:
         if over := exceeds(each.each, hard):
@@ -204,7 +204,9 @@ def _over(failure: FitFailure, path: str, excess: Excess, pods: int) -> FitResul
     )
 
 
-def _shortage(failure: FitFailure, wanted: Iterable[tuple[Demand, int]], room: Headroom) -> FitResult | None:
+def _shortage(
+    failure: FitFailure, wanted: Iterable[tuple[TemplateDemand, int]], room: Headroom
+) -> FitResult | None:
     """Return the shortage for these numbers of pods of each template. None if all of them fit."""
     wanted = [(each, pods) for each, pods in wanted if pods]
     needed, left = total(each.times(pods) for each, pods in wanted), room.left()
@@ -225,7 +227,7 @@ def _shortage(failure: FitFailure, wanted: Iterable[tuple[Demand, int]], room: H
     )
 
 
-def _starting(wanted: Iterable[tuple[Demand, int]], left: Vector) -> int:
+def _starting(wanted: Iterable[tuple[TemplateDemand, int]], left: Vector) -> int:
     """Return how many pods fit, template by template in order."""
     started, left = 0, dict(left)
     for each, pods in wanted:
@@ -236,7 +238,7 @@ def _starting(wanted: Iterable[tuple[Demand, int]], left: Vector) -> int:
     return started
 
 
-def _surge(spec: Any, wanted: Iterable[tuple[Demand, int]], room: Headroom) -> FitResult | None:
+def _surge(spec: Any, wanted: Iterable[tuple[TemplateDemand, int]], room: Headroom) -> FitResult | None:
     """Return the shortage if a rolling update of a fully running Deployment could not begin.
 
     The deployment controller (`ResolveFenceposts` in `pkg/controller/deployment/util`, v1.36) rounds a percentage up for
@@ -267,7 +269,7 @@ def _part(value: Any, replicas: int, *, up: bool) -> int | None:
     return ceil(exact) if up else floor(exact)
 
 
-def _path(requested: Iterable[Demand]) -> str:
+def _path(requested: Iterable[TemplateDemand]) -> str:
     paths = {each.path for each in requested}
     return paths.pop() if len(paths) == 1 else ""
 

@@ -11,7 +11,7 @@ import msgspec
 from policies.finding import Finding, Severity
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.quota.amounts import Hard, Vector, VectorError, flattened, granted, parse_granted
-from policies.quota.charge import UnclassifiedPods
+from policies.quota.demand import UnclassifiedPods
 
 NAME = "default"
 """The name of a namespace's only quota."""
@@ -59,7 +59,7 @@ def unheld_classes(spec: QuotaSpec) -> str:
     if not spec.hard.classes or spec.unclassified_pods is not UnclassifiedPods.TOTAL_ONLY:
         return ""
     return (
-        "TotalOnly lets pods that pin no class exceed hard.classes: they are charged by class only once they are bound; "
+        "TotalOnly lets pods that pin no class exceed hard.classes: they count for a class only once they are bound; "
         "set MostExpensive, or Deny"
     )
 

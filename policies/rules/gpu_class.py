@@ -160,9 +160,9 @@ class _Case:
     def naming(self, classes: Collection[GPUClass]) -> str:
         """Return what the author writes so that the pod lands on one of the classes."""
         key, pinned = self.options.label_key, self.pinned
-        words = self.selection.words(classes)
-        names = few([each.name for each in words])
-        values = few([value for each in words for value in each.values[:1]])
+        values_of = self.selection.values_of(classes)
+        names = few([each.name for each in values_of])
+        values = few([value for each in values_of for value in each.values[:1]])
         if self.placed_by is not None:
             return f"{self.placed_by.who} nodeSelector {key}: {values}"
         if pinned is None or self.is_requested or pinned.is_injected:
@@ -284,7 +284,7 @@ def _contradiction(case: _Case) -> Iterator[Finding]:
     itself = f"{', '.join(pinned.classes)}, to which the pod pins itself ({'; '.join(pinned.because)})"
     if pinned.classes and named.isdisjoint(pinned.classes):
         fitting = [c for c in case.selection.usable() if c.name in pinned.classes]
-        words = few([each.name for each in case.selection.words(fitting)])
+        words = few([each.name for each in case.selection.values_of(fitting)])
         remedy = f"set {GPU_CLASS}: {words}, or remove" if fitting else "remove"
         yield about_annotation(choice.requested, f"must be {itself}", f"{remedy} the pod's own constraint")
     elif is_wider(pinned, choice) and not fits_in and case.placed_by is None:

@@ -1,6 +1,6 @@
 """Keep a namespace from holding more GPUs than its GPUQuota grants.
 
-Reads:   what the pod or ResourceClaim costs (policies.quota.charge), and what the quota of its namespace answered.
+Reads:   what the pod or ResourceClaim costs (policies.quota.demand), and what the quota of its namespace answered.
 Denies:  a new pod, a change of one, or a new ResourceClaim for which `used + reserved + requested ≤ hard` does not hold; with
          `required` also whatever asks for a GPU in a namespace without a GPUQuota.
 Warns:   of a ResourceClaimTemplate whose claims could never fit, and of a workload or autoscaler whose pods will not all
@@ -23,12 +23,12 @@ from policies.gpus.claims import ResourceClaimTemplate
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.pods.workload import Workload
 from policies.quota.amounts import CLASSES, NOTHING, format_amount, unit
-from policies.quota.charge import RULE_ID
-from policies.quota.charge_request import ChargeRequest, LedgerError, ReservationOutcome
 from policies.quota.claims import template_findings
+from policies.quota.demand import RULE_ID
 from policies.quota.fit import FitFailure, FitResult, fit_result
 from policies.quota.ledger.decide import Reason, ReservationVerdict, Shortfall
 from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, QuotaLedger
+from policies.quota.quota_request import LedgerError, QuotaRequest, ReservationOutcome
 from policies.quota.spec import NAME, hard_field
 from policies.rule import Context, Mode, Rule, RuleOptions
 
@@ -53,7 +53,7 @@ class GPUQuotaOptions(RuleOptions, frozen=True, kw_only=True):
 
 def check_reservation(
     outcome: ReservationOutcome | LedgerError,
-    request: ChargeRequest,
+    request: QuotaRequest,
     options: GPUQuotaOptions,
     namespace: str,
     now: datetime,
@@ -188,7 +188,7 @@ def _exceeded(
     keys = [each.key for each in verdict.shortfalls]
     classes = [key.removeprefix(CLASSES) for key in keys if key.startswith(CLASSES)]
     if classes and because:
-        facts.append(f"charged to {', '.join(classes)}: {because}")
+        facts.append(f"counted for {', '.join(classes)}: {because}")
     return Finding(
         rule=RULE_ID,
         message="; ".join(facts),

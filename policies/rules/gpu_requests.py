@@ -392,7 +392,7 @@ def annotation_findings(pod: Pod, context: Context) -> Iterator[Finding]:
         yield warning(
             path=annotation_path(key.key),
             value=truncate(text, _QUOTED),
-            message=f"is charged as {float(LEAST_PART)}: schedulers take less for nothing, and nothing limits what the pod uses",
+            message=f"counts as {float(LEAST_PART)}: schedulers take less for nothing, and nothing limits what the pod uses",
             remedy=f'set "{float(LEAST_PART)}" or more',
         )
     if whole:

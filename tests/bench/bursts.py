@@ -67,7 +67,7 @@ def pods(namespace: str) -> str:
 def create(
     plane: ControlPlane,
     namespace: str,
-    charged: Mapping[str, Sequence[int]],
+    counted: Mapping[str, Sequence[int]],
     *,
     clients: int,
     creates: int,
@@ -76,7 +76,7 @@ def create(
     """Create so many pods of one GPU; TURN in `namespace` goes round `turns` of them."""
     body = model_server(f"model-server-{NUMBER}", gpus=1)
     wanted = plan(plane, pods(namespace), body=body, requests=creates, clients=clients, turns=turns)
-    return measure(wanted, charged, want=201)
+    return measure(wanted, counted, want=201)
 
 
 def clear(plane: ControlPlane, namespace: str) -> None:

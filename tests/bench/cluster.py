@@ -85,9 +85,9 @@ def _create(plane: ControlPlane, admission: Admission, pod: str, clients: int, c
     """Create the pods, and delete them without counting that."""
     body = model_server(f"model-server-{NUMBER}", gpus=int(pod == GPU_POD))
     requested = plan(plane, PODS, body=body, requests=creates, clients=clients)
-    charged = servers(plane) | ({} if admission.server is None else {WEBHOOK: [admission.server]})
+    counted = servers(plane) | ({} if admission.server is None else {WEBHOOK: [admission.server]})
     try:
-        return measure(requested, charged, want=201)
+        return measure(requested, counted, want=201)
     finally:
         plane.client().delete(PODS, {"gracePeriodSeconds": 0})
 

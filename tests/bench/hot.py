@@ -83,11 +83,11 @@ def _measured(installed: Installation, replicas: int, creates: int) -> dict[str,
     """Return what a burst in each namespace cost, and what was decided meanwhile."""
     plane, found = installed.plane, {}
     with installed.serving(replicas) as serving:
-        charged = bursts.servers(plane, installed, serving)
+        counted = bursts.servers(plane, installed, serving)
         for namespace in (NO_QUOTA, QUOTA):
             for burst in (WARM_UP, creates):
                 before = Decisions.of(serving)
-                sample = bursts.create(plane, namespace, charged, clients=CLIENTS, creates=burst)
+                sample = bursts.create(plane, namespace, counted, clients=CLIENTS, creates=burst)
                 found[namespace] = (sample, Decisions.of(serving).since(before))
                 bursts.clear(plane, namespace)
                 installed.await_settled(QUOTA, 0)

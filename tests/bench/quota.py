@@ -53,17 +53,17 @@ class _Samples:
         self,
         subject: str,
         namespace: str,
-        charged: Mapping[str, list[int]],
+        counted: Mapping[str, list[int]],
         settle: Callable[[], object],
         decided: Callable[[], Decisions] | None = None,
     ) -> None:
         """Create pods at each number of clients, and delete them without counting that."""
-        bursts.create(self.plane, namespace, charged, clients=CROWD, creates=WARM_UP)
+        bursts.create(self.plane, namespace, counted, clients=CROWD, creates=WARM_UP)
         bursts.clear(self.plane, namespace)
         settle()
         for clients in CLIENTS:
             before = decided() if decided else None
-            sample = bursts.create(self.plane, namespace, charged, clients=clients, creates=self._creates)
+            sample = bursts.create(self.plane, namespace, counted, clients=clients, creates=self._creates)
             after = decided() if decided else None
             bursts.clear(self.plane, namespace)
             settle()
@@ -85,12 +85,12 @@ def compare(
         nothing, noop = Nothing(plane), Noop(plane, stack.enter_context(NoopServer(plane, host=40)))
         for number in range(1, rounds + 1):
             progress(f"quota: round {number}/{rounds}")
-            charged = bursts.servers(plane)
+            counted = bursts.servers(plane)
             for subject, namespace in ((NO_QUOTA, NAMESPACE), (RESOURCE_QUOTA, NATIVE)):
-                samples.take(subject, namespace, charged, nothing.register)
+                samples.take(subject, namespace, counted, nothing.register)
             noop.register()
             noop.await_force()
-            samples.take(noop.name, NAMESPACE, charged | {WEBHOOK: [noop.server]}, nothing.register)
+            samples.take(noop.name, NAMESPACE, counted | {WEBHOOK: [noop.server]}, nothing.register)
             noop.unregister()
             for version in versions:
                 _ours(samples, version)
@@ -121,12 +121,12 @@ def _ours(samples: _Samples, version: Version) -> None:
         installed.start_controller()
         installed.await_settled(OURS, 0)
         with installed.serving(1) as serving:
-            charged = bursts.servers(plane, installed, serving)
+            counted = bursts.servers(plane, installed, serving)
             for subject, namespace in ((NO_GPU_QUOTA, NAMESPACE), (GPU_QUOTA, OURS)):
                 samples.take(
                     version.after(subject),
                     namespace,
-                    charged,
+                    counted,
                     lambda: installed.await_settled(OURS, 0),
                     lambda: Decisions.of(serving),
                 )

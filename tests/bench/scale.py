@@ -220,8 +220,8 @@ class _Turn:
             f"{bursts.pods(namespace)}/{self._releases.create(namespace)}", None, {"gracePeriodSeconds": "0"}
         )
         self._installed.await_settled(namespace, size)
-        charged = {CONTROLLER: [self._pid]}
-        sample = bursts.create(self._plane, namespace, charged, clients=CLIENTS, creates=CREATES)
+        counted = {CONTROLLER: [self._pid]}
+        sample = bursts.create(self._plane, namespace, counted, clients=CLIENTS, creates=CREATES)
         self._note(CREATE, f"of {CLIENTS} clients, {where}", sample.rate)
         self._installed.await_settled(namespace, size + CREATES)
         began = time.monotonic()
@@ -238,7 +238,7 @@ class _Turn:
         path = f"{bursts.pods(namespace)}/model-server-{NUMBER}?gracePeriodSeconds=0"
         deletions = plan(self._plane, path, requests=deleted, clients=FEW, method="DELETE")
         began = time.monotonic()
-        sample = measure(deletions, charged, want=200)
+        sample = measure(deletions, counted, want=200)
         self._note(DELETE, f"of {FEW} clients, {where}", sample.rate)
         began = time.monotonic()
         self._installed.await_settled(namespace, size)

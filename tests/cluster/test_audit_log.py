@@ -101,7 +101,7 @@ def test_a_pod_of_a_job_has_its_owner_its_charge_and_the_quota_after_it(
 
     assert validated["owner"] == "Job/owner"
     assert validated["user"] == "system:serviceaccount:kube-system:job-controller"
-    assert validated["charge"] == {"gpus": "2", "resources/nvidia.com/gpu": "2"}
+    assert validated["demand"] == {"gpus": "2", "resources/nvidia.com/gpu": "2"}
     assert validated["quota"]["hard"] == {"gpus": "8"}
     assert int(validated["quota"]["held"]["gpus"]) >= 2
 
@@ -132,6 +132,6 @@ def test_the_controller_says_what_is_held_and_what_was_released(
         "objectUid": uid,
         "owner": "Pod/brief",
         "since": stored["metadata"]["creationTimestamp"],
-        "charge": {"gpus": "1", "resources/nvidia.com/gpu": "1"},
+        "demand": {"gpus": "1", "resources/nvidia.com/gpu": "1"},
     }
     assert {**released[0], "verdict": "held", "time": held[0]["time"]} == held[0]

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import Gauge
 
 from policies.quota.amounts import GPUS
-from policies.quota.charge import UnclassifiedPods
+from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.decide import Reason, ReservationRequest, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from tests.cluster.controllers import Running, eventually, gpus, published_catalogues, uses

@@ -20,8 +20,8 @@ from policies.pods.pod import decode_pod
 from policies.pods.quantity import NANO, parse_quantity
 from policies.pods.requests import pod_requests
 from policies.quota.amounts import RESOURCES
-from policies.quota.charge import UnclassifiedPods, charge_pod
-from policies.quota.claims import charge_claim
+from policies.quota.claims import claim_demand
+from policies.quota.demand import UnclassifiedPods, pod_demand
 from tests.builders import JSON, container
 from tests.controlplane import Client, ControlPlane, claims_api, minor_version
 from webhook.configuration.loader import load_directory
@@ -57,7 +57,7 @@ class Counted(NamedTuple):
     """A pod (or claim) as it was stored, and by how much it raised each `used` of the quota."""
 
     stored: JSON
-    charged: dict[str, Fraction]
+    counted: dict[str, Fraction]
 
 
 def resources(choose: random.Random) -> JSON:
@@ -166,21 +166,21 @@ def test_our_demand_is_what_the_api_servers_quota_charges(
     configuration = load_directory(None)
     different = []
     seen: Counter[str] = Counter()
-    for pod, charged in found:
+    for pod, counted in found:
         view = decode_pod(msgspec.json.encode(pod))
-        charge = charge_pod(
+        demand = pod_demand(
             view,
             classes=configuration.classes,
             resource_mapping=configuration.resource_mapping,
             unclassified_pods=UnclassifiedPods.TOTAL_ONLY,
         )
-        demand = {name: Fraction(quantity.nano, NANO) for name, quantity in pod_requests(view).items()}
-        ours = {name: charge.vector.get(RESOURCES + name, Fraction(0)) for name in GPUS}
-        if any(demand.get(name, 0) != charged[name] for name in ASKED) or charge.denials:
-            different.append(f"demand {demand}, the quota {charged}: {pod['spec']}")
-        elif any(ours[name] != charged[name] for name in GPUS):
-            different.append(f"charge {ours}, the quota {charged}: {pod['spec']}")
-        seen.update(kind for kind, is_there in kinds(pod, charged).items() if is_there)
+        requested = {name: Fraction(quantity.nano, NANO) for name, quantity in pod_requests(view).items()}
+        ours = {name: demand.vector.get(RESOURCES + name, Fraction(0)) for name in GPUS}
+        if any(requested.get(name, 0) != counted[name] for name in ASKED) or demand.denials:
+            different.append(f"demand {requested}, the quota {counted}: {pod['spec']}")
+        elif any(ours[name] != counted[name] for name in GPUS):
+            different.append(f"charge {ours}, the quota {counted}: {pod['spec']}")
+        seen.update(kind for kind, is_there in kinds(pod, counted).items() if is_there)
 
     for name, count in sorted(seen.items()):
         record_property(name, count)
@@ -188,14 +188,14 @@ def test_our_demand_is_what_the_api_servers_quota_charges(
     assert not different, f"{len(different)}:\n" + "\n".join(different[:20])
     assert len(found) == number
     assert min(seen.values()) >= number / 40, "some kind of pod is hardly there"
-    assert set(seen) == set(kinds(found[0].stored, found[0].charged))
+    assert set(seen) == set(kinds(found[0].stored, found[0].counted))
 
 
-def kinds(pod: JSON, charged: dict[str, Fraction]) -> dict[str, bool]:
+def kinds(pod: JSON, counted: dict[str, Fraction]) -> dict[str, bool]:
     """Return what is special about the pod, so that no kind of it is missing."""
     spec = pod["spec"]
     init = spec.get("initContainers", [])
-    requested = [name for name in GPUS if charged[name]]
+    requested = [name for name in GPUS if counted[name]]
     return {
         "init containers": any("restartPolicy" not in each for each in init),
         "sidecars": any("restartPolicy" in each for each in init),
@@ -203,7 +203,7 @@ def kinds(pod: JSON, charged: dict[str, Fraction]) -> dict[str, bool]:
         "several GPU resources": len(requested) > 1,
         "gated": "schedulingGates" in spec,
         "no GPU": not requested,
-        **{name: charged[name] > 0 for name in ASKED},
+        **{name: counted[name] > 0 for name in ASKED},
     }
 
 
@@ -236,16 +236,16 @@ def test_what_a_claim_costs_is_what_the_api_servers_quota_charges(client: Client
     configuration = load_directory(None)
     different = []
     seen: Counter[str] = Counter()
-    for claim, charged in all_counted(client, list(claims())):
-        charge = charge_claim(
+    for claim, counted in all_counted(client, list(claims())):
+        demand = claim_demand(
             decode_claim(msgspec.json.encode(claim)),
             classes=configuration.classes,
             resource_mapping=configuration.resource_mapping,
             unclassified_pods=UnclassifiedPods.TOTAL_ONLY,
         )
-        theirs = {name: charged[name + PER_CLASS] for name in DEVICE_CLASSES}
-        ours = {name: charge.vector.get(RESOURCES + IMPLICIT + name, Fraction(0)) for name in DEVICE_CLASSES}
-        if ours != theirs or charge.denials:
+        theirs = {name: counted[name + PER_CLASS] for name in DEVICE_CLASSES}
+        ours = {name: demand.vector.get(RESOURCES + IMPLICIT + name, Fraction(0)) for name in DEVICE_CLASSES}
+        if ours != theirs or demand.denials:
             different.append(f"charge {ours}, the quota {theirs}: {claim['spec']}")
         seen.update(name for name, amount in theirs.items() if amount)
 

@@ -1027,10 +1027,10 @@ inline reaches(c) {
 #define IS_MARKED(q) (row.entry[q] == 0 || row.entry[q] == BY_BOTH || row.entry[q] == ONLY_MARKED)
 #define ALL_MARKED (IS_MARKED(0) && IS_MARKED(1))
 
-/* policies/quota/ledger/reconcile.py: _are_charged_by, catalogue_version_to_count_by, _stored_names */
+/* policies/quota/ledger/reconcile.py: _are_counted_by, catalogue_version_to_count_by, _stored_names */
 #define POD_COUNTS(c) (list[c].shown[0] && list[c].shown[0] != TERMINAL_SHOWN)
 #define COUNTED_BESIDE(c, o) ((o) == BESIDE && list[c].shown[o] && list[c].shown[o] != TERMINAL_SHOWN && (POD_COUNTS(c) || !CLAIM_IS_CHARGED_ALONE))
-/* webhook/controller/records.py: ClaimReader.charge */
+/* webhook/controller/records.py: ClaimReader.demand */
 #define SHOWN(c, o) (!COUNTED_BESIDE(c, o) -> list[c].shown[o] : (CLAIM_IS_CHARGED_BEYOND -> list[c].shown[o] - CREATED(0) : 0))
 
 inline count_used(c) {

@@ -12,8 +12,8 @@ import pytest
 from policies.finding import Finding
 from policies.gpus.claims import decode_claim_template
 from policies.pods.patch import PodPatch
-from policies.quota.charge import UnclassifiedPods
-from policies.quota.charge_request import LedgerError, QuotaGrant, ReservationOutcome, charge_request_for_pod
+from policies.quota.demand import UnclassifiedPods
+from policies.quota.quota_request import LedgerError, QuotaGrant, ReservationOutcome, quota_request_for_pod
 from policies.registry import RULES
 from policies.rule import Phase, Rule
 from policies.rules.gpu_quota import GPUQuotaOptions, check_reservation
@@ -74,7 +74,7 @@ def functions(rule: Rule) -> dict[str, Callable[[], Iterator[Finding]]]:
 
 
 def reservation(outcome: ReservationOutcome | LedgerError) -> Callable[[], Iterator[Finding]]:
-    request = charge_request_for_pod("review", view(POD), None, CONTEXT)
+    request = quota_request_for_pod("review", view(POD), None, CONTEXT)
     return lambda: check_reservation(outcome, request, GPUQuotaOptions(required=True), "team", NOW)
 
 

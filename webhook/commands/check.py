@@ -26,7 +26,7 @@ from webhook.commands.parameters import config_option, now_option, output_option
 from webhook.configuration.documents import LocatedProblem
 from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.configuration.yaml_documents import dump_document
-from webhook.serving.engine import Engine, EvaluatedFinding, Outcome
+from webhook.serving.engine import Engine, Outcome, Violation
 from webhook.tools.check.junit import junit_report
 from webhook.tools.check.manifest_context import device_classes
 from webhook.tools.check.manifests import Manifest, Manifests, read_manifests
@@ -337,7 +337,7 @@ def _problem_document(problem: LocatedProblem) -> dict[str, Any]:
     return {name: getattr(problem, name) for name in ("file", "line", "column", "path", "message")}
 
 
-def _finding_document(manifest: Manifest, found: EvaluatedFinding) -> dict[str, Any]:
+def _finding_document(manifest: Manifest, found: Violation) -> dict[str, Any]:
     finding = found.finding
     return {
         "outcome": found.outcome,

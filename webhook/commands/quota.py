@@ -10,7 +10,7 @@ import msgspec
 
 from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.quota.amounts import GPUS, NOTHING, Vector, format_amount, texts
-from policies.quota.charge import UnclassifiedPods
+from policies.quota.demand import UnclassifiedPods
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.nodes import NODES, node_reader
@@ -24,8 +24,8 @@ from webhook.controller.conditions import NOT_COUNTED, TRUE
 from webhook.controller.records import (
     PODS,
     QUOTAS,
-    ChargedPod,
     ClaimReader,
+    CountedPod,
     ExtendedClaims,
     PodReader,
 )
@@ -104,8 +104,8 @@ def _reports(api: ApiClient, configuration: Configuration, namespace: str) -> It
         objects = None
         if namespace and record.spec is not None:
             found = _holders(api, configuration, namespace, record.spec.unclassified_pods)
-            charged = (each for each in found if each.demand)
-            objects = sorted(charged, key=lambda each: (-each.demand.get(GPUS, NOTHING), each.name))
+            counted = (each for each in found if each.demand)
+            objects = sorted(counted, key=lambda each: (-each.demand.get(GPUS, NOTHING), each.name))
         yield QuotaReport(record, objects)
 
 
@@ -114,20 +114,20 @@ def _holders(
 ) -> Iterator[HolderOfQuota]:
     nodes = _nodes(api, configuration)
     pods = PodReader(configuration.classes, configuration.resource_mapping)
-    charged = {}
+    counted = {}
     for pod in api.list(PODS.path(namespace), pods.record).items:
         if pod.is_terminal:
             continue
         # Without nodes a pod is shown by what it pins, as before it was bound: that says more than every class.
         placed = pod if nodes is not None else msgspec.structs.replace(pod, node_name="")
-        demand = pods.charge(placed, unclassified_pods, nodes or NO_NODES).vector
-        charged[pod.uid] = ChargedPod(pod.extended_claim, demand)
+        demand = pods.demand(placed, unclassified_pods, nodes or NO_NODES).vector
+        counted[pod.uid] = CountedPod(pod.extended_claim, demand)
         yield HolderOfQuota("Pod", pod.name, pod.node_name, demand)
     resource = served_resource(api, "resourceclaims")
     if resource is not None:
         claims = ClaimReader(configuration.classes, configuration.resource_mapping, ExtendedClaims())
         for claim in api.list(resource.path(namespace), claims.record).items:
-            demand = claims.charge(claim, unclassified_pods, charged)
+            demand = claims.demand(claim, unclassified_pods, counted)
             yield HolderOfQuota("ResourceClaim", claim.name, "", demand)
 
 

@@ -118,7 +118,7 @@ def print_text(report: ScanReport, directory: Path | None) -> None:
             _changes(screen, report.changes)
     _namespaces(screen, report)
     _classes(screen, report)
-    _remarks(screen, "No rule reads, or nothing charges", report.unread)
+    _remarks(screen, "No rule reads, or no quota counts", report.unread)
     _remarks(screen, "GPU nodes", report.nodes)
     _proposal(screen, report.proposal, directory)
     for right in report.omitted:

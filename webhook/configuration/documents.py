@@ -350,7 +350,7 @@ def quota_problems(
             yield Problem(("spec", "hard", "classes", name), message), CLASS
     for name in spec.hard.resources:
         if resource_mapping.resource(name) is None:
-            message = "must be a GPU resource: nothing else is charged to a quota"
+            message = "must be a GPU resource: nothing else counts for a quota"
             yield Problem(("spec", "hard", "resources", name), message), RESOURCE_MAPPING
 
 

@@ -75,7 +75,7 @@ def _ready(ledger: QuotaLedger, others: Mapping[str, _Verdict]) -> _Verdict:
         return FALSE, UNREADABLE, f"{why}: {until}"
     if ledger.class_catalogue is None:
         why = (
-            f"reservations were charged by a class catalogue that is not published in ConfigMap {CATALOGUES}"
+            f"reservations were counted by a class catalogue that is not published in ConfigMap {CATALOGUES}"
         )
         return FALSE, "InFlight", f"{why}: until these are gone, requests are denied"
     for kind, (status, _, message) in others.items():
@@ -86,7 +86,7 @@ def _ready(ledger: QuotaLedger, others: Mapping[str, _Verdict]) -> _Verdict:
         return (
             TRUE,
             "Migrating",
-            f"{COUNTED}; {why}: until what is in flight is counted, requests are charged by both",
+            f"{COUNTED}; {why}: until what is in flight is counted, requests count by both",
         )
     return TRUE, "Ready", COUNTED
 
@@ -117,7 +117,7 @@ def _unmapped_resources(names: Sequence[str]) -> _Verdict:
         )
     more = f" and {len(names) - KEYS_SHOWN} more" if len(names) > KEYS_SHOWN else ""
     shown = ", ".join(names[:KEYS_SHOWN])
-    return TRUE, "Unknown", f"charged nothing, because no GPUResourceMapping names them: {shown}{more}"
+    return TRUE, "Unknown", f"not counted, because no GPUResourceMapping names them: {shown}{more}"
 
 
 def quoted(lines: Sequence[str]) -> str:

@@ -11,8 +11,8 @@ from socket import gethostname
 from time import monotonic
 from typing import Any
 
-from policies.quota.charge_request import LedgerError
 from policies.quota.ledger.quota_ledger import COUNTED_SECONDS, QuotaLedger
+from policies.quota.quota_request import LedgerError
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.events import EventWriter
@@ -117,7 +117,7 @@ class Controller:
         self.ledger_objects.start(stopping)
         self._events.start()
         others = {
-            "uncharged": self.unmapped_resources.run,
+            "unmapped": self.unmapped_resources.run,
             "status": self._statuses.run,
             "verify": self._verifier.run,
         }

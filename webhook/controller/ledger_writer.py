@@ -10,9 +10,9 @@ from typing import Protocol, Self
 import msgspec
 
 from policies.quota.amounts import Vector
-from policies.quota.charge import UnclassifiedPods
-from policies.quota.charge_request import LedgerError
+from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.quota_request import LedgerError
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.quota.cluster_store import NO_LEDGER_OBJECT
 from webhook.quota.store import Store, VersionedLedger

@@ -11,7 +11,6 @@ from time import monotonic, sleep, time
 import msgspec
 
 from policies.quota.catalogue import CatalogueVersion
-from policies.quota.charge_request import LedgerError
 from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
 from policies.quota.ledger.reconcile import (
     Reconciled,
@@ -21,6 +20,7 @@ from policies.quota.ledger.reconcile import (
     initialise,
     reconcile,
 )
+from policies.quota.quota_request import LedgerError
 from webhook.cluster.collection import AT_ALL
 from webhook.controller.conditions import quoted
 from webhook.controller.ledger_writer import LedgerWriter

@@ -19,8 +19,8 @@ from policies.placement.named_nodes import NO_NODES, NODE_NAME, NodeIndex, NodeR
 from policies.placement.pinning import named_nodes
 from policies.pods.pod import Container, Metadata, Pod, PodSpec, Resources, decode_pod
 from policies.quota.amounts import RESOURCES, Vector
-from policies.quota.charge import Charge, UnclassifiedPods, charge_pod
-from policies.quota.claims import beyond_pod, charge_claim, marked_for
+from policies.quota.claims import beyond_pod, claim_demand, marked_for
+from policies.quota.demand import Demand, UnclassifiedPods, pod_demand
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.cluster.informer import Resource
 from webhook.cluster.objects import decode_metadata
@@ -40,7 +40,7 @@ class Blueprint(msgspec.Struct, weakref=True, eq=False):
     """
 
     document: bytes
-    charges: dict[tuple[UnclassifiedPods, Hashable], Charge]
+    demands: dict[tuple[UnclassifiedPods, Hashable], Demand]
     nodes: tuple[NodeReference, ...] = ()
 
 
@@ -83,7 +83,7 @@ class ClaimRecord(CountedRecord, frozen=True, kw_only=True):
     reserved_for: tuple[str, ...]
 
 
-class ChargedPod(NamedTuple):
+class CountedPod(NamedTuple):
     """A live pod: the claim that its status names, and what it is charged."""
 
     extended_claim: str
@@ -160,24 +160,24 @@ class PodReader(_Reader):
             extended_claim=extended.resource_claim_name if extended else "",
         )
         return (
-            record if has_claim or self.charge(record, UnclassifiedPods.TOTAL_ONLY, NO_NODES).vector else None
+            record if has_claim or self.demand(record, UnclassifiedPods.TOTAL_ONLY, NO_NODES).vector else None
         )
 
-    def charge(self, record: PodRecord, unclassified_pods: UnclassifiedPods, nodes: NodeIndex) -> Charge:
+    def demand(self, record: PodRecord, unclassified_pods: UnclassifiedPods, nodes: NodeIndex) -> Demand:
         """Return what the pod costs."""
         places = bool(record.node_name), tuple(map(nodes.find, record.nodes))
-        charges = record.blueprint.charges
-        if (unclassified_pods, places) not in charges:
+        demands = record.blueprint.demands
+        if (unclassified_pods, places) not in demands:
             pod = decode_pod(record.blueprint.document)
             body = msgspec.structs.replace(pod.body, node_name=record.node_name or None)
-            charges[unclassified_pods, places] = charge_pod(
+            demands[unclassified_pods, places] = pod_demand(
                 msgspec.structs.replace(pod, spec=body),
                 classes=self._classes,
                 resource_mapping=self._resource_mapping,
                 unclassified_pods=unclassified_pods,
                 nodes=nodes,
             )
-        return charges[unclassified_pods, places]
+        return demands[unclassified_pods, places]
 
     def _reduced(self, pod: Pod) -> Pod:
         body = pod.body
@@ -229,24 +229,24 @@ class ClaimReader(_Reader):
         """Return a record that another reader made, to be charged by this one's configuration."""
         return msgspec.structs.replace(record, blueprint=self._blueprint(record.blueprint.document))
 
-    def charge(
-        self, record: ClaimRecord, unclassified_pods: UnclassifiedPods, pods: Mapping[str, ChargedPod]
+    def demand(
+        self, record: ClaimRecord, unclassified_pods: UnclassifiedPods, pods: Mapping[str, CountedPod]
     ) -> Vector:
         """Return what the claim costs, if the scheduler made it for one of the live `pods` beyond what that one is charged."""
         pod = pods.get(record.made_for)
         # Only the scheduler and the API server write a pod's status, which names its claim.
         own = pod.demand if pod is not None and pod.extended_claim == record.name else {}
         names = {key.removeprefix(RESOURCES): own[key] for key in sorted(own) if key.startswith(RESOURCES)}
-        charges, key = record.blueprint.charges, (unclassified_pods, tuple(names.items()))
-        if key not in charges:
+        demands, key = record.blueprint.demands, (unclassified_pods, tuple(names.items()))
+        if key not in demands:
             claim = decode_claim(record.blueprint.document)
-            charges[key] = charge_claim(
+            demands[key] = claim_demand(
                 beyond_pod(claim, names, self._resource_mapping) if names else claim,
                 classes=self._classes,
                 resource_mapping=self._resource_mapping,
                 unclassified_pods=unclassified_pods,
             )
-        return charges[key].vector
+        return demands[key].vector
 
 
 class LedgerRecord(msgspec.Struct, frozen=True):

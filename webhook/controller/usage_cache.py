@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from policies.quota.catalogue import CatalogueVersion, catalogue_digest
-from policies.quota.charge import Catalogues, UnclassifiedPods
+from policies.quota.demand import Catalogues, UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import WatchTimings

@@ -15,7 +15,7 @@ import msgspec
 
 from policies.placement.named_nodes import NamedNode
 from policies.quota.catalogue import CatalogueVersion, catalogue_digest
-from policies.quota.charge import Catalogues, UnclassifiedPods
+from policies.quota.demand import Catalogues, UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
 from policies.quota.ledger.reconcile import Listing, StoredObject
 from webhook.cluster.api import ApiClient
@@ -27,7 +27,7 @@ from webhook.controller.gone_claims import GoneClaims
 from webhook.controller.records import PODS, ClaimRecord, CountedRecord, ExtendedClaims, PodRecord
 from webhook.controller.usage_log import Holding
 from webhook.controller.usage_sums import UsageSums
-from webhook.serving.audit_line import charged
+from webhook.serving.audit_line import counted
 
 log = logging.getLogger("gpu_admission.controller")
 
@@ -156,7 +156,7 @@ class UsageCounter:
         """Yield the demand of each stored pod and claim."""
         for informer in (self.pods, self.claims):
             records: Iterable[CountedRecord] = informer.all() if informer else ()
-            held = (self._holding(record) for record in records if _is_charged(record))
+            held = (self._holding(record) for record in records if _is_counted(record))
             yield from (each for each in held if each is not None)
 
     def keep(self, wanted: Collection[tuple[str, UnclassifiedPods]]) -> None:
@@ -199,7 +199,7 @@ class UsageCounter:
         after: CountedRecord | None,
         change: Callable[[], frozenset[str]],
     ) -> None:
-        frees = _is_charged(before) and not _is_charged(after)
+        frees = _is_counted(before) and not _is_counted(after)
         # Compute this first: the demand may depend on a node that is forgotten with the object.
         held = self._holding(before) if before is not None and frees else None
         with self._all_or_anew():
@@ -222,10 +222,10 @@ class UsageCounter:
         """Return the demand of an object. None for a claim that the scheduler made, because its pod pays."""
         if isinstance(record, ClaimRecord) and record.made_for:
             return None
-        vector = self.sums.charge(record)
+        vector = self.sums.demand(record)
         kind = "Pod" if isinstance(record, PodRecord) else "ResourceClaim"
-        return Holding(kind, record, charged(vector, self.catalogues.classes)) if vector else None
+        return Holding(kind, record, counted(vector, self.catalogues.classes)) if vector else None
 
 
-def _is_charged(record: CountedRecord | None) -> bool:
+def _is_counted(record: CountedRecord | None) -> bool:
     return record is not None and not (isinstance(record, PodRecord) and record.is_terminal)

@@ -23,11 +23,11 @@ POLL_SECONDS = 1.0
 
 
 class Holding(msgspec.Struct, frozen=True):
-    """What an object of the kind is charged: the fields `charge` and `class` of its line."""
+    """What an object of the kind is charged: the fields `demand` and `class` of its line."""
 
     kind: str
     record: CountedRecord
-    charged: dict[str, Any]
+    counted: dict[str, Any]
 
 
 class UsageLog:
@@ -75,6 +75,6 @@ class UsageLog:
             "objectUid": record.uid,
             "owner": record.holder,
             "since": record.since,
-            **holding.charged,
+            **holding.counted,
         }
         self._write(line)

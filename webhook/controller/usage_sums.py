@@ -14,13 +14,13 @@ import msgspec
 
 from policies.placement.named_nodes import NODE_NAME, NamedNode, NodeIndex, NodeReference
 from policies.quota.amounts import GPUS, NOTHING, Vector
-from policies.quota.charge import Catalogues, UnclassifiedPods
+from policies.quota.demand import Catalogues, UnclassifiedPods
 from policies.quota.ledger.quota_ledger import HOLDERS_LIMIT, HOLDERS_SHOWN, Holder, QuotaLedger
 from policies.quota.ledger.reconcile import StoredObject
 from webhook.controller.records import (
-    ChargedPod,
     ClaimReader,
     ClaimRecord,
+    CountedPod,
     CountedRecord,
     ExtendedClaims,
     PodReader,
@@ -81,39 +81,39 @@ def _negative(amount: Fraction) -> int | Fraction:
 class _Sum:
     """What the objects of one namespace are charged under one `unclassifiedPods`, in some dimensions.
 
-    `charges` are the holder and the vector of each that there is already.
+    `demands` are the holder and the vector of each that there is already.
     """
 
-    def __init__(self, dimensions: Collection[str], charges: Mapping[str, tuple[str, Vector]]) -> None:
+    def __init__(self, dimensions: Collection[str], demands: Mapping[str, tuple[str, Vector]]) -> None:
         self.dimensions = dimensions
         self.used: Vector = dict.fromkeys(dimensions, NOTHING)
         self.rankings = {key: HolderRanking() for key in dimensions}
-        self._charged = {uid: charge for uid, charge in charges.items() if charge[1]}
-        vectors = {id(vector): vector for _, vector in self._charged.values()}
-        alike = Counter((holder, id(vector)) for holder, vector in self._charged.values())
+        self._counted = {uid: demand for uid, demand in demands.items() if demand[1]}
+        vectors = {id(vector): vector for _, vector in self._counted.values()}
+        alike = Counter((holder, id(vector)) for holder, vector in self._counted.values())
         for (holder, identity), times in alike.items():
             self._add(holder, vectors[identity], times=times)
 
-    def charge(self, uid: str, holder: str, vector: Vector) -> None:
+    def demand(self, uid: str, holder: str, vector: Vector) -> None:
         """Have an object charged this, and nothing that it was charged before."""
-        before, after = self._charged.get(uid, ("", {})), (holder, vector)
+        before, after = self._counted.get(uid, ("", {})), (holder, vector)
         if before == after:
             return
         if vector:
-            self._charged[uid] = after
+            self._counted[uid] = after
         else:
-            self._charged.pop(uid, None)
+            self._counted.pop(uid, None)
         self._add(*before, times=-1)
         self._add(*after)
 
-    def is_of(self, charges: Mapping[str, tuple[str, Vector]]) -> bool:
+    def is_of(self, demands: Mapping[str, tuple[str, Vector]]) -> bool:
         """Whether these are the charges, and `used` is what they come to."""
-        alone = _Sum(self.dimensions, {uid: ("", vector) for uid, (_, vector) in charges.items()})
-        charged = {uid: charge for uid, charge in charges.items() if charge[1]}
-        return alone.used == self.used and charged == self._charged
+        alone = _Sum(self.dimensions, {uid: ("", vector) for uid, (_, vector) in demands.items()})
+        counted = {uid: demand for uid, demand in demands.items() if demand[1]}
+        return alone.used == self.used and counted == self._counted
 
-    def charged(self, uid: str) -> Vector:
-        return self._charged.get(uid, ("", {}))[1]
+    def counted(self, uid: str) -> Vector:
+        return self._counted.get(uid, ("", {}))[1]
 
     def _add(self, holder: str, vector: Vector, *, times: int = 1) -> None:
         for key, amount in vector.items():
@@ -179,7 +179,7 @@ class _Namespace:
 
 
 class UsageSums:
-    """The sums of all namespaces. Its calls must come one after the other, but for `charge`."""
+    """The sums of all namespaces. Its calls must come one after the other, but for `demand`."""
 
     def __init__(self, catalogues: Catalogues, given: ExtendedClaims) -> None:
         self.pod_reader = PodReader(catalogues.classes, catalogues.resource_mapping)
@@ -200,7 +200,7 @@ class UsageSums:
         space = self._namespaces[record.namespace]
         space.pods.replace(before, after)
         self._refer(before, after)
-        self._charge_pod(space, record)
+        self._pod_demand(space, record)
         namespaces = frozenset({record.namespace})
         if before is not None and (after is None or after.node_name != before.node_name):
             namespaces |= self._leave(before.node_name)
@@ -216,7 +216,7 @@ class UsageSums:
             return frozenset()
         space = self._namespaces[record.namespace]
         space.replace_claim(before, after)
-        self._charge_claim(space, record)
+        self._claim_demand(space, record)
         if after is None:
             # Its claims may have changed, and been seen again, after their pod was forgotten.
             if record.made_for and record.made_for not in space.pods.by_uid:
@@ -232,7 +232,7 @@ class UsageSums:
         gone = self._gone.pop(after.name, None) if after is not None else None
         self._nodes.replace(gone, None)
         self._nodes.replace(before, after)
-        return self._charge_again(each for each in (gone, before, after) if each is not None)
+        return self._count_again(each for each in (gone, before, after) if each is not None)
 
     def pod(self, namespace: str, uid: str) -> PodRecord | None:
         space = self._namespaces.get(namespace)
@@ -247,24 +247,24 @@ class UsageSums:
     ) -> Summed:
         """Return the sums in the dimensions of the ledger, with the claims that are `gone` while pods have their devices."""
         space = self._namespaces[namespace]
-        self._charge_gone(space, gone or {})
+        self._count_gone(space, gone or {})
         found = space.sums.get(unclassified_pods)
         if found is None or found.dimensions != ledger.dimensions:
             found = space.sums[unclassified_pods] = _Sum(
-                ledger.dimensions, self._charges(space, unclassified_pods)
+                ledger.dimensions, self._demands(space, unclassified_pods)
             )
         wanted = ((each.object_uid, each.name) for each in ledger.reservations)
         records = (record for each in wanted for record in space.find(*each))
         return Summed(
             dict(found.used),
             _largest(found, ledger.hard),
-            {record.uid: _stored_object(record, found.charged(record.uid)) for record in records},
+            {record.uid: _stored_object(record, found.counted(record.uid)) for record in records},
         )
 
     def recount(self, namespace: str) -> bool:
         """Compare the sums of a namespace with all that it has, and put right what differs; return whether nothing did."""
         space = self._namespaces.get(namespace, _Namespace())
-        wrong = [key for key, each in space.sums.items() if not each.is_of(self._charges(space, key))]
+        wrong = [key for key, each in space.sums.items() if not each.is_of(self._demands(space, key))]
         for unclassified_pods in wrong:
             del space.sums[unclassified_pods]
         return not wrong
@@ -275,15 +275,15 @@ class UsageSums:
             space.sums = {key: each for key, each in space.sums.items() if (namespace, key) in wanted}
             self._drop_empty(namespace)
 
-    def charge(self, record: CountedRecord) -> Vector:
+    def demand(self, record: CountedRecord) -> Vector:
         """Return what an object is charged under TOTAL_ONLY, by itself: a claim as one that no pod was charged for."""
         if isinstance(record, ClaimRecord):
-            return self.claim_reader.charge(record, UnclassifiedPods.TOTAL_ONLY, {})
+            return self.claim_reader.demand(record, UnclassifiedPods.TOTAL_ONLY, {})
         if isinstance(record, PodRecord):
-            return self.pod_reader.charge(record, UnclassifiedPods.TOTAL_ONLY, self._nodes).vector
+            return self.pod_reader.demand(record, UnclassifiedPods.TOTAL_ONLY, self._nodes).vector
         raise TypeError(record)
 
-    def _charges(
+    def _demands(
         self, space: _Namespace, unclassified_pods: UnclassifiedPods
     ) -> dict[str, tuple[str, Vector]]:
         """Return the holder of everything in a namespace, and what it costs."""
@@ -300,41 +300,41 @@ class UsageSums:
     def _pod_cost(self, pod: PodRecord | None, unclassified_pods: UnclassifiedPods) -> Vector:
         if pod is None or pod.is_terminal:
             return {}
-        return self.pod_reader.charge(pod, unclassified_pods, self._nodes).vector
+        return self.pod_reader.demand(pod, unclassified_pods, self._nodes).vector
 
     def _claim_cost(
         self, space: _Namespace, claim: ClaimRecord, unclassified_pods: UnclassifiedPods
     ) -> Vector:
         pod = space.pods.by_uid.get(claim.made_for)
-        charged = (
-            {pod.uid: ChargedPod(pod.extended_claim, self._pod_cost(pod, unclassified_pods))} if pod else {}
+        counted = (
+            {pod.uid: CountedPod(pod.extended_claim, self._pod_cost(pod, unclassified_pods))} if pod else {}
         )
-        return self.claim_reader.charge(claim, unclassified_pods, charged)
+        return self.claim_reader.demand(claim, unclassified_pods, counted)
 
-    def _charge_pod(self, space: _Namespace, pod: PodRecord) -> None:
+    def _pod_demand(self, space: _Namespace, pod: PodRecord) -> None:
         """Charge a pod what it costs now, nothing if it is gone, and the claims that were made for it."""
         stored = space.pods.by_uid.get(pod.uid)
         for unclassified_pods, each in space.sums.items():
-            each.charge(pod.uid, pod.holder, self._pod_cost(stored, unclassified_pods))
+            each.demand(pod.uid, pod.holder, self._pod_cost(stored, unclassified_pods))
         for uid in space.made_for.get(pod.uid, ()):
-            self._charge_claim(space, space.claims.by_uid[uid])
+            self._claim_demand(space, space.claims.by_uid[uid])
         for claim in space.gone.values():
             if claim.made_for == pod.uid:
-                self._charge_claim(space, claim)
+                self._claim_demand(space, claim)
 
-    def _charge_gone(self, space: _Namespace, gone: Mapping[str, ClaimRecord]) -> None:
+    def _count_gone(self, space: _Namespace, gone: Mapping[str, ClaimRecord]) -> None:
         """Have these claims charged beside those that are stored, and no others any more."""
         for uid in space.gone.keys() - gone.keys():
-            self._charge_claim(space, space.gone.pop(uid))
+            self._claim_demand(space, space.gone.pop(uid))
         for uid in gone.keys() - space.gone.keys():
             space.gone[uid] = self.claim_reader.adopted(gone[uid])
-            self._charge_claim(space, space.gone[uid])
+            self._claim_demand(space, space.gone[uid])
 
-    def _charge_claim(self, space: _Namespace, claim: ClaimRecord) -> None:
+    def _claim_demand(self, space: _Namespace, claim: ClaimRecord) -> None:
         stored = space.claims.by_uid.get(claim.uid) or space.gone.get(claim.uid)
         for unclassified_pods, each in space.sums.items():
             cost = {} if stored is None else self._claim_cost(space, stored, unclassified_pods)
-            each.charge(claim.uid, claim.holder, cost)
+            each.demand(claim.uid, claim.holder, cost)
 
     def _refer(self, before: PodRecord | None, after: PodRecord | None) -> None:
         if before is not None and after is not None and before.nodes == after.nodes:
@@ -359,16 +359,16 @@ class UsageSums:
             return frozenset()
         gone = self._gone.pop(node)
         self._nodes.replace(gone, None)
-        return self._charge_again([gone])
+        return self._count_again([gone])
 
-    def _charge_again(self, nodes: Iterable[NamedNode]) -> frozenset[str]:
+    def _count_again(self, nodes: Iterable[NamedNode]) -> frozenset[str]:
         references = frozenset[NodeReference]().union(*(each.references for each in nodes))
         pods = {
             uid: each for reference in references for uid, each in self._by_node.get(reference, {}).items()
         }
         for uid, namespace in pods.items():
             space = self._namespaces[namespace]
-            self._charge_pod(space, space.pods.by_uid[uid])
+            self._pod_demand(space, space.pods.by_uid[uid])
         return frozenset(pods.values())
 
     def _drop_empty(self, namespace: str) -> None:

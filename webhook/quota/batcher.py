@@ -15,9 +15,9 @@ from collections import deque
 from collections.abc import Callable
 from time import monotonic, sleep
 
-from policies.quota.charge_request import LedgerError, ReservationOutcome, decide_alone
 from policies.quota.ledger.decide import Reason, decide
 from policies.quota.ledger.quota_ledger import NO_QUOTA_SECONDS, QuotaLedger
+from policies.quota.quota_request import LedgerError, ReservationOutcome, decide_alone
 from webhook.quota.metrics import QuotaMetrics
 from webhook.quota.store import LedgerConflict, QuotaGone, Store, VersionedLedger
 from webhook.quota.waiting import CataloguesOf, RequestOf, Waiting

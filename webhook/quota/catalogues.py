@@ -18,9 +18,9 @@ from policies.quota.catalogue import (
     read_catalogue,
     write_catalogue,
 )
-from policies.quota.charge import Catalogues
-from policies.quota.charge_request import LedgerError
+from policies.quota.demand import Catalogues
 from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.quota_request import LedgerError
 from webhook.cluster import errors
 from webhook.cluster.api import MERGE_PATCH, api_path
 from webhook.cluster.objects import CATALOGUES, PartialObject

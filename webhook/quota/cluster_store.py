@@ -10,9 +10,9 @@ from typing import Protocol
 
 import msgspec
 
-from policies.quota.charge_request import LedgerError
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT
+from policies.quota.quota_request import LedgerError
 from webhook.cluster import errors
 from webhook.cluster.api import JSON, METADATA
 from webhook.quota import documents, ledger_objects

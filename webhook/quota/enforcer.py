@@ -10,7 +10,7 @@ from typing import Protocol
 import msgspec
 
 from policies.quota.amounts import add
-from policies.quota.charge_request import ChargeRequest, LedgerError, QuotaGrant, ReservationOutcome
+from policies.quota.quota_request import LedgerError, QuotaGrant, QuotaRequest, ReservationOutcome
 from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.metrics import QuotaMetrics
 
@@ -21,7 +21,7 @@ Release = Callable[[str, str], None]
 class NamespaceQuota(Protocol):
     """The quota of a review's namespace, asked by the deadline of the review."""
 
-    def reserve(self, charge_request: ChargeRequest) -> ReservationOutcome:
+    def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:
         """Decide, and reserve what the request grows by unless it is a dry run. Raises LedgerError."""
         ...
 
@@ -51,15 +51,15 @@ class _ReviewQuota(msgspec.Struct, frozen=True, dict=True):
     deadline: float
     dry_run: bool
 
-    def reserve(self, charge_request: ChargeRequest) -> ReservationOutcome:
+    def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:
         if self.batcher.has_no_quota(self.namespace):  # of most namespaces known
             self.metrics.decided("no quota", dry_run=self.dry_run)
             return ReservationOutcome()
-        if charge_request.is_free:
+        if quota_request.is_free:
             return ReservationOutcome()
         ask = self.batcher.try_out if self.dry_run else self.batcher.reserve
         try:
-            outcome = ask(self.namespace, charge_request.on, self.deadline)
+            outcome = ask(self.namespace, quota_request.on, self.deadline)
         except LedgerError:
             self.metrics.decided("ledger error", dry_run=self.dry_run)
             raise

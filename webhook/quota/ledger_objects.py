@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import msgspec
 
 from policies.quota.amounts import parse_vector, texts
-from policies.quota.charge import UnclassifiedPods
+from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.ledger.reservations import Reservations
 from policies.quota.spec import QuotaSpec

@@ -38,7 +38,7 @@ class Store(Protocol):
     def read(self, namespace: str, seconds: float) -> VersionedLedger | None:
         """Return the ledger as it is at some moment of this call, None if the namespace has no quota then.
 
-        Raises `policies.quota.charge_request.LedgerError`.
+        Raises `policies.quota.quota_request.LedgerError`.
         """
         ...
 

@@ -3,10 +3,10 @@
 import threading
 from collections.abc import Callable, Mapping
 
-from policies.quota.charge import Catalogues
-from policies.quota.charge_request import ReservationOutcome
+from policies.quota.demand import Catalogues
 from policies.quota.ledger.decide import ReservationRequest
 from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.quota_request import ReservationOutcome
 
 RequestOf = Callable[[QuotaLedger, Mapping[str, Catalogues]], ReservationRequest]
 """What a review asks of a ledger, which says by which catalogues, some of them published by others, it is charged."""

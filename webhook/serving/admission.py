@@ -9,8 +9,8 @@ import msgspec
 from policies.finding import Finding
 from policies.gpus.claims import decode_claim
 from policies.policy import TemplateMode
-from policies.quota.charge_request import charge_request_for_claim
 from policies.quota.claims import forged_mark, lost_protection
+from policies.quota.quota_request import quota_request_for_claim
 from policies.rule import Mode, Phase
 from webhook.configuration.documents import GROUP
 from webhook.serving import review
@@ -84,8 +84,8 @@ def review_claim(requested: Review) -> ReviewResult:
     name = shown_name(request, claim.metadata)
     if (forged := forged_mark(None, claim.metadata, request.user_info.username)) is not None:
         return _refused_claim(requested, name, [forged])
-    charged = charge_request_for_claim(request.uid, claim, request.user_info.username, configuration)
-    decision = requested.evaluator.charge(requested.policy(), charged)
+    counted = quota_request_for_claim(request.uid, claim, request.user_info.username, configuration)
+    decision = requested.evaluator.demand(requested.policy(), counted)
     title = f"resourceclaim {request.namespace}/{name}"
     response = review.decided(request.uid, [decision], subject=title, patch=False)
     return ReviewResult(response, [decision], name, claim.metadata)

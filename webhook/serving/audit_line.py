@@ -12,10 +12,10 @@ from policies.placement.pinning import named_nodes
 from policies.pods.fingerprint import TOKEN_VOLUME
 from policies.pods.pod import Metadata, Pod
 from policies.quota.amounts import CLASSES, NOTHING, Vector, add, texts
-from policies.quota.charge_request import ChargeRequest
+from policies.quota.quota_request import QuotaRequest
 from webhook.cluster.objects import timestamp
 from webhook.serving import review
-from webhook.serving.engine import Decision, EvaluatedFinding
+from webhook.serving.engine import Decision, Violation
 from webhook.serving.handling import Review, ReviewResult
 
 LONGEST_FIELD = 256
@@ -53,7 +53,7 @@ def audit_line(
     if request.operation == "CREATE" and (creation := creation_id(request.namespace, name, result.pod)):
         line["creation"] = creation
     if result.decisions and (asks := result.decisions[0].request) is not None:
-        line |= _charged(requested, result, result.decisions[0], asks)
+        line |= _counted(requested, result, result.decisions[0], asks)
     if findings := [_finding(evaluated) for decision in result.decisions for evaluated in decision.evaluated]:
         line["findings"] = findings
     if result.decisions:
@@ -74,11 +74,11 @@ def creation_id(namespace: str, name: str, pod: Pod | None) -> str:
     return blake2b(f"{namespace}/{own}".encode(), digest_size=8).hexdigest() if own else ""
 
 
-def charged(vector: Vector, catalogue: ClassCatalogue) -> dict[str, Any]:
+def counted(vector: Vector, catalogue: ClassCatalogue) -> dict[str, Any]:
     """Return the charge as a line has it, and its class, or the family where that is all; no class where it could be several."""
     names = [key.removeprefix(CLASSES) for key in vector if key.startswith(CLASSES)]
     classes = [name for name in names if catalogue.get(name) is not None] or names
-    fields: dict[str, Any] = {"charge": texts(vector)} if vector else {}
+    fields: dict[str, Any] = {"demand": texts(vector)} if vector else {}
     if len(classes) == 1:
         fields["class"] = classes[0]
     return fields
@@ -89,8 +89,8 @@ def _object(metadata: Metadata) -> dict[str, str]:
     return {key: text for key, text in said.items() if text}
 
 
-def _charged(
-    requested: Review, result: ReviewResult, decision: Decision, request: ChargeRequest
+def _counted(
+    requested: Review, result: ReviewResult, decision: Decision, request: QuotaRequest
 ) -> dict[str, Any]:
     """Return what is charged if it is allowed, and the quota as it is afterwards."""
     outcome = decision.reservation
@@ -100,7 +100,7 @@ def _charged(
     engine = requested.engine
     reserves = outcome.request if outcome else None
     demand = reserves.demand if reserves else engine.demand(request, _fingerprint(requested, result))
-    fields = charged(demand, engine.configuration.classes)
+    fields = counted(demand, engine.configuration.classes)
     if outcome is not None and ledger is not None and ledger.used is not None:
         held = add(ledger.used, outcome.verdict.reserved if outcome.verdict else ledger.reserved)
         shown: Vector = {key: held.get(key, NOTHING) for key in ledger.dimensions}
@@ -126,7 +126,7 @@ def _decision(decision: Decision, *, is_patched: bool) -> dict[str, Any]:
     return fields
 
 
-def _finding(evaluated: EvaluatedFinding) -> dict[str, Any]:
+def _finding(evaluated: Violation) -> dict[str, Any]:
     finding = evaluated.finding
     fields = {
         "rule": finding.rule,

@@ -28,7 +28,7 @@ from policies.pods.submission import injected_changes
 from policies.pods.workload import Workload
 from policies.policy import Binding, EffectivePolicy, Exemption
 from policies.quota.amounts import Vector
-from policies.quota.charge_request import ChargeRequest, QuotaGrant, ReservationOutcome
+from policies.quota.quota_request import QuotaGrant, QuotaRequest, ReservationOutcome
 from policies.quota.spec import resource_quota_findings
 from policies.rule import FETCHER_IMAGE, Context, Mode, Phase
 from webhook.configuration.loader import Configuration
@@ -60,7 +60,7 @@ class Outcome(Enum):
     AUDITED = "audited"
 
 
-class EvaluatedFinding(msgspec.Struct, frozen=True):
+class Violation(msgspec.Struct, frozen=True):
     finding: Finding
     outcome: Outcome
 
@@ -110,7 +110,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """The verdict on one object. What is DENIED rejects it, what is WARNED its author sees, what is AUDITED is only logged."""
 
     policy: EffectivePolicy
-    evaluated: tuple[EvaluatedFinding, ...] = ()
+    evaluated: tuple[Violation, ...] = ()
     changes: tuple[RuleChange, ...] = ()
     pod: Pod | None = None
     """The pod with the changes, None where there is no pod, or a sibling was evaluated before."""
@@ -119,7 +119,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     exemption: Exemption | None = None
     paused_until: datetime | None = None
     """There only if the policy was paused when this was decided."""
-    request: ChargeRequest | None = None
+    request: QuotaRequest | None = None
     """What is asked of the quota."""
     reservation: ReservationOutcome | None = None
     """What the quota answered, None where it was not asked, or did not answer."""
@@ -128,7 +128,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     def on(cls, policy: EffectivePolicy, findings: Iterable[Finding], mode: Mode) -> Self:
         """Return the verdict by findings alone."""
         evaluated = (
-            EvaluatedFinding(each.asking(policy.whom), outcome_of(each.severity, mode)) for each in findings
+            Violation(each.asking(policy.whom), outcome_of(each.severity, mode)) for each in findings
         )
         return cls(policy=policy, evaluated=tuple(evaluated))
 
@@ -159,7 +159,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     def located(self, path_of: Callable[[str], str]) -> Self:
         """Return the decision with every path in the pod replaced by what `path_of` says, for a pod inside another object."""
         found = ((replace(e.finding, path=path_of(e.finding.path)), e.outcome) for e in self.evaluated)
-        return replace(self, evaluated=tuple(EvaluatedFinding(*each) for each in found))
+        return replace(self, evaluated=tuple(Violation(*each) for each in found))
 
     def findings(self, outcome: Outcome) -> Iterator[Finding]:
         return (evaluated.finding for evaluated in self.evaluated if evaluated.outcome is outcome)
@@ -174,7 +174,7 @@ class Engine:
         self.remembered: dict[tuple[object, ...], _Found] = {}
         self._demands: dict[bytes, Vector] = {}
 
-    def demand(self, request: ChargeRequest, fingerprint: bytes | None) -> Vector:
+    def demand(self, request: QuotaRequest, fingerprint: bytes | None) -> Vector:
         """Return the demand of a request in a namespace without a quota. Equal pods share it: it takes up to 0.2 ms.
 
         `fingerprint` is that of a new pod whose demand depends on nothing else.
@@ -220,7 +220,7 @@ class Engine:
         restored = restore(stored, before, after, wanted)
         return replace(
             today,
-            evaluated=tuple(EvaluatedFinding(each, Outcome.WARNED) for each in restored.warnings),
+            evaluated=tuple(Violation(each, Outcome.WARNED) for each in restored.warnings),
             changes=tuple(RuleChange(rule, change) for rule, change in restored.changes),
             note=restored.note,
         )
@@ -263,7 +263,7 @@ class _Found(msgspec.Struct, frozen=True):
 
     policy: EffectivePolicy
     nodes: NodeFacts | None
-    evaluated: tuple[tuple[Outcome, EvaluatedFinding], ...]
+    evaluated: tuple[tuple[Outcome, Violation], ...]
     changes: tuple[RuleChange, ...]
     annotation: Change | None
 
@@ -279,7 +279,7 @@ class _Run:
         mapping = engine.configuration.resource_mapping
         pod, claimed = as_rules_see_it(subject.pod, subject.claims, mapping)
         self.patch = PodPatch(pod)
-        self.evaluated: dict[Outcome, dict[EvaluatedFinding, None]] = {outcome: {} for outcome in Outcome}
+        self.evaluated: dict[Outcome, dict[Violation, None]] = {outcome: {} for outcome in Outcome}
         self.changes: list[RuleChange] = []
         self._annotation: Change | None = None
         self._pod_is_known = True
@@ -308,7 +308,7 @@ class _Run:
         )
 
     def evaluate(self, finding: Finding, mode: Mode) -> None:
-        evaluated = EvaluatedFinding(finding.asking(self.policy.whom), outcome_of(finding.severity, mode))
+        evaluated = Violation(finding.asking(self.policy.whom), outcome_of(finding.severity, mode))
         found = self.evaluated[evaluated.outcome]
         if len(found) < MOST_FINDINGS:
             found[evaluated] = None

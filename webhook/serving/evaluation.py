@@ -15,15 +15,15 @@ from policies.pods.limits import check_size
 from policies.pods.pod import Metadata, Pod, decode_pod
 from policies.pods.submission import as_submitted
 from policies.policy import EffectivePolicy
-from policies.quota.charge_request import (
-    ChargeRequest,
+from policies.quota.quota_request import (
     QuotaGrant,
+    QuotaRequest,
     ReservationOutcome,
     decide_alone,
 )
 from webhook.configuration.loader import Configuration
 from webhook.serving.admission import POD
-from webhook.serving.engine import Decision, EvaluatedFinding, Outcome, RuleChange
+from webhook.serving.engine import Decision, Outcome, RuleChange, Violation
 from webhook.serving.evaluator import Evaluator
 from webhook.serving.pod_reviews import MIRROR_ANNOTATION
 from webhook.serving.review import GroupVersionKind
@@ -52,7 +52,7 @@ class EvaluatedPod(msgspec.Struct, frozen=True, kw_only=True):
     place: PodPlace
     """With the data of a template; of a pod without."""
     policy: EffectivePolicy
-    evaluated: tuple[EvaluatedFinding, ...]
+    evaluated: tuple[Violation, ...]
     changes: tuple[RuleChange, ...]
     submitted: Pod
     admitted: Pod
@@ -74,7 +74,7 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     owner: str = ""
     pods: tuple[EvaluatedPod, ...] = ()
-    advice: tuple[EvaluatedFinding, ...] = ()
+    advice: tuple[Violation, ...] = ()
     unreadable: str = ""
     """Why it cannot be read, "" if it can."""
 
@@ -86,7 +86,7 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
             return Verdict.REFUSED
         return Verdict.CHANGED if any(pod.changes for pod in self.pods) else Verdict.ACCEPTED
 
-    def findings(self) -> Iterator[EvaluatedFinding]:
+    def findings(self) -> Iterator[Violation]:
         """Yield everything that was found, about the pods first."""
         return chain(*(pod.evaluated for pod in self.pods), self.advice)
 
@@ -97,7 +97,7 @@ def evaluate(
     """Judge a stored object in JSON. Of a kind that makes no pods, as far as is known, there is only advice."""
     metadata, unreadable = Metadata(), ""
     pods: tuple[EvaluatedPod, ...] = ()
-    advice: tuple[EvaluatedFinding, ...] = ()
+    advice: tuple[Violation, ...] = ()
     try:
         raw = check_size(msgspec.Raw(document))
         metadata = _metadata(raw)
@@ -121,7 +121,7 @@ def evaluate(
 
 def _workload(
     kind: GroupVersionKind, namespace: str, document: msgspec.Raw, by: Evaluator
-) -> tuple[tuple[EvaluatedPod, ...], tuple[EvaluatedFinding, ...]]:
+) -> tuple[tuple[EvaluatedPod, ...], tuple[Violation, ...]]:
     policy = by.policy(namespace)
     review = WorkloadReview(by=by, policy=policy, kind=kind, is_update=True)
     templates, advice = review.reviewed(document)
@@ -216,11 +216,11 @@ class UnusedQuota(msgspec.Struct, frozen=True):
     granted: QuotaGrant | None
     configuration: Configuration
 
-    def reserve(self, charge_request: ChargeRequest) -> ReservationOutcome:
-        if self.granted is None or charge_request.is_free:
+    def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:
+        if self.granted is None or quota_request.is_free:
             return ReservationOutcome()
         ledger = self.granted.as_ledger(self.configuration)
-        return decide_alone(ledger, charge_request.on(ledger, {}))
+        return decide_alone(ledger, quota_request.on(ledger, {}))
 
     def grant(self) -> QuotaGrant | None:
         return self.granted and replace(self.granted, held=None)

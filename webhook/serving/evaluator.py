@@ -16,13 +16,13 @@ from policies.pods.limits import excesses
 from policies.pods.pod import Pod
 from policies.pods.workload import Workload
 from policies.policy import EffectivePolicy, Labels
-from policies.quota.charge import RULE_ID
-from policies.quota.charge_request import (
-    ChargeRequest,
+from policies.quota.demand import RULE_ID
+from policies.quota.quota_request import (
     LedgerError,
     QuotaGrant,
+    QuotaRequest,
     ReservationOutcome,
-    charge_request_for_pod,
+    quota_request_for_pod,
 )
 from policies.rule import FETCHER_IMAGE, Mode
 from policies.rules.gpu_quota import check_reservation, needs_grant
@@ -74,12 +74,12 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     def mutate(self, subject: Subject) -> Decision:
         return self.engine.mutate(subject, self.now)
 
-    def validate(self, subject: Subject, request: ChargeRequest) -> Decision:
+    def validate(self, subject: Subject, request: QuotaRequest) -> Decision:
         """Return what is wrong with the pod, and with what it asks of the quota."""
         return self.reserve(self.engine.validate(subject, self.now), request)
 
     def create(
-        self, policy: EffectivePolicy, pod: Pod, *, by_daemonset: bool, charged: bool = True
+        self, policy: EffectivePolicy, pod: Pod, *, by_daemonset: bool, counted: bool = True
     ) -> list[Decision]:
         """Return what both phases decide on a pod that is created now; of two findings on one thing the first counts.
 
@@ -91,9 +91,9 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         mutated = self.mutate(subject)
         final = mutated.pod or pod
         validated = self.engine.validate(replace(subject, pod=final), self.now)
-        if charged:
+        if counted:
             configuration = self.engine.configuration
-            request = charge_request_for_pod("review", final, None, configuration, self.named_nodes)
+            request = quota_request_for_pod("review", final, None, configuration, self.named_nodes)
             validated = self.reserve(validated, request)
         known = {each.about for each in mutated.evaluated}
         rest = tuple(each for each in validated.evaluated if each.about not in known)
@@ -120,11 +120,11 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         subject = Subject(policy=policy, grant=self.grant(policy) if kind == CLAIM_TEMPLATE else None)
         return advise(kind, document, subject, self.engine, self.now)
 
-    def charge(self, policy: EffectivePolicy, request: ChargeRequest) -> Decision:
+    def demand(self, policy: EffectivePolicy, request: QuotaRequest) -> Decision:
         """Return what the quota says of an object on which no rule decides."""
         return self.reserve(Decision.of_nothing(policy, self.now), request)
 
-    def reserve(self, decision: Decision, request: ChargeRequest) -> Decision:
+    def reserve(self, decision: Decision, request: QuotaRequest) -> Decision:
         """Return the decision with what the quota says of the request: it is asked last, and only if nothing denies."""
         if not decision.allowed:
             return replace(decision, request=request)

@@ -7,7 +7,7 @@ from policies.pods.fingerprint import fingerprint_of
 from policies.pods.limits import excesses
 from policies.pods.pod import Pod, decode_pod
 from policies.pods.submission import as_submitted, injected_changes
-from policies.quota.charge_request import charge_request_for_pod
+from policies.quota.quota_request import quota_request_for_pod
 from policies.rule import Phase
 from webhook.serving import review
 from webhook.serving.canary_trace import canary_trace
@@ -50,7 +50,7 @@ def review_pod(requested: Review) -> ReviewResult:
             decision = evaluator.mutate(subject)
         else:
             nodes = evaluator.named_nodes
-            demand = charge_request_for_pod(request.uid, pod, before, evaluator.engine.configuration, nodes)
+            demand = quota_request_for_pod(request.uid, pod, before, evaluator.engine.configuration, nodes)
             decision = evaluator.validate(subject, demand)
     trace = canary_trace(pod, decision, requested.now, phase=requested.phase, dry_run=request.dry_run is True)
     title = f"pod {request.namespace}/{name}"

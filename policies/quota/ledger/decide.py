@@ -131,16 +131,16 @@ class _Batch:
         # If there is a next catalogue version, the demand includes it.
         catalogue = self._ledger.next_catalogue or ""
         reservation = msgspec.structs.replace(request.reservation, catalogue=catalogue)
-        is_charged = self._ledger.catalogue_versions <= request.catalogues
+        is_counted = self._ledger.catalogue_versions <= request.catalogues
         refused = ReservationVerdict(Reason.REFUSED) if request.denials else None
-        verdict = refused or self._verdict(reservation, is_charged=is_charged)
+        verdict = refused or self._verdict(reservation, is_counted=is_counted)
         if verdict.reason is Reason.RESERVED:
             self._add(reservation)
         return ReservationVerdict(verdict.reason, verdict.shortfalls, self._reserved)
 
-    def _verdict(self, reservation: Reservation, *, is_charged: bool) -> ReservationVerdict:
+    def _verdict(self, reservation: Reservation, *, is_counted: bool) -> ReservationVerdict:
         used, reservations = self._ledger.used, self._ledger.reservations
-        if is_charged and not reservation.demand:
+        if is_counted and not reservation.demand:
             return ReservationVerdict(Reason.NOTHING_TO_RESERVE)
         if reservation.id in reservations or reservation.id in self.added:
             return ReservationVerdict(Reason.ALREADY_RESERVED)
@@ -148,7 +148,7 @@ class _Batch:
             return ReservationVerdict(Reason.UNREADABLE)
         if used is None or self._ledger.uncounted:
             return ReservationVerdict(Reason.UNCOUNTED)
-        if not is_charged or self._ledger.class_catalogue is None:
+        if not is_counted or self._ledger.class_catalogue is None:
             return ReservationVerdict(Reason.OTHER_CATALOGUE)
         return self._fits(reservation, used)
 

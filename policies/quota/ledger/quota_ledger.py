@@ -10,7 +10,7 @@ from operator import ge
 import msgspec
 
 from policies.quota.amounts import GPUS, NOTHING, Vector
-from policies.quota.charge import UnclassifiedPods
+from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.reservations import Reservations
 
 # The time bounds of the protocol. serve and controller must agree on them.

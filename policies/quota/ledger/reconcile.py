@@ -55,7 +55,7 @@ class Refused(Enum):
     OLDER = "one of the lists is older than one that was counted already"
     UNCOUNTED = "the quota, or a dimension of it, was never counted: it must be initialised"
     OTHER_CATALOGUE = "the ledger is counted by another catalogue version, and is not moving to this one"
-    UNMARKED = "the ledger is moving to this catalogue version, but reservations are left that were not charged under it"
+    UNMARKED = "the ledger is moving to this catalogue version, but reservations are left that were not counted under it"
     TOO_EARLY = "replicas may still believe that there is no quota"
 
 
@@ -91,7 +91,7 @@ def catalogue_version_to_count_by(ledger: QuotaLedger) -> str | None:
     None if the ledger has no catalogue version and must be initialised.
     """
     following = ledger.next_catalogue
-    if following is not None and _are_charged_by(following, ledger.reservations):
+    if following is not None and _are_counted_by(following, ledger.reservations):
         return following
     return ledger.class_catalogue
 
@@ -138,14 +138,14 @@ def _count(ledger: QuotaLedger, listing: Listing, expired: frozenset[str]) -> Re
     dropped = _given_up(ledger.reservations, expired.difference(confirmed))
     reservations = ledger.reservations.without((*confirmed, *dropped))
     is_flip = listing.catalogue != ledger.class_catalogue
-    is_charged = not is_flip or _are_charged_by(listing.catalogue, reservations)
+    is_counted = not is_flip or _are_counted_by(listing.catalogue, reservations)
     counted = msgspec.structs.replace(
         ledger,
         used={key: listing.used.get(key, NOTHING) for key in ledger.dimensions},
         stored_names=_stored_names(reservations, listing, ledger.dimensions),
         reservations=reservations,
         revisions=listing.revisions,
-        class_catalogue=listing.catalogue if is_charged else None,
+        class_catalogue=listing.catalogue if is_counted else None,
         next_catalogue=None if is_flip else ledger.next_catalogue,
         holders=listing.holders,
     )
@@ -154,7 +154,7 @@ def _count(ledger: QuotaLedger, listing: Listing, expired: frozenset[str]) -> Re
     return Reconciled(counted, confirmed, timed_out, unreadable)
 
 
-def _are_charged_by(catalogue_version: str, reservations: Reservations) -> bool:
+def _are_counted_by(catalogue_version: str, reservations: Reservations) -> bool:
     return not reservations.unreadable and all(each.catalogue == catalogue_version for each in reservations)
 
 

@@ -42,7 +42,7 @@ UNREADABLE = "unreadable "
 """Prefix of an unreadable line in `Reservations.ids`. Other ids have no spaces."""
 
 _ITEMS, _AND_IDS, _LINES = " ", " | ", "\n"
-_NEWER_THAN, _CHARGED_BY, _NAMED = ">", "@", ":"
+_NEWER_THAN, _COUNTED_BY, _NAMED = ">", "@", ":"
 _LONGEST_REMEMBERED = 256
 """Characters of a head that `_remembered` keeps at most. A head of 30 keys takes 10 KiB, so all 2,048 take 20 MiB."""
 
@@ -243,7 +243,7 @@ def _head(reservation: Reservation) -> _Head:
     if reservation.version:
         items.append(f"{_NEWER_THAN}{reservation.version}")
     if reservation.catalogue:
-        items.append(f"{_CHARGED_BY}{reservation.catalogue}")
+        items.append(f"{_COUNTED_BY}{reservation.catalogue}")
     return _Head(_ITEMS.join(items), reservation.demand, reservation.version, reservation.catalogue)
 
 
@@ -260,7 +260,7 @@ def _parsed(line: str) -> dict[str, _Entry]:
 
 
 def _parsed_head(text: str) -> _Head | None:
-    amounts, _, catalogue = text.partition(_ITEMS + _CHARGED_BY)
+    amounts, _, catalogue = text.partition(_ITEMS + _COUNTED_BY)
     amounts, marked, version = amounts.partition(_ITEMS + _NEWER_THAN)
     if marked and not (version.isascii() and version.isdigit()):
         return None

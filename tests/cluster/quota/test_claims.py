@@ -254,7 +254,7 @@ def test_what_nothing_charges_is_shown_on_the_quota(
         condition = team.condition("UnmappedResources")
         return condition.message if condition else ""
 
-    want = "charged nothing, because no GPUResourceMapping names them: DeviceClass of-another-driver, example.com/npu"
+    want = "not counted, because no GPUResourceMapping names them: DeviceClass of-another-driver, example.com/npu"
     assert eventually(lambda: unmapped_resources() == want), unmapped_resources()
 
 

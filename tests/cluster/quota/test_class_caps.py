@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from policies.quota.charge import UnclassifiedPods
+from policies.quota.demand import UnclassifiedPods
 from tests.builders import JSON
 from tests.cluster.controllers import Running, eventually
 from tests.cluster.quota.burst import PODS, gpu_pod
@@ -69,7 +69,7 @@ def test_a_node_name_counts_more_than_a_selector_that_contradicts_it(
 
     assert [status for status, _ in answers] == [201, 201, 403, 403]
     assert "requested: classes/nvidia-t4=8, used: classes/nvidia-t4=" in answers[-1][1]["message"]
-    assert "charged to nvidia-t4: its node is nvidia-t4" in answers[-1][1]["message"]
+    assert "counted for nvidia-t4: its node is nvidia-t4" in answers[-1][1]["message"]
     assert eventually(lambda: (team.used() or {}).get(f"classes/{T4}") == 16)
     assert eventually(lambda: not team.ledger_object().reservations)
 

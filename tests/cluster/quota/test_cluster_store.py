@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from policies.quota.amounts import Vector
-from policies.quota.charge_request import LedgerError
+from policies.quota.quota_request import LedgerError
 from tests.builders import JSON
 from tests.cluster.quota.quotas import QUOTAS, gpu_quota
 from tests.controlplane import ControlPlane

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from policies.quota.amounts import GPUS
-from policies.quota.charge import UnclassifiedPods
+from policies.quota.demand import UnclassifiedPods
 from tests.cluster.controllers import Running, eventually, is_ready, uses
 from tests.cluster.quota.burst import PODS, gpu_pod
 from tests.cluster.quota.referee import GPU

@@ -192,7 +192,7 @@ def test_an_upgrade_denies_nothing_and_admits_nothing_over(
         "answered when it had moved": moved,
         "events": seen.events,
         "over": len(seen.over),
-        "uncharged": len(seen.unmapped_resources),
+        "unmapped": len(seen.unmapped_resources),
     }
     record_property("figures", json.dumps(figures))
     assert burst.troubles["is being recalculated"] == 0, "the upgrade denies nothing"

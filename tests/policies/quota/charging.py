@@ -15,8 +15,8 @@ from policies.gpus.resource_mapping import (
     ResourcePattern,
 )
 from policies.placement.named_nodes import HOSTNAME, NO_NODES, NamedNode, NodeIndex
-from policies.quota.charge import Charge, UnclassifiedPods, charge_pod
-from policies.quota.claims import charge_claim
+from policies.quota.claims import claim_demand
+from policies.quota.demand import Demand, UnclassifiedPods, pod_demand
 from tests import builders
 from tests.builders import JSON, gpu_class, view
 
@@ -88,18 +88,18 @@ def index(nodes: Mapping[str, Mapping[str, str]], classes: ClassCatalogue = CLAS
     )
 
 
-def charged(
+def counted(
     document: JSON,
     unclassified_pods: UnclassifiedPods = UnclassifiedPods.TOTAL_ONLY,
     node_labels: Mapping[str, str] | None = None,
     classes: ClassCatalogue = CLASSES,
     nodes: NodeIndex = NO_NODES,
-) -> Charge:
+) -> Demand:
     """Return what the Pod costs: bound to a node with these labels, or as it is beside `nodes`."""
     if node_labels is not None:
         document = {**document, "spec": {**document["spec"], "nodeName": "node"}}
         nodes = index({"node": node_labels}, classes)
-    return charge_pod(
+    return pod_demand(
         view(document),
         classes=classes,
         resource_mapping=RESOURCE_MAPPING,
@@ -110,9 +110,9 @@ def charged(
 
 def charged_claim(
     document: JSON, unclassified_pods: UnclassifiedPods = UnclassifiedPods.TOTAL_ONLY
-) -> Charge:
+) -> Demand:
     """Return what the ResourceClaim costs."""
     claim = decode_claim(msgspec.json.encode(document))
-    return charge_claim(
+    return claim_demand(
         claim, classes=CLASSES, resource_mapping=RESOURCE_MAPPING, unclassified_pods=unclassified_pods
     )

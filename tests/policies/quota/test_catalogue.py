@@ -21,12 +21,12 @@ from policies.pods.pod import Toleration
 from policies.quota.catalogue import (
     CatalogueError,
     CatalogueVersion,
-    ChargeCatalogue,
+    PublishedCatalogue,
     catalogue_digest,
     read_catalogue,
     write_catalogue,
 )
-from policies.quota.charge import Catalogues, UnclassifiedPods, charge_pod
+from policies.quota.demand import Catalogues, UnclassifiedPods, pod_demand
 from tests.builders import JSON, view
 from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING
 from tests.strategies import PODS
@@ -62,15 +62,15 @@ GENERATED_SPECS = st.builds(
     ).map(tuple),
 )
 GENERATED = st.builds(
-    lambda classes, specs: ChargeCatalogue(ClassCatalogue(classes), ResourceMapping(specs)),
+    lambda classes, specs: PublishedCatalogue(ClassCatalogue(classes), ResourceMapping(specs)),
     st.lists(GENERATED_CLASSES, max_size=3),
     st.lists(GENERATED_SPECS, max_size=3),
 )
 BUILT_IN = load_directory(None)
-OURS = ChargeCatalogue(CLASSES, RESOURCE_MAPPING)
+OURS = PublishedCatalogue(CLASSES, RESOURCE_MAPPING)
 
 
-def published(catalogue: Catalogues) -> ChargeCatalogue:
+def published(catalogue: Catalogues) -> PublishedCatalogue:
     return read_catalogue(catalogue_digest(catalogue), write_catalogue(catalogue))
 
 
@@ -83,7 +83,7 @@ def test_a_published_catalogue_has_the_digest_of_the_one_it_was_made_from(catalo
 
 
 @given(GENERATED)
-def test_every_catalogue_can_be_published(catalogue: ChargeCatalogue) -> None:
+def test_every_catalogue_can_be_published(catalogue: PublishedCatalogue) -> None:
     read = published(catalogue)
 
     assert catalogue_digest(read) == catalogue_digest(catalogue)
@@ -95,15 +95,15 @@ def test_every_catalogue_can_be_published(catalogue: ChargeCatalogue) -> None:
 def test_a_published_catalogue_charges_as_the_one_it_was_made_from(
     document: JSON, unclassified_pods: UnclassifiedPods
 ) -> None:
-    def charged(by: Catalogues) -> object:
-        return charge_pod(
+    def counted(by: Catalogues) -> object:
+        return pod_demand(
             view(document),
             classes=by.classes,
             resource_mapping=by.resource_mapping,
             unclassified_pods=unclassified_pods,
         )
 
-    assert charged(published(OURS)) == charged(OURS)
+    assert counted(published(OURS)) == counted(OURS)
 
 
 def test_an_older_release_can_read_what_no_charge_depends_on_left_out() -> None:
@@ -123,10 +123,10 @@ def test_the_digest_covers_classes_and_vocabulary() -> None:
     digest = catalogue_digest(OURS)
 
     assert digest == catalogue_digest(
-        ChargeCatalogue(ClassCatalogue(reversed(list(CLASSES))), RESOURCE_MAPPING)
+        PublishedCatalogue(ClassCatalogue(reversed(list(CLASSES))), RESOURCE_MAPPING)
     )
-    assert digest != catalogue_digest(ChargeCatalogue(ClassCatalogue(()), RESOURCE_MAPPING))
-    assert digest != catalogue_digest(ChargeCatalogue(CLASSES, ResourceMapping(())))
+    assert digest != catalogue_digest(PublishedCatalogue(ClassCatalogue(()), RESOURCE_MAPPING))
+    assert digest != catalogue_digest(PublishedCatalogue(CLASSES, ResourceMapping(())))
 
 
 @pytest.mark.parametrize(

@@ -17,19 +17,19 @@ from policies.gpus.resource_mapping import (
 )
 from policies.pods.pod import Metadata
 from policies.quota.amounts import parse_vector, texts, total
-from policies.quota.charge import UnclassifiedPods, charge_pod
-from policies.quota.charge_request import charge_request_for_claim
 from policies.quota.claims import (
     EXTENDED_RESOURCE_CLAIM,
     FINALIZER,
     SCHEDULER,
     beyond_pod,
-    charge_claim,
+    claim_demand,
     forged_mark,
     lost_protection,
     marked_for,
     template_findings,
 )
+from policies.quota.demand import UnclassifiedPods, pod_demand
+from policies.quota.quota_request import quota_request_for_claim
 from tests.builders import JSON, container, context, pod, view
 from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING, charged_claim
 
@@ -109,10 +109,10 @@ def exactly(device_class: str, **more: Any) -> JSON:
     ],
 )
 def test_claims(document: JSON, want: dict[str, str]) -> None:
-    charge = charged_claim(document)
+    demand = charged_claim(document)
 
-    assert texts(charge.vector) == want
-    assert charge.denials == ()
+    assert texts(demand.vector) == want
+    assert demand.denials == ()
 
 
 @pytest.mark.parametrize(
@@ -200,12 +200,12 @@ def test_what_cannot_be_counted_is_a_denial(document: JSON, path: str, message: 
 def test_claims_of_no_class_in_particular(
     device_class: str, unclassified_pods: UnclassifiedPods, want: set[str], denials: int
 ) -> None:
-    charge = charged_claim(claim(exactly(device_class)), unclassified_pods)
+    demand = charged_claim(claim(exactly(device_class)), unclassified_pods)
 
-    assert set(charge.classes) == want
-    assert len(charge.denials) == denials
+    assert set(demand.classes) == want
+    assert len(demand.denials) == denials
     if denials:
-        assert charge.denials[0].sentence() == (
+        assert demand.denials[0].sentence() == (
             'spec.devices.requests[0].exactly.deviceClassName = "gpu.nvidia.com": set the nodeSelector of the pod '
             "or the deviceClassName of the claim; must name a GPU class, because the quota of this namespace "
             "counts GPUs by class: device class gpu.nvidia.com is of no GPU class in particular [gpu-quota]"
@@ -230,10 +230,10 @@ def test_requests_weigh_together_what_each_weighs_alone(unclassified_pods: Uncla
 
 
 def test_a_claim_says_why() -> None:
-    charge = charged_claim(claim(exactly(H100), exactly(LARGE)))
+    demand = charged_claim(claim(exactly(H100), exactly(LARGE)))
 
-    assert charge.classes == ("nvidia-h100", "nvidia-h200")
-    assert charge.because == "device class h100.example.com and device class large.example.com"
+    assert demand.classes == ("nvidia-h100", "nvidia-h200")
+    assert demand.because == "device class h100.example.com and device class large.example.com"
 
 
 def test_a_field_of_the_wrong_type_is_told_with_its_path() -> None:
@@ -389,17 +389,17 @@ LISTED = ResourceMapping(
 def test_what_a_claim_costs_beyond_its_pod(document: JSON, own: dict[str, int], want: str) -> None:
     names = {key.removeprefix("resources/"): Fraction(amount) for key, amount in own.items()}
     rest = beyond_pod(decoded(document), names, LISTED)
-    charge = charge_claim(
+    demand = claim_demand(
         rest, classes=CLASSES, resource_mapping=LISTED, unclassified_pods=UnclassifiedPods.TOTAL_ONLY
     )
 
-    assert charge.vector.get("gpus", Fraction(0)) == Fraction(want)
+    assert demand.vector.get("gpus", Fraction(0)) == Fraction(want)
 
 
 def test_classes_are_charged_once_for_a_pod_and_the_claim_that_the_scheduler_made_for_it() -> None:
     """A claim could be of every class; its pod is bound, and charged for one."""
     document = pod(container(resources={"limits": {"example.com/fastgpu": 2}}))
-    own = charge_pod(
+    own = pod_demand(
         view(document),
         classes=CLASSES,
         resource_mapping=LISTED,
@@ -409,7 +409,7 @@ def test_classes_are_charged_once_for_a_pod_and_the_claim_that_the_scheduler_mad
     rest = beyond_pod(decoded(claim(exactly(FAST, count=2))), names, LISTED)
 
     assert (
-        charge_claim(
+        claim_demand(
             rest, classes=CLASSES, resource_mapping=LISTED, unclassified_pods=UnclassifiedPods.MOST_EXPENSIVE
         ).vector
         == {}
@@ -429,7 +429,7 @@ def test_the_schedulers_claim_is_free_where_its_pod_was_charged(
     device_class: str, username: str, mapping: ResourceMapping, asks: bool
 ) -> None:
     catalogues = context(classes=CLASSES, resource_mapping=mapping)
-    request = charge_request_for_claim("r", decoded(claim(exactly(device_class))), username, catalogues)
+    request = quota_request_for_claim("r", decoded(claim(exactly(device_class))), username, catalogues)
 
     assert request.asks_for_gpus is asks
 
@@ -458,12 +458,12 @@ def test_device_classes_that_nothing_knows(
 ) -> None:
     mapping = ResourceMapping((*LISTED.specs, ResourceMappingSpec(unknown_device_classes=unknown)))
     document = decoded(claim(exactly("nobody-knows", count=2)), None)
-    charge = charge_claim(
+    demand = claim_demand(
         document, classes=CLASSES, resource_mapping=mapping, unclassified_pods=UnclassifiedPods.TOTAL_ONLY
     )
 
-    assert charge.vector.get("gpus", Fraction(0)) == Fraction(want)
-    assert [each.sentence() for each in charge.denials] == denials
+    assert demand.vector.get("gpus", Fraction(0)) == Fraction(want)
+    assert [each.sentence() for each in demand.denials] == denials
 
 
 @pytest.mark.parametrize(

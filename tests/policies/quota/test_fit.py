@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from policies.pods.workload import PodCount, Workload, WorkloadPods
-from policies.quota.charge import UnclassifiedPods
-from policies.quota.charge_request import QuotaGrant
+from policies.quota.demand import UnclassifiedPods
+from policies.quota.quota_request import QuotaGrant
 from policies.rule import Mode, Phase
 from policies.rules.gpu_quota import GPUQuotaOptions, check_workload, needs_grant
 from tests.builders import JSON, context, gpu_container, pod, view

@@ -1,7 +1,7 @@
 import pytest
 
 from policies.quota.amounts import Hard
-from policies.quota.charge import UnclassifiedPods
+from policies.quota.demand import UnclassifiedPods
 from policies.quota.spec import QuotaSpec, resource_quota_findings, unheld_classes
 from webhook.configuration.loader import load_directory
 

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from policies.finding import Finding
 from policies.pods.pod import Metadata, OwnerReference, Pod
-from policies.quota.charge import UnclassifiedPods
-from policies.quota.charge_request import ReservationOutcome, charge_request_for_pod
+from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.decide import Reason, ReservationRequest, ReservationVerdict, Shortfall
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
+from policies.quota.quota_request import ReservationOutcome, quota_request_for_pod
 from policies.rules.gpu_quota import GPUQuotaOptions, check_reservation
 from tests.builders import context, uid
 
@@ -39,7 +39,7 @@ def findings(
     outcome = ReservationOutcome(
         ledger, replace(demand, denials=(denied,)), ReservationVerdict(reason, tuple(shortfalls))
     )
-    request = charge_request_for_pod(uid("review"), pod or Pod(), None, context())
+    request = quota_request_for_pod(uid("review"), pod or Pod(), None, context())
     now = datetime(2027, 1, 1, 12, tzinfo=UTC)
     return list(check_reservation(outcome, request, GPUQuotaOptions(), "team", now))
 

@@ -429,7 +429,7 @@ def test_more_gpus_than_any_machine_has(document: JSON, options: GPURequestsOpti
         pytest.param(
             {"gpu-fraction": "0.000000001"},
             [
-                'metadata.annotations[gpu-fraction] = "0.000000001": set "0.01" or more; is charged as 0.01: schedulers take '
+                'metadata.annotations[gpu-fraction] = "0.000000001": set "0.01" or more; counts as 0.01: schedulers take '
                 "less for nothing, and nothing limits what the pod uses [gpu-requests]"
             ],
             id="less-than-is-charged",

@@ -4,7 +4,7 @@ from fractions import Fraction
 import msgspec
 import pytest
 
-from policies.quota.charge import UnclassifiedPods
+from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservations
 from webhook.controller.conditions import conditions, unreadable
@@ -148,12 +148,12 @@ def test_the_time_is_that_of_the_last_change_of_status() -> None:
     [
         pytest.param(
             ["DeviceClass mine", "example.com/npu"],
-            "charged nothing, because no GPUResourceMapping names them: DeviceClass mine, example.com/npu",
+            "not counted, because no GPUResourceMapping names them: DeviceClass mine, example.com/npu",
             id="few",
         ),
         pytest.param(
             [f"example.com/n{index}" for index in range(10)],
-            "charged nothing, because no GPUResourceMapping names them: "
+            "not counted, because no GPUResourceMapping names them: "
             + ", ".join(f"example.com/n{index}" for index in range(8))
             + " and 2 more",
             id="many",

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from policies.quota.charge import UnclassifiedPods
+from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservation, Reservations
 from tests.builders import JSON

@@ -6,10 +6,10 @@ from fractions import Fraction
 import msgspec
 import pytest
 
-from policies.quota.charge import UnclassifiedPods
-from policies.quota.charge_request import LedgerError
+from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT
+from policies.quota.quota_request import LedgerError
 from tests.webhook.quota.quota_and_ledger_object import QuotaAndRow
 from webhook.controller.ledger_writer import Granted, LedgerWriter
 from webhook.controller.observed_ledgers import ObservedLedgers

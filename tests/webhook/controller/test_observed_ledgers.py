@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 
-from policies.quota.charge import UnclassifiedPods
+from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservation, Reservations
 from webhook.controller import observed_ledgers

@@ -7,7 +7,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from policies.quota.charge import UnclassifiedPods
+from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
 from policies.quota.ledger.reservations import Reservation, Reservations
 from webhook.cluster import errors

@@ -7,7 +7,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from policies.quota.catalogue import CatalogueVersion
-from policies.quota.charge import UnclassifiedPods
+from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
 from tests.builders import listing
 from webhook.controller.metrics import ControllerMetrics

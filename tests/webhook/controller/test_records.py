@@ -11,10 +11,10 @@ from hypothesis import given
 
 from policies.placement.named_nodes import HOSTNAME, NO_NODES, NamedNode, NodeIndex
 from policies.pods.pod import decode_pod
-from policies.quota.charge import UnclassifiedPods, charge_pod
+from policies.quota.demand import UnclassifiedPods, pod_demand
 from tests.strategies import PODS
 from webhook.configuration.loader import load_directory
-from webhook.controller.records import ChargedPod, ClaimReader, ExtendedClaims, PodReader, PodRecord
+from webhook.controller.records import ClaimReader, CountedPod, ExtendedClaims, PodReader, PodRecord
 
 CONFIGURATION = load_directory(None)
 READER = PodReader(CONFIGURATION.classes, CONFIGURATION.resource_mapping)
@@ -50,14 +50,14 @@ def test_a_record_costs_what_the_pod_costs(document: Any) -> None:
         stored = {**document, "metadata": named, "spec": {**document["spec"], **placed}}
         whole, found = decode_pod(raw(stored)), READER.record(raw(stored))
         for unclassified_pods, nodes in itertools.product(UnclassifiedPods, (NO_NODES, ONE_T4)):
-            want = charge_pod(
+            want = pod_demand(
                 whole,
                 classes=CONFIGURATION.classes,
                 resource_mapping=CONFIGURATION.resource_mapping,
                 unclassified_pods=unclassified_pods,
                 nodes=nodes,
             ).vector
-            assert (READER.charge(found, unclassified_pods, nodes).vector if found else {}) == want
+            assert (READER.demand(found, unclassified_pods, nodes).vector if found else {}) == want
 
 
 def test_pods_of_one_job_share_their_blueprint() -> None:
@@ -160,19 +160,19 @@ def claim(mark: bool, owner: str, **metadata: str) -> msgspec.Raw:
 )
 def test_a_claim_costs_what_its_pod_is_not_charged(mark: bool, owner: str, named: str, want: int) -> None:
     found = claims().record(claim(mark, owner))
-    pods = {"uid-of-p": ChargedPod(named, {IMPLICIT: Fraction(1)})}
+    pods = {"uid-of-p": CountedPod(named, {IMPLICIT: Fraction(1)})}
 
-    assert claims().charge(found, UnclassifiedPods.TOTAL_ONLY, pods)["gpus"] == want
+    assert claims().demand(found, UnclassifiedPods.TOTAL_ONLY, pods)["gpus"] == want
 
 
 def test_a_claim_made_again_under_its_name_is_no_pods() -> None:
     reader = claims()
-    pods = {"uid-of-p": ChargedPod("c", {IMPLICIT: Fraction(2)})}
+    pods = {"uid-of-p": CountedPod("c", {IMPLICIT: Fraction(2)})}
 
     first, again = (reader.record(claim(True, "uid-of-p", uid=uid)) for uid in ("first", "again"))
 
     assert [
-        reader.charge(each, UnclassifiedPods.TOTAL_ONLY, pods).get("gpus", 0) for each in (first, again)
+        reader.demand(each, UnclassifiedPods.TOTAL_ONLY, pods).get("gpus", 0) for each in (first, again)
     ] == [
         0,
         2,

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 from policies.gpus.classes import ClassCatalogue
-from policies.quota.catalogue import ChargeCatalogue, catalogue_digest
+from policies.quota.catalogue import PublishedCatalogue, catalogue_digest
 from tests.builders import CLASSES, RESOURCE_MAPPING
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
 from webhook.cluster.objects import CATALOGUES
 from webhook.controller.usage_cache import UsageCache
 from webhook.controller.usage_counter import UsageCounter
 
-OURS = ChargeCatalogue(CLASSES, RESOURCE_MAPPING)
-NEXT = ChargeCatalogue(ClassCatalogue(list(CLASSES)[:1]), RESOURCE_MAPPING)
+OURS = PublishedCatalogue(CLASSES, RESOURCE_MAPPING)
+NEXT = PublishedCatalogue(ClassCatalogue(list(CLASSES)[:1]), RESOURCE_MAPPING)
 
 
 def test_a_new_configuration_is_kept_though_no_row_names_it_yet(

@@ -25,7 +25,7 @@ def holding(name: str) -> Holding:
         since="2026-11-21T00:00:00Z",
         blueprint=Blueprint(b"", {}),
     )
-    return Holding("Pod", record, {"charge": {"gpus": "1"}, "class": "nvidia-l4"})
+    return Holding("Pod", record, {"demand": {"gpus": "1"}, "class": "nvidia-l4"})
 
 
 class Elections:
@@ -84,7 +84,7 @@ def test_what_is_released_is_a_line_of_the_leader_alone() -> None:
         "objectUid": "train-0",
         "owner": "Job/train",
         "since": "2026-11-21T00:00:00Z",
-        "charge": {"gpus": "1"},
+        "demand": {"gpus": "1"},
         "class": "nvidia-l4",
     }
 

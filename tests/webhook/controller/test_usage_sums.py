@@ -13,12 +13,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from policies.placement.named_nodes import HOSTNAME, NamedNode, NodeIndex
 from policies.quota.amounts import NOTHING, Vector, total
-from policies.quota.charge import UnclassifiedPods
+from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import HOLDERS_SHOWN, Holder, QuotaLedger
 from policies.quota.ledger.reservations import Reservation, Reservations
 from tests.builders import gpu_container, pod
 from webhook.configuration.loader import load_directory
-from webhook.controller.records import ChargedPod, ClaimRecord, CountedRecord, ExtendedClaims, PodRecord
+from webhook.controller.records import ClaimRecord, CountedPod, CountedRecord, ExtendedClaims, PodRecord
 from webhook.controller.usage_sums import HolderRanking, UsageSums
 
 CATALOGUES = load_directory(None)
@@ -76,13 +76,13 @@ class Stored:
         """Return what every live object costs."""
         nodes = NodeIndex(CATALOGUES.classes.label_keys, (*self.nodes.values(), *self.gone.values()))
         live = {
-            uid: (each, self.sums.pod_reader.charge(each, unclassified_pods, nodes).vector)
+            uid: (each, self.sums.pod_reader.demand(each, unclassified_pods, nodes).vector)
             for uid, each in self.pods.items()
             if each.namespace == namespace and not each.is_terminal
         }
-        charged = {uid: ChargedPod(each.extended_claim, cost) for uid, (each, cost) in live.items()}
+        counted = {uid: CountedPod(each.extended_claim, cost) for uid, (each, cost) in live.items()}
         claims = {
-            uid: (each, self.sums.claim_reader.charge(each, unclassified_pods, charged))
+            uid: (each, self.sums.claim_reader.demand(each, unclassified_pods, counted))
             for uid, each in self.claims.items()
             if each.namespace == namespace
         }
@@ -328,7 +328,7 @@ def test_a_full_count_puts_right_what_the_sums_missed(monkeypatch: pytest.Monkey
     cluster = Changes()
     assert cluster.used("gpus") == 0
     with monkeypatch.context() as missed:
-        missed.setattr(UsageSums, "_charge_pod", lambda *_: None)
+        missed.setattr(UsageSums, "_pod_demand", lambda *_: None)
         cluster.a_pod_is_there("a1", ONE, {}, "Running", "", "", late=False)
 
     assert not cluster.stored.sums.recount("team")

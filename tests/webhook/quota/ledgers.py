@@ -5,8 +5,8 @@ import msgspec
 from policies.policy import PolicySet
 from policies.quota.amounts import CLASSES as CLASSES_PREFIX
 from policies.quota.amounts import GPUS, Hard, Vector
-from policies.quota.catalogue import CatalogueVersion, ChargeCatalogue, catalogue_digest
-from policies.quota.charge import UnclassifiedPods
+from policies.quota.catalogue import CatalogueVersion, PublishedCatalogue, catalogue_digest
+from policies.quota.demand import UnclassifiedPods
 from policies.quota.spec import QuotaSpec
 from tests.builders import CLASSES, RESOURCE_MAPPING
 from tests.webhook.quota.world import NAMESPACE
@@ -45,7 +45,7 @@ class MemoryLedger:
 
     catalogue = str(
         CatalogueVersion(
-            catalogue_digest(ChargeCatalogue(CLASSES, RESOURCE_MAPPING)), UnclassifiedPods.TOTAL_ONLY
+            catalogue_digest(PublishedCatalogue(CLASSES, RESOURCE_MAPPING)), UnclassifiedPods.TOTAL_ONLY
         )
     )
 

@@ -6,9 +6,9 @@ from time import monotonic, sleep
 
 from prometheus_client import CollectorRegistry
 
-from policies.quota.charge_request import LedgerError, ReservationOutcome
 from policies.quota.ledger.decide import Reason, ReservationRequest
 from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.quota_request import LedgerError, ReservationOutcome
 from tests.webhook.quota.ledgers import MemoryLedger
 from tests.webhook.quota.world import NAMESPACE, vector
 from webhook.quota.batcher import ReservationBatcher

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from policies.quota.charge_request import LedgerError
+from policies.quota.quota_request import LedgerError
 from tests.builders import JSON, gpu_container, pod, uid
 from tests.webhook.app_client import AppClient
 from webhook.configuration.loader import load_directory
@@ -142,7 +142,7 @@ def test_a_class_is_named_with_what_decided_it(serve: Callable[..., Served]) -> 
     refused = served.validate(gpu_pod("one", 2, **on_t4))
     assert message(refused) == (
         "pod team/one: request 1 nvidia-t4 or fewer; exceeded quota: team/default, 2 can never fit: the quota grants 1 in all; "
-        "charged to nvidia-t4: nodeSelector accelerator=nvidia-t4; or ask the platform team to raise "
+        "counted for nvidia-t4: nodeSelector accelerator=nvidia-t4; or ask the platform team to raise "
         "spec.hard.classes[nvidia-t4] [gpu-quota]"
     )
 

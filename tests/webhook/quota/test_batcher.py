@@ -9,9 +9,9 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from policies.quota.charge_request import LedgerError, ReservationOutcome
 from policies.quota.ledger.decide import Reason, ReservationRequest
 from policies.quota.ledger.quota_ledger import NO_QUOTA_SECONDS, QuotaLedger
+from policies.quota.quota_request import LedgerError, ReservationOutcome
 from tests.webhook.quota.ledgers import configuration, spec
 from tests.webhook.quota.slow_store import Bench, reason
 from tests.webhook.quota.world import NAMESPACE, vector

@@ -7,11 +7,11 @@ import msgspec
 import pytest
 
 from policies.gpus.classes import ClassCatalogue
-from policies.quota.catalogue import CatalogueVersion, ChargeCatalogue, catalogue_digest, write_catalogue
-from policies.quota.charge import UnclassifiedPods
-from policies.quota.charge_request import LedgerError
+from policies.quota.catalogue import CatalogueVersion, PublishedCatalogue, catalogue_digest, write_catalogue
+from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.decide import ReservationRequest
 from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.quota_request import LedgerError
 from tests.builders import CLASSES, RESOURCE_MAPPING
 from tests.webhook.quota.slow_store import Bench
 from tests.webhook.quota.world import NAMESPACE
@@ -20,8 +20,8 @@ from webhook.cluster.objects import CATALOGUES
 from webhook.quota import catalogues
 from webhook.quota.catalogues import PublishedCatalogues
 
-OURS = ChargeCatalogue(CLASSES, RESOURCE_MAPPING)
-THEIRS = ChargeCatalogue(ClassCatalogue(list(CLASSES)[:1]), RESOURCE_MAPPING)
+OURS = PublishedCatalogue(CLASSES, RESOURCE_MAPPING)
+THEIRS = PublishedCatalogue(ClassCatalogue(list(CLASSES)[:1]), RESOURCE_MAPPING)
 OUR_DIGEST, THEIR_DIGEST = catalogue_digest(OURS), catalogue_digest(THEIRS)
 PATH = f"/api/v1/namespaces/gpu-admission/configmaps/{CATALOGUES}"
 AWAY = errors.Unreachable("connection refused")
@@ -91,7 +91,7 @@ def ledger(*digests: str) -> QuotaLedger:
     ],
 )
 def test_what_a_row_names_is_read_on_demand(
-    ledger_object: QuotaLedger, data: dict[str, ChargeCatalogue], found: set[str], calls: int
+    ledger_object: QuotaLedger, data: dict[str, PublishedCatalogue], found: set[str], calls: int
 ) -> None:
     api = ConfigMapApi(**{digest: write_catalogue(each) for digest, each in data.items()})
 
@@ -104,7 +104,7 @@ def test_what_a_row_names_is_read_on_demand(
 
 def test_what_was_read_is_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalogues, "REMEMBERED", 2)
-    others = [ChargeCatalogue(ClassCatalogue([each]), RESOURCE_MAPPING) for each in CLASSES][:3]
+    others = [PublishedCatalogue(ClassCatalogue([each]), RESOURCE_MAPPING) for each in CLASSES][:3]
     digests = [catalogue_digest(each) for each in others]
     api = ConfigMapApi(**dict(zip(digests, map(write_catalogue, others), strict=True)))
     read = published(api)
@@ -234,7 +234,7 @@ def test_a_decision_waits_for_the_catalogues_of_its_row() -> None:
     given: list[object] = []
     failures: list[Callable[[], None]] = [unreadable, lambda: None]
 
-    def catalogues_of(_ledger_object: QuotaLedger, seconds: float) -> dict[str, ChargeCatalogue]:
+    def catalogues_of(_ledger_object: QuotaLedger, seconds: float) -> dict[str, PublishedCatalogue]:
         assert 0 < seconds <= 5
         failures.pop(0)()
         return {THEIR_DIGEST: THEIRS}

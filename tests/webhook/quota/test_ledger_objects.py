@@ -5,7 +5,7 @@ from fractions import Fraction
 import msgspec
 import pytest
 
-from policies.quota.charge import UnclassifiedPods
+from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.ledger.reservations import Reservation, Reservations
 from tests.builders import JSON

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 from prometheus_client import CollectorRegistry
 
-from policies.quota.charge import UnclassifiedPods
+from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservation, Reservations
 from webhook.cluster.objects import Condition

@@ -15,7 +15,7 @@ from typing import Protocol
 import msgspec
 
 from policies.quota.amounts import NOTHING, Vector, add, maximum, positive_difference, total
-from policies.quota.charge import UnclassifiedPods
+from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.decide import Reason, ReservationRequest, decide
 from policies.quota.ledger.quota_ledger import (
     CREATION_SECONDS,
@@ -327,7 +327,7 @@ class World:
         controller.observe(ledger, self.now)
         waited = self.now - controller.quotas[ledger.quota_uid] >= NO_QUOTA_SECONDS
         shown = listing(
-            {**dict.fromkeys(self.gone, DELETED), **self.charged(catalogue_version)},
+            {**dict.fromkeys(self.gone, DELETED), **self.counted(catalogue_version)},
             self.revisions,
             catalogue=catalogue_version,
         )
@@ -418,7 +418,7 @@ class World:
             return True  # even if its name is taken: what has it may be deleted
         return self.is_current(flight) and not self.pods[flight.uid].terminal
 
-    def charged(self, catalogue_version: str) -> dict[str, StoredObject]:
+    def counted(self, catalogue_version: str) -> dict[str, StoredObject]:
         """Return everything stored, with what it costs under that catalogue version."""
         cost = self.costs[catalogue_version]
         return {

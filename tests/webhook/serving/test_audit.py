@@ -130,7 +130,7 @@ def test_a_long_line_goes_without_its_longest_fields(tmp_path: Path) -> None:
 
 @given(
     st.dictionaries(
-        st.sampled_from(["uid", "owner", "charge", "findings", "name", "quota"]),
+        st.sampled_from(["uid", "owner", "demand", "findings", "name", "quota"]),
         st.tuples(st.characters(codec="utf-8"), st.integers(0, LONGEST_LINE)).map(
             lambda said: said[0] * said[1]
         ),

@@ -77,7 +77,7 @@ L4: JSON = {"nvidia.com/gpu.product": "NVIDIA-L4"}
 
 @pytest.mark.parametrize("namespace", ["team", "without-a-quota"])
 @pytest.mark.parametrize(
-    ("spec", "charge", "of_class"),
+    ("spec", "demand", "of_class"),
     [
         pytest.param({}, {"gpus": "1", "resources/nvidia.com/gpu": "1"}, None, id="that-may-be-any-class"),
         pytest.param(
@@ -89,12 +89,12 @@ L4: JSON = {"nvidia.com/gpu.product": "NVIDIA-L4"}
     ],
 )
 def test_a_line_has_the_charge_of_a_pod(
-    reviewed: Reviewed, namespace: str, spec: JSON, charge: JSON, of_class: str | None
+    reviewed: Reviewed, namespace: str, spec: JSON, demand: JSON, of_class: str | None
 ) -> None:
     for label in ("first", "sibling"):
         line = reviewed(created(label, **spec), namespace=namespace)
 
-        assert (line["charge"], line.get("class")) == (charge, of_class)
+        assert (line["demand"], line.get("class")) == (demand, of_class)
 
 
 def test_a_line_has_the_quota_after_the_decision(reviewed: Reviewed) -> None:
@@ -105,14 +105,14 @@ def test_a_line_has_the_quota_after_the_decision(reviewed: Reviewed) -> None:
         ("allowed", {"gpus": "2"}, {"gpus": "2"}),
         ("denied", {"gpus": "2"}, {"gpus": "2"}),
     ]
-    assert lines[2]["charge"]["gpus"] == "1", "what the quota refused"
+    assert lines[2]["demand"]["gpus"] == "1", "what the quota refused"
 
 
 def test_what_a_rule_denies_is_not_charged(reviewed: Reviewed) -> None:
     line = reviewed(created(count="500m"))
 
     assert line["verdict"] == "denied"
-    assert "charge" not in line
+    assert "demand" not in line
 
 
 def test_a_line_names_object_owner_and_replica(reviewed: Reviewed) -> None:

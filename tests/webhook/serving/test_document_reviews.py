@@ -62,7 +62,7 @@ def source(tmp_path: Path) -> DirectorySource:
 
 
 NOT_HELD = (
-    "TotalOnly lets pods that pin no class exceed hard.classes: they are charged by class only once they are bound; "
+    "TotalOnly lets pods that pin no class exceed hard.classes: they count for a class only once they are bound; "
     "set MostExpensive, or Deny"
 )
 
@@ -106,7 +106,7 @@ def reported(
             Document("GPUQuota", "default", {"hard": {"gpus": "1", "resources": {"example.com/dongle": "1"}}}, "team"),
             [
                 "denial spec.hard.resources[example.com/dongle]: "
-                "must be a GPU resource: nothing else is charged to a quota"
+                "must be a GPU resource: nothing else counts for a quota"
             ],
             id="quota-of-what-is-no-gpu",
         ),

@@ -10,8 +10,8 @@ import pytest
 
 from policies.pods.annotations import INJECTED
 from policies.quota.amounts import GPUS
-from policies.quota.charge import UnclassifiedPods
-from policies.quota.charge_request import QuotaGrant
+from policies.quota.demand import UnclassifiedPods
+from policies.quota.quota_request import QuotaGrant
 from tests.builders import JSON, gpu_container, pod
 from webhook.configuration.loader import Configuration, load_directory
 from webhook.serving.engine import Engine

@@ -8,8 +8,8 @@ import pytest
 
 from policies.finding import Finding
 from policies.policy import Binding, EffectivePolicy
-from policies.quota.charge import RULE_ID, Charge
-from policies.quota.charge_request import ChargeRequest, LedgerError, QuotaGrant, ReservationOutcome
+from policies.quota.demand import RULE_ID, Demand
+from policies.quota.quota_request import LedgerError, QuotaGrant, QuotaRequest, ReservationOutcome
 from policies.registry import RULES_BY_ID
 from policies.rule import Mode
 from policies.rules.gpu_quota import GPUQuotaOptions, OnLedgerError
@@ -21,11 +21,11 @@ from webhook.serving.evaluator import Evaluator
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 ENGINE = Engine(load_objects([]))
 DENIES = Finding(rule="gpu-class", message="is refused")
-REQUEST = ChargeRequest(
+REQUEST = QuotaRequest(
     "request",
     "uid",
     context(),
-    lambda _catalogues, _unclassified_pods: Charge(
+    lambda _catalogues, _unclassified_pods: Demand(
         {}, denials=(Finding(rule=RULE_ID, message="needs a class"),)
     ),
 )
@@ -40,7 +40,7 @@ class Quota:
     def __init__(self, *, reachable: bool = True) -> None:
         self.requests, self.reachable = 0, reachable
 
-    def reserve(self, charge_request: ChargeRequest) -> ReservationOutcome:  # noqa: ARG002 - the signature of a quota
+    def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:  # noqa: ARG002 - the signature of a quota
         self.requests += 1
         if not self.reachable:
             raise LedgerError("connection refused", transient=True)

@@ -8,15 +8,14 @@ import pytest
 from policies.finding import Finding
 from policies.policy import EffectivePolicy
 from webhook.serving import review
-from webhook.serving.engine import Decision, EvaluatedFinding, Outcome
+from webhook.serving.engine import Decision, Outcome, Violation
 
 POLICY = EffectivePolicy(name="default", version="abc", why="", namespace="ml", bindings=())
 
 
 def decision(*findings: tuple[str, Outcome]) -> Decision:
     evaluated = tuple(
-        EvaluatedFinding(Finding(rule="some-rule", path="spec", message=text), outcome)
-        for text, outcome in findings
+        Violation(Finding(rule="some-rule", path="spec", message=text), outcome) for text, outcome in findings
     )
     return Decision(policy=POLICY, evaluated=evaluated)
 
@@ -97,7 +96,7 @@ ASKING = Finding(rule="some-rule", path="spec", message="one", ask="for more").a
 )
 def test_a_denial_names_the_contact_once_in_its_first_line(denied: list[str], want: str) -> None:
     findings = [Finding(rule="some-rule", path="spec", message=text) for text in denied] or [ASKING]
-    evaluated = tuple(EvaluatedFinding(finding, Outcome.DENIED) for finding in findings)
+    evaluated = tuple(Violation(finding, Outcome.DENIED) for finding in findings)
 
     response = review.decided(
         "u", [Decision(policy=CONTACT, evaluated=evaluated)], subject="pod ml/train", patch=True

@@ -35,7 +35,7 @@ class AuditLine(msgspec.Struct, frozen=True, rename="camel"):
     object_uid: str = ""
     owner: str = ""
     class_: str = msgspec.field(name="class", default="")
-    charge: dict[str, str] | None = None
+    demand: dict[str, str] | None = None
     since: str = ""
     findings: tuple[Finding, ...] = ()
 

@@ -123,14 +123,14 @@ class Usage:
         elif line.operation == "CREATE" and uid:
             if self._by is By.USER:
                 self._authors[uid] = line.user
-            if line.charge and uid not in self._held and uid not in self._released:
+            if line.demand and uid not in self._held and uid not in self._released:
                 self._admitted[uid] = None
 
     def _counted(self, line: AuditLine) -> None:
         uid = line.object_uid
-        if not line.charge or not line.since or uid in self._released:
+        if not line.demand or not line.since or uid in self._released:
             return
-        gpus = line.charge.get(GPUS, "0")
+        gpus = line.demand.get(GPUS, "0")
         held = Held(seconds_of(line.since), seconds_of(line.time), amount_of(gpus), self._group(line))
         self._admitted.pop(uid)
         if line.verdict != "released":

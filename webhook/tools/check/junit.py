@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 from policies.pods.field_paths import path_parts
 from policies.printable import printable_xml
 from webhook.configuration.documents import LocatedProblem
-from webhook.serving.engine import EvaluatedFinding, Outcome
+from webhook.serving.engine import Outcome, Violation
 from webhook.tools.check.manifests import Manifests
 from webhook.tools.check.offline import ManifestResult, ManifestVerdict
 from webhook.tools.check.rendering import FIRST
@@ -76,7 +76,7 @@ def _case(result: ManifestResult) -> ET.Element:
     return case
 
 
-def _line(result: ManifestResult, found: EvaluatedFinding) -> str:
+def _line(result: ManifestResult, found: Violation) -> str:
     line, column = result.manifest.position_of(path_parts(found.finding.path))
     remark = "" if found.outcome is Outcome.DENIED else f"{found.outcome.value}: "
     return f"{result.manifest.file}:{line}:{column}: {remark}{found.finding.sentence()}"

@@ -19,18 +19,18 @@ from policies.gpus.claims import decode_claim
 from policies.pods.pod import Pod
 from policies.pods.workload import Workload, WorkloadPods
 from policies.policy import EffectivePolicy, Exemption
-from policies.quota.charge import RULE_ID
-from policies.quota.charge_request import charge_request_for_claim
+from policies.quota.demand import RULE_ID
 from policies.quota.fit import able_to_start, demands, running
+from policies.quota.quota_request import quota_request_for_claim
 from policies.rule import Mode
 from webhook.serving.engine import (
     ADVISED,
     CLAIM,
     Decision,
     Engine,
-    EvaluatedFinding,
     Outcome,
     RuleChange,
+    Violation,
 )
 from webhook.serving.evaluator import Evaluator
 from webhook.tools.check.manifest_context import manifest_context
@@ -56,7 +56,7 @@ class PodResult(msgspec.Struct, frozen=True, kw_only=True):
     """Result for one pod; `data` is the pod with the changes applied. Paths of findings start at the object."""
 
     place: PodPlace
-    findings: tuple[EvaluatedFinding, ...]
+    findings: tuple[Violation, ...]
     changes: tuple[RuleChange, ...]
     data: dict[str, Any]
     policy: EffectivePolicy
@@ -76,7 +76,7 @@ class ManifestResult(msgspec.Struct, frozen=True):
 
     manifest: Manifest
     pods: tuple[PodResult, ...]
-    warnings: tuple[EvaluatedFinding, ...] = ()
+    warnings: tuple[Violation, ...] = ()
 
     @property
     def verdict(self) -> ManifestVerdict:
@@ -88,7 +88,7 @@ class ManifestResult(msgspec.Struct, frozen=True):
             return ManifestVerdict.UNKNOWN
         return ManifestVerdict.CHANGED if any(pod.changes for pod in self.pods) else ManifestVerdict.ACCEPTED
 
-    def findings(self) -> Iterator[EvaluatedFinding]:
+    def findings(self) -> Iterator[Violation]:
         return chain(*(pod.findings for pod in self.pods), self.warnings)
 
     @property
@@ -134,7 +134,7 @@ class Run:
 
     def _warnings(
         self, manifest: Manifest, pods: Iterable[PodResult], policy: EffectivePolicy
-    ) -> tuple[EvaluatedFinding, ...]:
+    ) -> tuple[Violation, ...]:
         kind, configuration = _kind(manifest), self._configuration
         target = self._target(manifest)
         workload = self._workload(manifest, pods, target)
@@ -156,7 +156,7 @@ class Run:
         if kind in ADVISED:
             decisions.append(by.advise(policy, kind, msgspec.json.encode(manifest.data)))
         if kind == CLAIM:
-            decisions.append(_charged_claim(manifest, policy, by))
+            decisions.append(_counted_claim(manifest, policy, by))
         evaluated = chain.from_iterable(decision.evaluated for decision in decisions)
         return tuple(each for each in map(_uncertain, evaluated) if each.outcome is Outcome.WARNED)
 
@@ -198,17 +198,17 @@ class Run:
         if not manifest.is_pod:
             return _combined(source.place, [by.check_template(policy, manifest.kind, pod)])
         # The owner of a pod asks for it.
-        charged = not (pod.metadata and pod.metadata.is_owned)
-        return _combined(source.place, by.create(policy, pod, by_daemonset=False, charged=charged))
+        counted = not (pod.metadata and pod.metadata.is_owned)
+        return _combined(source.place, by.create(policy, pod, by_daemonset=False, counted=counted))
 
 
-def _charged_claim(manifest: Manifest, policy: EffectivePolicy, by: Evaluator) -> Decision:
+def _counted_claim(manifest: Manifest, policy: EffectivePolicy, by: Evaluator) -> Decision:
     """Charge a ResourceClaim to the quota of its namespace; one that cannot be read is the API server's to reject."""
     try:
         claim = decode_claim(msgspec.json.encode(manifest.data))
     except msgspec.ValidationError:
         return Decision(policy=policy)
-    return by.charge(policy, charge_request_for_claim("check", claim, "", by.engine.configuration))
+    return by.demand(policy, quota_request_for_claim("check", claim, "", by.engine.configuration))
 
 
 def _without_placeholders(manifest: Manifest, pod: PodResult) -> PodResult:
@@ -242,10 +242,10 @@ def _key(manifest: Manifest) -> Key:
     return *_kind(manifest), manifest.name if named else f"{manifest.file}:{manifest.line_of()}"
 
 
-def _uncertain(evaluated: EvaluatedFinding) -> EvaluatedFinding:
+def _uncertain(evaluated: Violation) -> Violation:
     """Return what a quota denies as a warning: of the rest of the namespace nothing is known."""
     is_denied = evaluated.finding.rule == RULE_ID and evaluated.outcome is Outcome.DENIED
-    return EvaluatedFinding(evaluated.finding, Outcome.WARNED) if is_denied else evaluated
+    return Violation(evaluated.finding, Outcome.WARNED) if is_denied else evaluated
 
 
 def _combined(place: PodPlace, decisions: list[Decision]) -> PodResult:

@@ -11,8 +11,8 @@ import msgspec
 
 from policies.finding import Finding, Severity
 from policies.quota.amounts import Vector, exceeds, total
-from policies.quota.charge import RULE_ID
-from policies.quota.charge_request import ChargeRequest, QuotaGrant, ReservationOutcome, decide_alone
+from policies.quota.demand import RULE_ID
+from policies.quota.quota_request import QuotaGrant, QuotaRequest, ReservationOutcome, decide_alone
 from policies.quota.spec import QuotaSpec
 from webhook.configuration.documents import (
     GROUP,
@@ -49,10 +49,10 @@ class ObjectQuota(msgspec.Struct, frozen=True):
     key: Key
     granted: QuotaGrant
 
-    def reserve(self, charge_request: ChargeRequest) -> ReservationOutcome:
+    def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:
         """Decide as serve does; what is requested counts from now on, unless it could never fit."""
         ledger = self.granted.as_ledger(self.quota.configuration)
-        request = charge_request.on(ledger, {})
+        request = quota_request.on(ledger, {})
         if not request.denials and not exceeds(request.demand, ledger.hard):
             self.count(request.demand)
         return decide_alone(ledger, request)

@@ -11,7 +11,7 @@ from typing import Any
 from policies.gpus.classes import ClassCatalogue
 from policies.pods.field_paths import Parts, path_parts
 from policies.pods.quantity import readable
-from webhook.serving.engine import EvaluatedFinding, Outcome
+from webhook.serving.engine import Outcome, Violation
 from webhook.serving.evaluation import Evaluation
 
 MOST_CORRECTIONS = 8
@@ -39,7 +39,7 @@ def corrected(data: Any, evaluate: Judge, classes: ClassCatalogue) -> tuple[Any,
     return data, evaluation
 
 
-def _is_better(after: Evaluation, before: Evaluation, about: EvaluatedFinding) -> bool:
+def _is_better(after: Evaluation, before: Evaluation, about: Violation) -> bool:
     """Whether that finding is gone, and no other one has come."""
     left = {_identity(each) for each in _serious(after)}
     return not after.unreadable and left <= {_identity(each) for each in _serious(before)} - {
@@ -47,17 +47,15 @@ def _is_better(after: Evaluation, before: Evaluation, about: EvaluatedFinding) -
     }
 
 
-def _identity(evaluated: EvaluatedFinding) -> tuple[str, str, str | None]:
+def _identity(evaluated: Violation) -> tuple[str, str, str | None]:
     return evaluated.finding.rule, evaluated.finding.path, evaluated.finding.container
 
 
-def _serious(evaluation: Evaluation) -> Iterator[EvaluatedFinding]:
+def _serious(evaluation: Evaluation) -> Iterator[Violation]:
     return (each for each in evaluation.findings() if each.outcome is not Outcome.AUDITED)
 
 
-def _tries(
-    data: Any, evaluation: Evaluation, classes: ClassCatalogue
-) -> Iterator[tuple[EvaluatedFinding, Any]]:
+def _tries(data: Any, evaluation: Evaluation, classes: ClassCatalogue) -> Iterator[tuple[Violation, Any]]:
     """Yield each finding with the object as its remedy may mean it; denials first."""
     for found in sorted(_serious(evaluation), key=lambda each: each.outcome is not Outcome.DENIED):
         for fields in _fields(data, evaluation, path_parts(found.finding.path)):

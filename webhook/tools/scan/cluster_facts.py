@@ -14,7 +14,7 @@ from policies.gpus.claims import ClaimName, DeviceClassNames
 from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.placement.nodes import NodeFacts
 from policies.policy import Labels
-from policies.quota.charge_request import QuotaGrant
+from policies.quota.quota_request import QuotaGrant
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA, METADATA_LIST, ApiClient, api_path
 from webhook.cluster.nodes import NODES, node_reader

@@ -17,7 +17,7 @@ from policies.gpus.device_classes import DeviceClass
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.gpus.vendors import of_all
 from policies.pods.names import is_class_name
-from policies.quota.charge import Catalogues
+from policies.quota.demand import Catalogues
 from webhook.configuration.documents import CLASS, Document
 from webhook.tools.status.capacity import GPUNode
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from policies.gpus.claims import as_rules_see_it
 from policies.pods.pod import Metadata
 from policies.policy import BUILT_IN, BUILT_IN_POLICY, Policy, PolicySet
-from policies.quota.charge import UnclassifiedPods
+from policies.quota.demand import UnclassifiedPods
 from policies.registry import RULES
 from policies.rule import Mode
 from webhook.cluster.api import ApiClient
@@ -24,7 +24,7 @@ from webhook.cluster.objects import timestamp
 from webhook.configuration.dynamic_resources import read_device_classes, served_resource
 from webhook.configuration.loader import Configuration
 from webhook.configuration.workload_kinds import WorkloadKinds
-from webhook.controller.records import PODS, ChargedPod, ClaimReader, ExtendedClaims, PodReader
+from webhook.controller.records import PODS, ClaimReader, CountedPod, ExtendedClaims, PodReader
 from webhook.serving.evaluation import Evaluation, evaluate
 from webhook.serving.evaluator import Evaluator
 from webhook.tools.doctor.check import DoctorFinding, run_check
@@ -98,7 +98,7 @@ class Scan:
         draft = Draft(stated, tally, nodes, facts.quotas or {}, read_device_classes(self._api))
         refused = self._try_out(draft) if with_trial else None
         self._progress("nodes")
-        charged, labelled = self._remarks()
+        counted, labelled = self._remarks()
         return ScanReport(
             scanned_at=timestamp(self._now),
             source=self._source(),
@@ -115,7 +115,7 @@ class Scan:
             left_out=tally.left_out,
             namespaces=tuple(tally.uses()),
             classes=capacity_by_class(nodes),
-            unread=(*_unknown_kinds(unknown), *_unreadable(tally), *charged),
+            unread=(*_unknown_kinds(unknown), *_unreadable(tally), *counted),
             nodes=labelled,
             proposal=draft.proposal(refused),
         )
@@ -174,16 +174,16 @@ class Scan:
 
     def _evaluate_pods(
         self, tally: Tally, unknown: Kinds, configuration: Configuration, by: Evaluator
-    ) -> dict[str, ChargedPod]:
+    ) -> dict[str, CountedPod]:
         """Judge the pods; return those to which a claim was given for an extended resource."""
         reader = PodReader(configuration.classes, configuration.resource_mapping)
-        held: dict[str, ChargedPod] = {}
+        held: dict[str, CountedPod] = {}
 
         def read(raw: msgspec.Raw) -> None:
             record = reader.record(raw)
-            used = reader.charge(record, UnclassifiedPods.TOTAL_ONLY, by.named_nodes).vector if record else {}
+            used = reader.demand(record, UnclassifiedPods.TOTAL_ONLY, by.named_nodes).vector if record else {}
             if record is not None and record.extended_claim:
-                held[record.uid] = ChargedPod(record.extended_claim, used)
+                held[record.uid] = CountedPod(record.extended_claim, used)
             namespace = msgspec.json.decode(raw, type=_Stored).metadata.namespace or ""
             evaluation = evaluate("", "Pod", namespace, raw, by)
             asks = _asks_for_gpus(evaluation, configuration, by)
@@ -197,14 +197,14 @@ class Scan:
         self._list("pods", PODS.path(self._namespace), read, RUNNING)
         return held
 
-    def _count_claims(self, tally: Tally, configuration: Configuration, held: dict[str, ChargedPod]) -> None:
+    def _count_claims(self, tally: Tally, configuration: Configuration, held: dict[str, CountedPod]) -> None:
         resource = served_resource(self._api, "resourceclaims")
         if resource is not None:
             reader = ClaimReader(configuration.classes, configuration.resource_mapping, ExtendedClaims())
 
             def read(raw: msgspec.Raw) -> None:
                 record = reader.record(raw)
-                tally.add_use(record.namespace, reader.charge(record, UnclassifiedPods.TOTAL_ONLY, held))
+                tally.add_use(record.namespace, reader.demand(record, UnclassifiedPods.TOTAL_ONLY, held))
 
             self._list("resourceclaims.resource.k8s.io", resource.path(self._namespace), read)
 
@@ -222,11 +222,11 @@ class Scan:
         """Return what doctor finds: about what nothing charges, and about nodes; nothing where nodes may not be listed."""
         cluster = InstalledCluster(self._api, Names(), config=self._config, now=self._now)
         found = [finding for check in node_checks.CHECKS for finding in run_check(check, cluster).findings]
-        charged = (
-            _remark(each) for each in found if each.id in {"uncharged-resource", "uncharged-device-class"}
+        counted = (
+            _remark(each) for each in found if each.id in {"unmapped-resource", "unmapped-device-class"}
         )
         others = (_remark(each) for each in found if each.object.startswith("Node "))
-        return tuple(charged), tuple(others)
+        return tuple(counted), tuple(others)
 
 
 def enforced(configuration: Configuration) -> Configuration:

@@ -11,7 +11,7 @@ import msgspec
 from policies.finding import Finding, Severity
 from policies.quota.amounts import CLASSES, GPUS, NOTHING, RESOURCES, Vector, add
 from policies.rules.gpu_isolation import is_of_the_gpu_stack
-from webhook.serving.engine import EvaluatedFinding, Outcome
+from webhook.serving.engine import Outcome, Violation
 from webhook.serving.evaluation import Evaluation, Verdict
 from webhook.tools.scan.report import Effect, Effects, FoundProblem, NamespaceUse, PlannedChange
 
@@ -209,7 +209,7 @@ def _is_of_the_gpu_stack(evaluation: Evaluation, owner: str) -> bool:
     )
 
 
-def _placed(evaluation: Evaluation) -> Iterator[tuple[str, EvaluatedFinding]]:
+def _placed(evaluation: Evaluation) -> Iterator[tuple[str, Violation]]:
     """Yield the findings with the path of the pod in its object, "" of the object itself."""
     for pod in evaluation.pods:
         for evaluated in pod.evaluated:

@@ -18,7 +18,7 @@ from policies.placement.pinning import classes_of_node
 from policies.pods.pod import ResourceList, Toleration, decode_pod
 from policies.pods.requests import at_one_time
 from policies.quota.amounts import NOTHING
-from policies.quota.charge import Catalogues
+from policies.quota.demand import Catalogues
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.collection import CLUSTER

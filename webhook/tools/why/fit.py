@@ -13,7 +13,7 @@ from policies.pods.pod import NodeSelectorTerm, Pod, Toleration
 from policies.pods.requests import at_one_time
 from policies.pods.tolerations import describe_toleration, tolerates
 from policies.quota.amounts import NOTHING, format_amount
-from policies.quota.charge import Catalogues, UnclassifiedPods, charge_pod
+from policies.quota.demand import Catalogues, UnclassifiedPods, pod_demand
 from webhook.tools.status.capacity import GPUNode
 from webhook.tools.status.report import QuotaSummary
 from webhook.tools.why.explanation import NodeFit, QuotaDemand, QuotaFit
@@ -59,7 +59,7 @@ def quota_fit(
     is_held: bool,
 ) -> QuotaFit:
     """Return what the pod asks of the quota, and whether that is free; what it holds already is."""
-    charge = charge_pod(
+    demand = pod_demand(
         pod,
         classes=catalogues.classes,
         resource_mapping=catalogues.resource_mapping,
@@ -69,15 +69,15 @@ def quota_fit(
     rows = tuple(
         QuotaDemand(
             key=row.key,
-            requested=charge.vector[row.key],
+            requested=demand.vector[row.key],
             used=row.used,
             reserved=row.reserved,
             hard=row.hard,
-            fits=is_held or (row.used is not None and row.held + charge.vector[row.key] <= row.hard),
-            never=charge.vector[row.key] > row.hard,
+            fits=is_held or (row.used is not None and row.held + demand.vector[row.key] <= row.hard),
+            never=demand.vector[row.key] > row.hard,
         )
         for row in status.rows
-        if charge.vector.get(row.key)
+        if demand.vector.get(row.key)
     )
     return QuotaFit(state=status.state, rows=rows, is_held=is_held)
 

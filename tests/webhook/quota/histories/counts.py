@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from policies.quota.amounts import NOTHING
 from policies.quota.catalogue import CatalogueVersion
-from policies.quota.charge import UnclassifiedPods
+from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger import reconcile as settling
 from policies.quota.ledger.quota_ledger import (
     EXPIRY_SECONDS,

@@ -101,8 +101,8 @@ def a_creation_from_before_the_row_moved(*, rule: bool) -> World:
     held = around.list(Controller())
     on_the_way(around)
     held.listing = msgspec.structs.replace(held.listing, catalogue=NEXT)
-    marked = settling._are_charged_by if rule else lambda *_: True
-    with patch.object(settling, "_are_charged_by", marked):
+    marked = settling._are_counted_by if rule else lambda *_: True
+    with patch.object(settling, "_are_counted_by", marked):
         around.reconcile(held)
     around.admit(around.request(gpus=1))
     return around
@@ -211,10 +211,10 @@ def taken_claim(around: World) -> ClaimRecord:
     return ClaimRecord(**common, blueprint=Blueprint(b"", {}), made_for="", reserved_for=("pod",))
 
 
-def count_without(around: World, claim: ClaimRecord, charged: Mapping[str, ClaimRecord]) -> None:
+def count_without(around: World, claim: ClaimRecord, counted: Mapping[str, ClaimRecord]) -> None:
     """Count by a list that lacks the claim, with those that are charged though they are gone; then admit a pod if it fits."""
     held = around.list(Controller())
-    objects = {uid: each for uid, each in held.listing.objects.items() if uid != claim.uid or uid in charged}
+    objects = {uid: each for uid, each in held.listing.objects.items() if uid != claim.uid or uid in counted}
     held.listing = msgspec.structs.replace(held.listing, objects=objects, used=used_by(objects))
     around.reconcile(held)
     around.admit(around.request(gpus=1))

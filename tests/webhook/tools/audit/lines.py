@@ -31,7 +31,7 @@ def count(verdict: str, pod: str, since: float, at: float, gpus: str = "1", **tw
         "objectUid": uid(pod),
         "owner": f"Pod/{pod}",
         "since": moment(since),
-        "charge": {"gpus": gpus},
+        "demand": {"gpus": gpus},
         **tweaks,
     }
 
@@ -49,7 +49,7 @@ def validated(pod: str, at: float, **tweaks: Any) -> LINE:
         "dryRun": False,
         "verdict": "allowed",
         "objectUid": uid(pod),
-        "charge": {"gpus": "1"},
+        "demand": {"gpus": "1"},
         **tweaks,
     }
 

@@ -91,7 +91,7 @@ def test_only_what_lies_in_the_time_counts(tmp_path: Path, arguments: tuple[str,
 
 
 def submitted(kind: str, name: str, user: str) -> LINE:
-    return validated(name, 0, kind=kind, user=user, charge=None, objectUid="")
+    return validated(name, 0, kind=kind, user=user, demand=None, objectUid="")
 
 
 CONTROLLER = "system:serviceaccount:kube-system:job-controller"
@@ -173,8 +173,8 @@ def test_a_line_that_cannot_be_read_is_counted_and_spoils_nothing(
     "tweaks",
     [
         pytest.param({"since": "yesterday"}, id="a-time-that-is-none"),
-        pytest.param({"charge": {"gpus": "a lot"}}, id="an-amount-that-is-none"),
-        pytest.param({"charge": {"gpus": "1/0"}}, id="a-division-by-zero"),
+        pytest.param({"demand": {"gpus": "a lot"}}, id="an-amount-that-is-none"),
+        pytest.param({"demand": {"gpus": "1/0"}}, id="a-division-by-zero"),
         pytest.param({"since": "9" * 5000}, id="a-time-without-end"),
     ],
 )
@@ -261,7 +261,7 @@ def swept(lines: Iterable[LINE], since: int, until: int) -> dict[str, Fraction]:
     spans: dict[str, tuple[str, int, int, Fraction]] = {}
     for line in lines:
         begin, end = (minute_of(line[key]) for key in ("since", "time"))
-        spans[line["objectUid"]] = (line["namespace"], begin, end, Fraction(line["charge"]["gpus"]))
+        spans[line["objectUid"]] = (line["namespace"], begin, end, Fraction(line["demand"]["gpus"]))
     steps: dict[tuple[str, int], Fraction] = defaultdict(Fraction)
     for namespace, begin, end, gpus in spans.values():
         steps[namespace, begin] += gpus

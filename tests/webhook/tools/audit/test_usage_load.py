@@ -38,13 +38,13 @@ def lines_of(pod: int, template: list[bytes]) -> bytes:
 
 
 def template() -> list[bytes]:
-    charge = {"gpus": "2", "classes/nvidia-l4": "2", "resources/nvidia.com/gpu": "2"}
+    demand = {"gpus": "2", "classes/nvidia-l4": "2", "resources/nvidia.com/gpu": "2"}
     common = {
         "name": "NAME",
         "objectUid": "UID",
         "owner": "Job/train",
         "class": "nvidia-l4",
-        "charge": charge,
+        "demand": demand,
     }
     reviewed = {**validated("x", 0), **common, "policy": POLICY, "time": "BEGIN"}
     counted = {**count("held", "x", 0, 0), **common, "since": "BEGIN"}

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from policies.quota.amounts import GPUS
-from policies.quota.charge import UnclassifiedPods
-from policies.quota.charge_request import QuotaGrant
+from policies.quota.demand import UnclassifiedPods
+from policies.quota.quota_request import QuotaGrant
 from webhook.configuration.loader import load_directory
 from webhook.serving.engine import Engine, Outcome
 from webhook.serving.evaluation import Evaluation, UnusedQuota, evaluate

@@ -485,18 +485,18 @@ def service(*ports: int) -> dict[str, Any]:
             id="many-nodes-are-one-finding",
         ),
         pytest.param(
-            "uncharged",
+            "unmapped",
             {
                 "/api/v1/nodes": [
                     node("a", {}, None, **{"example.com/npu": "4", "nvidia.com/a100": "1", "rdma/x": "1"}),
                     node("b", {}, None, **{"example.com/npu": "2", "example.com/none": "0"}),
                 ]
             },
-            [("uncharged-resource", "Resource example.com/npu is charged nothing")],
+            [("unmapped-resource", "Resource example.com/npu is not counted")],
             id="a-resource-that-nothing-knows",
         ),
         pytest.param(
-            "uncharged",
+            "unmapped",
             {
                 "/apis/resource.k8s.io": {"versions": [{"version": "v1"}]},
                 "/apis/resource.k8s.io/v1/deviceclasses": [
@@ -505,7 +505,7 @@ def service(*ports: int) -> dict[str, Any]:
                     device_class("silent", "true"),
                 ],
             },
-            [("uncharged-device-class", "DeviceClass/other is charged nothing")],
+            [("unmapped-device-class", "DeviceClass/other is not counted")],
             id="a-device-class-of-another-driver",
         ),
         pytest.param(

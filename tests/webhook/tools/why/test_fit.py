@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from policies.pods.pod import Toleration
-from policies.quota.charge import UnclassifiedPods
+from policies.quota.demand import UnclassifiedPods
 from tests.builders import JSON, gpu_container, view
 from webhook.configuration.loader import load_directory
 from webhook.tools.status.capacity import GPUNode

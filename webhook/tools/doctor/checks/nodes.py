@@ -248,7 +248,7 @@ def _unknown(cluster: InstalledCluster) -> Iterator[Observation]:
 
 
 @doctor_check(
-    "uncharged", "Quotas charge every device", READ, Right("list", "deviceclasses", "resource.k8s.io")
+    "unmapped", "Quotas count every device", READ, Right("list", "deviceclasses", "resource.k8s.io")
 )
 def _unmapped_resources(cluster: InstalledCluster) -> Iterator[Observation]:
     mapping = cluster.resource_mapping
@@ -258,11 +258,11 @@ def _unmapped_resources(cluster: InstalledCluster) -> Iterator[Observation]:
             nodes[name].append(node.name)
     remedy = "name it in a GPUResourceMapping: measure devices if these are GPUs, nothing if not"
     for name, found in sorted(nodes.items()):
-        message = f"is charged nothing: no GPUResourceMapping names this resource of Node {few(found)}"
-        yield warning("uncharged-resource", f"Resource {name}", message, remedy)
+        message = f"is not counted: no GPUResourceMapping names this resource of Node {few(found)}"
+        yield warning("unmapped-resource", f"Resource {name}", message, remedy)
     for name in cluster.configuration.unmapped_device_classes:
-        message = "is charged nothing: its selectors name no known driver of GPUs, and no GPUResourceMapping names it"
-        yield warning("uncharged-device-class", f"DeviceClass/{name}", message, remedy)
+        message = "is not counted: its selectors name no known driver of GPUs, and no GPUResourceMapping names it"
+        yield warning("unmapped-device-class", f"DeviceClass/{name}", message, remedy)
 
 
 CHECKS = (_untainted, _deleted, _taints, _labels, _unknown, _unmapped_resources)

@@ -9,19 +9,19 @@ from policies.gpus.claims import decode_claim
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.resource_mapping import Measure, ResourceMapping, ResourceMappingSpec, ResourcePattern
 from policies.quota.amounts import texts
-from policies.quota.catalogue import CatalogueVersion, ChargeCatalogue, catalogue_digest
-from policies.quota.charge import Catalogues, Charge, UnclassifiedPods
-from policies.quota.charge_request import ChargeRequest, charge_request_for_claim, charge_request_for_pod
+from policies.quota.catalogue import CatalogueVersion, PublishedCatalogue, catalogue_digest
+from policies.quota.demand import Catalogues, Demand, UnclassifiedPods
 from policies.quota.ledger.decide import Reason, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
+from policies.quota.quota_request import QuotaRequest, quota_request_for_claim, quota_request_for_pod
 from tests.builders import JSON, gpu_container, pod, view
 from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING
 
 T4 = "nvidia-t4"
-OLD = ChargeCatalogue(CLASSES, RESOURCE_MAPPING)
+OLD = PublishedCatalogue(CLASSES, RESOURCE_MAPPING)
 _SPOT = ResourceMappingSpec(resources=(ResourcePattern(pattern="example.com/spot", measure=Measure.DEVICES),))
 _SHARED_T4 = msgspec.structs.replace(CLASSES.named([T4])[0], equivalents={"nvidia.com/gpu": "1/2"})
-NEW = ChargeCatalogue(
+NEW = PublishedCatalogue(
     ClassCatalogue([*CLASSES, _SHARED_T4]), ResourceMapping([_SPOT, *RESOURCE_MAPPING.specs])
 )
 """A T4 weighs half as much, and there is one more resource."""
@@ -46,9 +46,9 @@ def ledger(now: str | None, following: str | None = None) -> QuotaLedger:
     )
 
 
-def asking(own: Catalogues, amounts: dict[str, str], before: JSON | None = None) -> ChargeRequest:
+def asking(own: Catalogues, amounts: dict[str, str], before: JSON | None = None) -> QuotaRequest:
     stored = None if before is None else view(before)
-    return charge_request_for_pod("review", view(requested(amounts)), stored, own)
+    return quota_request_for_pod("review", view(requested(amounts)), stored, own)
 
 
 def requested(amounts: dict[str, str]) -> JSON:
@@ -80,10 +80,10 @@ def test_every_replica_charges_by_the_bases_of_the_row(
         catalogue_version(now), None if following is None else catalogue_version(following)
     )
 
-    charged = asking(own, amounts).on(ledger_object, PUBLISHED)
+    counted = asking(own, amounts).on(ledger_object, PUBLISHED)
 
-    assert texts(charged.reservation.demand).get("gpus") == want
-    assert charged.catalogues == ledger_object.catalogue_versions
+    assert texts(counted.reservation.demand).get("gpus") == want
+    assert counted.catalogues == ledger_object.catalogue_versions
 
 
 def test_a_change_is_charged_by_what_grows_under_either_basis() -> None:
@@ -93,10 +93,10 @@ def test_a_change_is_charged_by_what_grows_under_either_basis() -> None:
     )
     grown = {"nvidia.com/gpu": "3", "example.com/spot": "5"}
 
-    charged = asking(OLD, grown, before).on(ledger_object, PUBLISHED)
+    counted = asking(OLD, grown, before).on(ledger_object, PUBLISHED)
 
     # A card more is half a one by the new basis, which also counts two of the new name: 1 by the old, 2 1/2 by the new.
-    assert texts(charged.reservation.demand)["gpus"] == "5/2"
+    assert texts(counted.reservation.demand)["gpus"] == "5/2"
 
 
 @pytest.mark.parametrize(
@@ -115,9 +115,9 @@ def test_a_change_is_charged_by_what_grows_under_either_basis() -> None:
     ],
 )
 def test_what_cannot_be_charged_by_the_row_is_denied(ledger_object: QuotaLedger, want: Reason) -> None:
-    charged = asking(OLD, CARDS).on(ledger_object, {})
+    counted = asking(OLD, CARDS).on(ledger_object, {})
 
-    assert [verdict.reason for verdict in decide(ledger_object, [charged]).verdicts] == [want]
+    assert [verdict.reason for verdict in decide(ledger_object, [counted]).verdicts] == [want]
 
 
 @pytest.mark.parametrize(
@@ -130,11 +130,11 @@ def test_what_cannot_be_charged_by_the_row_is_denied(ledger_object: QuotaLedger,
 def test_the_basis_to_come_decides_what_is_denied(
     now: UnclassifiedPods, following: UnclassifiedPods, denied: bool
 ) -> None:
-    unclassified_pods = charge_request_for_pod("review", view(pod(gpu_container("1"))), None, OLD)
+    unclassified_pods = quota_request_for_pod("review", view(pod(gpu_container("1"))), None, OLD)
 
-    charged = unclassified_pods.on(ledger(catalogue_version(OLD, now), catalogue_version(OLD, following)), {})
+    counted = unclassified_pods.on(ledger(catalogue_version(OLD, now), catalogue_version(OLD, following)), {})
 
-    assert bool(charged.denials) is denied
+    assert bool(counted.denials) is denied
 
 
 GPU, PART = {"nvidia.com/gpu": "8"}, {"nvidia.com/gpumem-percentage": "1"}
@@ -161,10 +161,10 @@ def test_a_new_pod_that_names_its_node_gets_no_parts(
 ) -> None:
     stored = None if before is None else view(before)
 
-    request = charge_request_for_pod("review", view(document), stored, OLD)
+    request = quota_request_for_pod("review", view(document), stored, OLD)
 
-    charge = request.on(ledger(catalogue_version(OLD)), {})
-    assert [(each.path, each.value) for each in charge.denials] == [("spec.nodeName", "n")] * denied
+    demand = request.on(ledger(catalogue_version(OLD)), {})
+    assert [(each.path, each.value) for each in demand.denials] == [("spec.nodeName", "n")] * denied
 
 
 MAIN = {"name": "main"}
@@ -198,23 +198,23 @@ def test_what_is_free_by_every_catalogue_is_known_without_charging(
 ) -> None:
     after, before = view(documents[0]), None if documents[1] is None else view(documents[1])
 
-    assert charge_request_for_pod("review", after, before, OLD).is_free is is_free
+    assert quota_request_for_pod("review", after, before, OLD).is_free is is_free
 
 
 def test_nothing_is_charged_before_a_ledger_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    charges: list[Any] = []
+    demands: list[Any] = []
 
-    def charge(*requested: Any, **_: Any) -> Charge:
-        charges.append(requested)
-        return Charge({})
+    def demand(*requested: Any, **_: Any) -> Demand:
+        demands.append(requested)
+        return Demand({})
 
-    monkeypatch.setattr("policies.quota.charge_request.charge_pod", charge)
-    monkeypatch.setattr("policies.quota.charge_request.charge_claim", charge)
+    monkeypatch.setattr("policies.quota.quota_request.pod_demand", demand)
+    monkeypatch.setattr("policies.quota.quota_request.charge_claim", demand)
     claim = decode_claim(msgspec.json.encode({"spec": {"devices": {"requests": []}}}))
-    requests = [asking(OLD, CARDS), charge_request_for_claim("review", claim, "somebody", OLD)]
+    requests = [asking(OLD, CARDS), quota_request_for_claim("review", claim, "somebody", OLD)]
     assert [request.is_free for request in requests] == [False, False]
-    assert not charges, "only a ledger says by what to charge"
+    assert not demands, "only a ledger says by what to charge"
 
     for request in requests * 2:
         request.on(ledger(catalogue_version(OLD)), {})
-    assert len(charges) == 2, "each is charged once by each basis"
+    assert len(demands) == 2, "each is charged once by each basis"

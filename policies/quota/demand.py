@@ -61,7 +61,7 @@ class UnclassifiedPods(Enum):
     """Demand for every class and family on which the pod could run."""
 
 
-class Charge(msgspec.Struct, frozen=True):
+class Demand(msgspec.Struct, frozen=True):
     """The demand of a pod or claim. With `denials` it must be denied; if it is already stored, it counts as `vector`.
 
     `classes`: the names of the classes and families for which it counts. `because`: the reason, in words.
@@ -93,21 +93,21 @@ class DemandCatalogue(msgspec.Struct, frozen=True, kw_only=True):
     unclassified_pods: UnclassifiedPods
 
 
-def charge_pod(
+def pod_demand(
     pod: Pod,
     *,
     classes: ClassCatalogue,
     resource_mapping: ResourceMapping,
     unclassified_pods: UnclassifiedPods,
     nodes: NodeIndex = NO_NODES,
-) -> Charge:
+) -> Demand:
     """Return the demand of the pod. `nodes` has the nodes that it may name.
 
     A pod that has ended has no demand. DRA claims have a demand of their own. An unreadable amount is a denial. If the pod is
     stored already, its other amounts count, and an unreadable fraction annotation counts as a whole card.
     """
     if pod.is_terminal:
-        return Charge({})
+        return Demand({})
     demand_catalogue = DemandCatalogue(
         classes=classes, resource_mapping=resource_mapping, unclassified_pods=unclassified_pods
     )
@@ -118,7 +118,7 @@ def charge_pod(
     plain = at_one_time(pod, lambda each: read[id(each)], overhead, NOTHING)
     requested = (*plain, *annotated_cards(pod, UNKNOWN_CARD, resource_mapping))
     if not requested:
-        return Charge({}, denials=denials)
+        return Demand({}, denials=denials)
     candidates = candidate_classes(pod, classes, nodes)
 
     has_limits = any(map(is_limit, plain))
@@ -132,13 +132,13 @@ def charge_pod(
         return {**in_containers, **annotated_cards(pod, card, resource_mapping)}
 
     if len(requested) > MOST_RESOURCES:  # only a pod that admission never saw has so many
-        charge = _weighed_as_one(cards_on, candidates, demand_catalogue)
+        demand = _weighed_as_one(cards_on, candidates, demand_catalogue)
     else:
         by_memory = sum(map(len, read.values())) <= MOST_BY_MEMORY
-        charge = weighed(requested, cards_on, candidates, demand_catalogue, by_memory=by_memory)
+        demand = weighed(requested, cards_on, candidates, demand_catalogue, by_memory=by_memory)
     counted = {RESOURCES + resource.name: amount for resource, amount in plain.items()}
-    vector, denials = add(charge.vector, counted), (*denials, *charge.denials)
-    return msgspec.structs.replace(charge, vector=vector, denials=denials)
+    vector, denials = add(demand.vector, counted), (*denials, *demand.denials)
+    return msgspec.structs.replace(demand, vector=vector, denials=denials)
 
 
 def weighed(
@@ -148,7 +148,7 @@ def weighed(
     demand_catalogue: DemandCatalogue,
     *,
     by_memory: bool = True,
-) -> Charge:
+) -> Demand:
     """Return the demand, without plain counts, of resources that are `cards_on(card)` cards on each kind of card.
 
     Unless `by_memory`, an amount of memory counts as a whole card, whatever memory the class has.
@@ -177,22 +177,22 @@ def weighed(
         in_total = max(distinct, default=cards_on(UNKNOWN_CARD).get(resource, NOTHING))
         weigh_it = partial(weigh, resource, is_certain=True)
         parts += [{GPUS: in_total}, _by_class(left, demand_catalogue.unclassified_pods, weigh_it)]
-    return _charge(total(parts), narrowed, demand_catalogue)
+    return _demand(total(parts), narrowed, demand_catalogue)
 
 
 def _weighed_as_one(
     cards_on: CardsOn, candidates: CandidateClasses, demand_catalogue: DemandCatalogue
-) -> Charge:
+) -> Demand:
     """Return an upper bound of `weighed`, cheaply: every unit is a whole card of each possible class."""
     amount = sum(cards_on(UNKNOWN_CARD).values(), NOTHING)
     by_class = _by_class(candidates, demand_catalogue.unclassified_pods, lambda _: amount)
-    return _charge(total([{GPUS: amount}, by_class]), [candidates], demand_catalogue)
+    return _demand(total([{GPUS: amount}, by_class]), [candidates], demand_catalogue)
 
 
-def _charge(
+def _demand(
     vector: Vector, narrowed: Collection[CandidateClasses], demand_catalogue: DemandCatalogue
-) -> Charge:
-    return Charge(
+) -> Demand:
+    return Demand(
         vector,
         classes=tuple(sorted(key.removeprefix(CLASSES) for key in vector if key.startswith(CLASSES))),
         because=" and ".join(dict.fromkeys(each.because for each in narrowed)),
@@ -209,15 +209,15 @@ def _by_class(
         return {}
     may_be_any = not candidates.is_known or unclassified_pods is not UnclassifiedPods.TOTAL_ONLY
     members = Counter(gpu_class.family for gpu_class in candidates.classes)
-    charged: Vector = {}
+    counted: Vector = {}
     for gpu_class in candidates.classes:
         names = {gpu_class.family}
         if may_be_any or members[gpu_class.family] == 1:
             names.add(gpu_class.name)
         amount = weigh(gpu_class)
         for key in (CLASSES + name for name in names):
-            charged[key] = max(charged[key], amount) if key in charged else amount
-    return charged
+            counted[key] = max(counted[key], amount) if key in counted else amount
+    return counted
 
 
 def _refusals(narrowed: Iterable[CandidateClasses], demand_catalogue: DemandCatalogue) -> Iterator[Finding]:

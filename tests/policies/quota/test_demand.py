@@ -7,9 +7,9 @@ import pytest
 from policies.gpus.classes import ClassCatalogue
 from policies.placement.named_nodes import HOSTNAME
 from policies.quota.amounts import texts
-from policies.quota.charge import UnclassifiedPods
+from policies.quota.demand import UnclassifiedPods
 from tests.builders import JSON, container, gpu_container, pod
-from tests.policies.quota.charging import charged, index
+from tests.policies.quota.charging import counted, index
 
 A100, T4, H100 = "nvidia-a100-80gb", "nvidia-t4", "nvidia-h100"
 
@@ -106,7 +106,7 @@ GPU, SHARED = "resources/nvidia.com/gpu", "resources/nvidia.com/gpu.shared"
     ],
 )
 def test_total(document: JSON, want: dict[str, str]) -> None:
-    assert texts(charged(document).vector) == want
+    assert texts(counted(document).vector) == want
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_total(document: JSON, want: dict[str, str]) -> None:
     ],
 )
 def test_whole_cards(document: JSON, want: dict[str, str]) -> None:
-    vector = texts(charged(document).vector)
+    vector = texts(counted(document).vector)
 
     assert {key: amount for key, amount in vector.items() if not key.startswith("classes/")} == want
 
@@ -321,12 +321,12 @@ def test_whole_cards(document: JSON, want: dict[str, str]) -> None:
 def test_by_class(
     document: JSON, want: dict[str, str], because: str, unclassified_pods: UnclassifiedPods
 ) -> None:
-    charge = charged(document, unclassified_pods)
+    demand = counted(document, unclassified_pods)
 
-    assert by_class(charge.vector) == want
-    assert charge.classes == tuple(sorted(want))
-    assert charge.because == because
-    assert charge.denials == ()
+    assert by_class(demand.vector) == want
+    assert demand.classes == tuple(sorted(want))
+    assert demand.because == because
+    assert demand.denials == ()
 
 
 A100S = {"nvidia-a100": "2", "nvidia-a100-40gb": "2", A100: "2"}
@@ -363,7 +363,7 @@ def test_several_classes_of_one_family(
 ) -> None:
     """It may come to any of them: whoever holds limits by class charges each one."""
     found = {
-        unclassified_pods: by_class(charged(document, unclassified_pods, node).vector)
+        unclassified_pods: by_class(counted(document, unclassified_pods, node).vector)
         for unclassified_pods in UnclassifiedPods
     }
 
@@ -454,12 +454,12 @@ NVIDIA = ["nvidia-a100", "nvidia-a100-40gb", A100, H100, "nvidia-h200", T4]
 def test_unpinned(
     document: JSON, unclassified_pods: UnclassifiedPods, want: dict[str, str], denial: str
 ) -> None:
-    charge = charged(document, unclassified_pods)
+    demand = counted(document, unclassified_pods)
 
-    assert by_class(charge.vector) == want
-    assert charge.vector["gpus"] > 0
-    assert bool(charge.denials) == bool(denial)
-    assert denial in " ".join(each.sentence() for each in charge.denials)
+    assert by_class(demand.vector) == want
+    assert demand.vector["gpus"] > 0
+    assert bool(demand.denials) == bool(denial)
+    assert denial in " ".join(each.sentence() for each in demand.denials)
 
 
 @pytest.mark.parametrize(
@@ -502,10 +502,10 @@ def test_unpinned(
 def test_bound(
     document: JSON, labels: dict[str, str], want: dict[str, str], unclassified_pods: UnclassifiedPods
 ) -> None:
-    charge = charged(document, unclassified_pods, labels)
+    demand = counted(document, unclassified_pods, labels)
 
-    assert by_class(charge.vector) == want
-    assert charge.denials == ()
+    assert by_class(demand.vector) == want
+    assert demand.denials == ()
 
 
 ANY = {**dict.fromkeys(NVIDIA, "1"), "t4-shared": "1/4"}
@@ -566,12 +566,12 @@ SELECTS = {"nodeSelector": {HOSTNAME: "node"}}
 def test_what_a_node_says_of_the_class(
     spec: JSON, labels: dict[str, str], unclassified_pods: UnclassifiedPods, want: dict[str, str], denial: str
 ) -> None:
-    charge = charged(pod(gpu_container("1"), **spec), unclassified_pods, nodes=index({"node": labels}))
+    demand = counted(pod(gpu_container("1"), **spec), unclassified_pods, nodes=index({"node": labels}))
 
-    assert by_class(charge.vector) == want
-    assert charge.vector["gpus"] == 1
-    assert bool(charge.denials) == bool(denial)
-    assert denial in " ".join(each.sentence() for each in charge.denials)
+    assert by_class(demand.vector) == want
+    assert demand.vector["gpus"] == 1
+    assert bool(demand.denials) == bool(denial)
+    assert denial in " ".join(each.sentence() for each in demand.denials)
 
 
 @pytest.mark.parametrize(
@@ -625,15 +625,15 @@ def test_what_a_node_says_of_the_class(
     ],
 )
 def test_what_cannot_be_read_is_a_denial(document: JSON, vector: dict[str, str], sentence: str) -> None:
-    charge = charged(document)
+    demand = counted(document)
 
-    assert texts(charge.vector) == vector
-    assert len(charge.denials) == 1
-    assert sentence in charge.denials[0].sentence()
+    assert texts(demand.vector) == vector
+    assert len(demand.denials) == 1
+    assert sentence in demand.denials[0].sentence()
 
 
 def test_what_is_no_gpu_may_be_unreadable() -> None:
-    assert charged(pod(gpu_container("x", resource="example.com/dongle"))).denials == ()
+    assert counted(pod(gpu_container("x", resource="example.com/dongle"))).denials == ()
 
 
 @pytest.mark.parametrize(
@@ -649,18 +649,18 @@ def test_a_pod_that_names_many_nodes(number: int, want: dict[str, str]) -> None:
     required = {"nodeSelectorTerms": [term]}
     spec: JSON = {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}
 
-    charge = charged(
+    demand = counted(
         pod(gpu_container("1"), **spec), nodes=index({each: {"accelerator": T4} for each in names})
     )
 
-    assert by_class(charge.vector) == want
+    assert by_class(demand.vector) == want
 
 
 def test_a_cluster_without_classes_counts_in_total() -> None:
     nothing = ClassCatalogue(())
 
-    assert texts(charged(pod(gpu_container("2")), classes=nothing).vector) == {"gpus": "2", GPU: "2"}
+    assert texts(counted(pod(gpu_container("2")), classes=nothing).vector) == {"gpus": "2", GPU: "2"}
     assert (
-        by_class(charged(pod(gpu_container("2")), UnclassifiedPods.MOST_EXPENSIVE, classes=nothing).vector)
+        by_class(counted(pod(gpu_container("2")), UnclassifiedPods.MOST_EXPENSIVE, classes=nothing).vector)
         == {}
     )

@@ -175,7 +175,7 @@ def test_a_gated_pod_is_charged_to_its_class_when_its_gate_is_lifted(team: Names
     assert eventually(lambda: used(team, f"classes/{T4}") == 3)
     assert does_not[0] == 403
     assert "request 2 nvidia-a100 or fewer; exceeded quota: " in does_not[1]["message"]
-    assert "charged to nvidia-a100: " in does_not[1]["message"]
+    assert "counted for nvidia-a100: " in does_not[1]["message"]
     assert team.client.get(f"{PODS.format(team.name)}/does-not")[1]["spec"]["schedulingGates"] == gates
     assert eventually(lambda: not team.ledger_object().reservations)
     assert used(team, GPUS) == 6

@@ -9,8 +9,8 @@ import pytest
 from policies.gpus.cards import MOST_RESOURCES, too_many_resources
 from policies.gpus.claims import decode_claim
 from policies.pods.pod import Pod
-from policies.quota.charge import Charge, UnclassifiedPods, charge_pod
-from policies.quota.claims import MOST_ALTERNATIVES, MOST_REQUESTS, charge_claim
+from policies.quota.claims import MOST_ALTERNATIVES, MOST_REQUESTS, claim_demand
+from policies.quota.demand import Demand, UnclassifiedPods, pod_demand
 from tests.builders import JSON, container, pod, view
 from webhook.configuration.loader import load_directory
 
@@ -27,8 +27,8 @@ def of_slices(number: int) -> Pod:
     return view(pod(container(resources={"limits": slices(number), "requests": slices(number)})))
 
 
-def charged(a_pod: Pod, unclassified_pods: UnclassifiedPods = UnclassifiedPods.MOST_EXPENSIVE) -> Charge:
-    return charge_pod(a_pod, classes=CLASSES, resource_mapping=MAPPING, unclassified_pods=unclassified_pods)
+def counted(a_pod: Pod, unclassified_pods: UnclassifiedPods = UnclassifiedPods.MOST_EXPENSIVE) -> Demand:
+    return pod_demand(a_pod, classes=CLASSES, resource_mapping=MAPPING, unclassified_pods=unclassified_pods)
 
 
 def seconds(*works: Callable[[], object]) -> list[float]:
@@ -47,7 +47,7 @@ def test_eight_times_the_names_are_not_sixty_four_times_the_work(unclassified_po
     few, many = of_slices(MOST_RESOURCES // 8), of_slices(MOST_RESOURCES)
 
     of_few, of_many = seconds(
-        lambda: charged(few, unclassified_pods), lambda: charged(many, unclassified_pods)
+        lambda: counted(few, unclassified_pods), lambda: counted(many, unclassified_pods)
     )
 
     assert of_many < 20 * of_few
@@ -56,17 +56,17 @@ def test_eight_times_the_names_are_not_sixty_four_times_the_work(unclassified_po
 def test_a_stored_pod_with_more_names_costs_no_more_work_for_each_of_them() -> None:
     most, stored = of_slices(MOST_RESOURCES), of_slices(8 * MOST_RESOURCES)
 
-    of_most, of_stored = seconds(lambda: charged(most), lambda: charged(stored))
+    of_most, of_stored = seconds(lambda: counted(most), lambda: counted(stored))
 
     assert of_stored < 8 * of_most
 
 
 def test_a_stored_pod_with_more_names_is_charged_no_less_than_by_name() -> None:
     in_two = [
-        charged(view(pod(container(resources={"limits": slices(20, first)})))).vector for first in (0, 20)
+        counted(view(pod(container(resources={"limits": slices(20, first)})))).vector for first in (0, 20)
     ]
 
-    whole = charged(view(pod(container(resources={"limits": slices(40)})))).vector
+    whole = counted(view(pod(container(resources={"limits": slices(40)})))).vector
 
     for key in in_two[0].keys() | in_two[1].keys():
         assert whole[key] >= sum(each.get(key, 0) for each in in_two), key
@@ -117,9 +117,9 @@ def claim(requests: int, alternatives: int) -> JSON:
     return {"spec": {"devices": {"requests": listed}}}
 
 
-def charged_claim(document: JSON) -> Charge:
+def charged_claim(document: JSON) -> Demand:
     decoded = decode_claim(msgspec.json.encode(document))
-    return charge_claim(
+    return claim_demand(
         decoded, classes=CLASSES, resource_mapping=MAPPING, unclassified_pods=UnclassifiedPods.MOST_EXPENSIVE
     )
 
@@ -145,10 +145,10 @@ def charged_claim(document: JSON) -> Charge:
 def test_claims_that_the_api_server_would_not_store_are_refused(
     requests: int, alternatives: int, want: list[str]
 ) -> None:
-    charge = charged_claim(claim(requests, alternatives))
+    demand = charged_claim(claim(requests, alternatives))
 
-    assert [each.sentence() for each in charge.denials] == want
-    assert bool(charge.vector) is not bool(want)
+    assert [each.sentence() for each in demand.denials] == want
+    assert bool(demand.vector) is not bool(want)
 
 
 def test_a_claim_without_end_costs_less_work_than_the_largest() -> None:

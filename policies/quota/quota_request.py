@@ -18,16 +18,16 @@ from policies.pods.names import is_dns_subdomain
 from policies.pods.pod import Metadata, Pod
 from policies.quota.amounts import NOTHING, Vector, maximum, positive_difference
 from policies.quota.catalogue import CatalogueVersion, catalogue_digest
-from policies.quota.charge import RULE_ID, Catalogues, Charge, UnclassifiedPods, charge_pod
-from policies.quota.claims import SCHEDULER, charge_claim, marked_for, uncovered
+from policies.quota.claims import SCHEDULER, claim_demand, marked_for, uncovered
+from policies.quota.demand import RULE_ID, Catalogues, Demand, UnclassifiedPods, pod_demand
 from policies.quota.ledger.decide import ReservationRequest, ReservationVerdict, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT, Reservation
 
-ChargeOf = Callable[[Catalogues, UnclassifiedPods], Charge]
+DemandOf = Callable[[Catalogues, UnclassifiedPods], Demand]
 
 
-class ChargeRequest:
+class QuotaRequest:
     """The demand of a request by any catalogue and `unclassified_pods`, computed once for each when a ledger names them.
 
     For an update, `before` is the demand of the stored object, and `version` its resourceVersion. For a creation, `name` is the
@@ -39,8 +39,8 @@ class ChargeRequest:
         request_uid: str,
         uid: str,
         catalogues: Catalogues,
-        after: ChargeOf,
-        before: ChargeOf | None = None,
+        after: DemandOf,
+        before: DemandOf | None = None,
         *,
         version: int = 0,
         name: str = "",
@@ -51,7 +51,7 @@ class ChargeRequest:
         self._uid, self._request_uid = uid or request_uid, request_uid
         self._own, self._after, self._before = catalogues, after, before
         self._version, self._name = version, name
-        self._charges: dict[CatalogueVersion, Charge] = {}
+        self._demands: dict[CatalogueVersion, Demand] = {}
         self.is_free = is_free
         self.controlled_by = controlled_by
         """The controller of a new object, in the form of a holder: `Job/train`."""
@@ -62,11 +62,11 @@ class ChargeRequest:
         return bool(self.cost.vector or self.cost.denials)
 
     @property
-    def cost(self) -> Charge:
+    def cost(self) -> Demand:
         """The demand by our own catalogue, for namespaces without a quota."""
         if self.is_free:
-            return Charge({})
-        return self._charge(
+            return Demand({})
+        return self._demand(
             CatalogueVersion(catalogue_digest(self._own), UnclassifiedPods.TOTAL_ONLY), self._own
         )
 
@@ -84,8 +84,8 @@ class ChargeRequest:
         versions = [each for each in named if each and each.digest in known] or [
             CatalogueVersion(own, ledger.unclassified_pods)
         ]
-        charges = [self._charge(each, known[each.digest]) for each in versions]
-        demand = maximum(*(each.vector for each in charges))
+        demands = [self._demand(each, known[each.digest]) for each in versions]
+        demand = maximum(*(each.vector for each in demands))
         if self._before is None:
             reservation = Reservation(self._uid, demand, name=self._name)
         else:
@@ -93,21 +93,21 @@ class ChargeRequest:
         return ReservationRequest(
             reservation=reservation,
             catalogues=frozenset(map(str, versions)),
-            denials=charges[-1].denials,
-            because=charges[-1].because,
+            denials=demands[-1].denials,
+            because=demands[-1].because,
         )
 
-    def _charge(self, catalogue_version: CatalogueVersion, catalogues: Catalogues) -> Charge:
+    def _demand(self, catalogue_version: CatalogueVersion, catalogues: Catalogues) -> Demand:
         """Return the demand; for an update only its growth, and no denials if the stored object has some already."""
-        if catalogue_version not in self._charges:
-            charge = self._after(catalogues, catalogue_version.unclassified_pods)
+        if catalogue_version not in self._demands:
+            demand = self._after(catalogues, catalogue_version.unclassified_pods)
             if self._before is not None:
                 before = self._before(catalogues, catalogue_version.unclassified_pods)
-                growth, denials = positive_difference(charge.vector, before.vector), charge.denials
+                growth, denials = positive_difference(demand.vector, before.vector), demand.denials
                 denials = () if before.denials else denials
-                charge = msgspec.structs.replace(charge, vector=growth, denials=denials)
-            self._charges[catalogue_version] = charge
-        return self._charges[catalogue_version]
+                demand = msgspec.structs.replace(demand, vector=growth, denials=denials)
+            self._demands[catalogue_version] = demand
+        return self._demands[catalogue_version]
 
 
 class ReservationOutcome(msgspec.Struct, frozen=True):
@@ -159,13 +159,13 @@ class LedgerError(Exception):
         self.transient = transient
 
 
-def charge_request_for_pod(
+def quota_request_for_pod(
     request_uid: str, pod: Pod, before: Pod | None, catalogues: Catalogues, nodes: NodeIndex = NO_NODES
-) -> ChargeRequest:
+) -> QuotaRequest:
     """Return the demand of a review of a pod. `before`: the stored pod of an update. `nodes`: the nodes that it may name."""
 
-    def charge(of: Pod) -> ChargeOf:
-        return lambda by, unclassified_pods: charge_pod(
+    def demand(of: Pod) -> DemandOf:
+        return lambda by, unclassified_pods: pod_demand(
             of,
             classes=by.classes,
             resource_mapping=by.resource_mapping,
@@ -173,42 +173,48 @@ def charge_request_for_pod(
             nodes=nodes,
         )
 
-    def charge_new(by: Catalogues, unclassified_pods: UnclassifiedPods) -> Charge:
-        charged = charge(pod)(by, unclassified_pods)
-        denials = (*charged.denials, *_unheld_part(pod, by.resource_mapping))
-        return msgspec.structs.replace(charged, denials=denials)
+    def demand_of_new(by: Catalogues, unclassified_pods: UnclassifiedPods) -> Demand:
+        counted = demand(pod)(by, unclassified_pods)
+        denials = (*counted.denials, *_unheld_part(pod, by.resource_mapping))
+        return msgspec.structs.replace(counted, denials=denials)
 
     metadata = pod.metadata or Metadata()
     uid = metadata.uid or ""
     if before is None:
         name, is_free = _qualified("pods", metadata), not _names_a_resource(pod)
         controlled_by = metadata.controlled_by
-        return ChargeRequest(
-            request_uid, uid, catalogues, charge_new, name=name, controlled_by=controlled_by, is_free=is_free
+        return QuotaRequest(
+            request_uid,
+            uid,
+            catalogues,
+            demand_of_new,
+            name=name,
+            controlled_by=controlled_by,
+            is_free=is_free,
         )
     version = before.metadata.version if before.metadata else 0
-    alike = charge_input(pod) == charge_input(before)
-    return ChargeRequest(
-        request_uid, uid, catalogues, charge(pod), charge(before), version=version, is_free=alike
+    alike = demand_input(pod) == demand_input(before)
+    return QuotaRequest(
+        request_uid, uid, catalogues, demand(pod), demand(before), version=version, is_free=alike
     )
 
 
-def charge_request_for_claim(
+def quota_request_for_claim(
     request_uid: str, claim: ResourceClaim, username: str, catalogues: Catalogues
-) -> ChargeRequest:
+) -> QuotaRequest:
     """Return the demand of a new ResourceClaim. A claim of the scheduler's counts only beyond the demand of its pod."""
     metadata = claim.metadata or Metadata()
     is_scheduler = username == SCHEDULER and bool(marked_for(metadata))
 
-    def charge(by: Catalogues, unclassified_pods: UnclassifiedPods) -> Charge:
+    def demand(by: Catalogues, unclassified_pods: UnclassifiedPods) -> Demand:
         mapping = by.resource_mapping
-        charged = uncovered(claim, mapping) if is_scheduler else claim
-        return charge_claim(
-            charged, classes=by.classes, resource_mapping=mapping, unclassified_pods=unclassified_pods
+        counted = uncovered(claim, mapping) if is_scheduler else claim
+        return claim_demand(
+            counted, classes=by.classes, resource_mapping=mapping, unclassified_pods=unclassified_pods
         )
 
     name = _qualified("resourceclaims", metadata)
-    return ChargeRequest(request_uid, metadata.uid or "", catalogues, charge, name=name)
+    return QuotaRequest(request_uid, metadata.uid or "", catalogues, demand, name=name)
 
 
 def _unheld_part(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[Finding]:
@@ -240,7 +246,7 @@ def _names_a_resource(pod: Pod) -> bool:
     return bool(pod.annotations) or any("/" in name for name in names)
 
 
-def charge_input(pod: Pod) -> bytes:
+def demand_input(pod: Pod) -> bytes:
     """Return all fields of a pod that its demand may depend on. Pods of equal demand have equal inputs."""
     body = pod.body
     containers = [

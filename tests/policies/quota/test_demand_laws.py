@@ -11,9 +11,9 @@ from policies.pods.quantity import NANO, QuantityError
 from policies.quota import amounts as vector
 from policies.quota.amounts import CLASSES as BY_CLASS
 from policies.quota.amounts import GPUS, RESOURCES, Vector
-from policies.quota.charge import Charge, UnclassifiedPods
+from policies.quota.demand import Demand, UnclassifiedPods
 from tests.builders import JSON, container, pod, view
-from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING, charged
+from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING, counted
 from tests.strategies import PODS
 
 UNCLASSIFIED = st.sampled_from(list(UnclassifiedPods))
@@ -69,10 +69,10 @@ def is_within(one: Vector, other: Vector) -> bool:
 def test_amounts_are_positive_and_exact(
     document: JSON, unclassified_pods: UnclassifiedPods, labels: dict[str, str] | None
 ) -> None:
-    charge = charged(document, unclassified_pods, labels)
+    demand = counted(document, unclassified_pods, labels)
 
-    assert all(type(amount) is Fraction and amount > 0 for amount in charge.vector.values())
-    assert vector.parse_vector(vector.texts(charge.vector)) == charge.vector
+    assert all(type(amount) is Fraction and amount > 0 for amount in demand.vector.values())
+    assert vector.parse_vector(vector.texts(demand.vector)) == demand.vector
 
 
 @given(document=PODS, unclassified_pods=UNCLASSIFIED, labels=LABELS)
@@ -80,11 +80,11 @@ def test_amounts_are_positive_and_exact(
 def test_a_class_is_part_of_its_family_and_a_family_of_the_total(
     document: JSON, unclassified_pods: UnclassifiedPods, labels: dict[str, str] | None
 ) -> None:
-    charge = charged(document, unclassified_pods, labels)
+    demand = counted(document, unclassified_pods, labels)
 
-    for name in charge.classes:
-        amount = charge.vector[BY_CLASS + name]
-        assert amount <= charge.vector[BY_CLASS + FAMILIES.get(name, name)] <= charge.vector[GPUS]
+    for name in demand.classes:
+        amount = demand.vector[BY_CLASS + name]
+        assert amount <= demand.vector[BY_CLASS + FAMILIES.get(name, name)] <= demand.vector[GPUS]
 
 
 @given(document=PODS, unclassified_pods=UNCLASSIFIED, labels=LABELS)
@@ -97,9 +97,9 @@ def test_the_vector_is_full(
         requests = gpu_requests(view(document), RESOURCE_MAPPING)
     except QuantityError:
         reject()
-    charge = charged(document, unclassified_pods, labels)
+    demand = counted(document, unclassified_pods, labels)
 
-    counts = {key: amount for key, amount in charge.vector.items() if key.startswith(RESOURCES)}
+    counts = {key: amount for key, amount in demand.vector.items() if key.startswith(RESOURCES)}
     requested = {
         # The scheduler asks for whole devices.
         RESOURCES + resource.name: Fraction(quantity.value)
@@ -107,9 +107,9 @@ def test_the_vector_is_full(
         else Fraction(quantity.nano, NANO)
         for resource, quantity in requests.items()
     }
-    if not charge.denials:
+    if not demand.denials:
         assert counts == requested
-        assert (GPUS in charge.vector) == (
+        assert (GPUS in demand.vector) == (
             bool(requested) or RESOURCE_MAPPING.pod_fraction(view(document)) is not None
         )
 
@@ -119,7 +119,7 @@ def test_the_vector_is_full(
 def test_how_unpinned_pods_are_charged_changes_neither_total_nor_counts(
     document: JSON, labels: dict[str, str] | None
 ) -> None:
-    each = [charged(document, unclassified_pods, labels).vector for unclassified_pods in UnclassifiedPods]
+    each = [counted(document, unclassified_pods, labels).vector for unclassified_pods in UnclassifiedPods]
     without_classes = [
         {key: amount for key, amount in one.items() if not key.startswith(BY_CLASS)} for one in each
     ]
@@ -138,7 +138,7 @@ def test_two_containers_cost_what_two_pods_do(
     one: dict[str, str], other: dict[str, str], name: str | None, unclassified_pods: UnclassifiedPods
 ) -> None:
     def cost(*amounts: dict[str, str]) -> Vector:
-        return charged(on(name, *amounts) if name else of(*amounts), unclassified_pods).vector
+        return counted(on(name, *amounts) if name else of(*amounts), unclassified_pods).vector
 
     assert cost(one, other) == vector.add(cost(one), cost(other))
 
@@ -148,7 +148,7 @@ def test_two_containers_cost_what_two_pods_do(
 def test_so_many_of_it_cost_so_many_times_as_much(amounts: dict[str, str], times: int, name: str) -> None:
     multiplied = {resource: str(times * int(amount)) for resource, amount in amounts.items()}
 
-    assert charged(on(name, multiplied)).vector == vector.total([charged(on(name, amounts)).vector] * times)
+    assert counted(on(name, multiplied)).vector == vector.total([counted(on(name, amounts)).vector] * times)
 
 
 @given(amounts=COUNTED | LIMITED, name=st.sampled_from(NAMES), unclassified_pods=UNCLASSIFIED)
@@ -157,10 +157,10 @@ def test_bound_costs_what_pinned_costs(
     amounts: dict[str, str], name: str, unclassified_pods: UnclassifiedPods
 ) -> None:
     node = {"accelerator": name}
-    pinned = charged(on(name, amounts), unclassified_pods)
+    pinned = counted(on(name, amounts), unclassified_pods)
 
-    assert charged(on(name, amounts), unclassified_pods, node).vector == pinned.vector
-    assert charged(of(amounts), unclassified_pods, node).vector == pinned.vector
+    assert counted(on(name, amounts), unclassified_pods, node).vector == pinned.vector
+    assert counted(of(amounts), unclassified_pods, node).vector == pinned.vector
 
 
 @given(amounts=LIMITED, name=NVIDIA, unclassified_pods=UNCLASSIFIED)
@@ -169,8 +169,8 @@ def test_binding_never_costs_more_in_total(
     amounts: dict[str, str], name: str, unclassified_pods: UnclassifiedPods
 ) -> None:
     before, after = (
-        charged(of(amounts), unclassified_pods),
-        charged(of(amounts), unclassified_pods, {"accelerator": name}),
+        counted(of(amounts), unclassified_pods),
+        counted(of(amounts), unclassified_pods, {"accelerator": name}),
     )
 
     assert after.vector[GPUS] <= before.vector[GPUS]
@@ -179,9 +179,9 @@ def test_binding_never_costs_more_in_total(
 @given(amounts=LIMITED, name=NVIDIA)
 @generated
 def test_the_dearest_covers_every_node(amounts: dict[str, str], name: str) -> None:
-    bound: Charge = charged(of(amounts), UnclassifiedPods.MOST_EXPENSIVE, {"accelerator": name})
+    bound: Demand = counted(of(amounts), UnclassifiedPods.MOST_EXPENSIVE, {"accelerator": name})
 
-    assert is_within(bound.vector, charged(of(amounts), UnclassifiedPods.MOST_EXPENSIVE).vector)
+    assert is_within(bound.vector, counted(of(amounts), UnclassifiedPods.MOST_EXPENSIVE).vector)
 
 
 @given(
@@ -194,18 +194,18 @@ def test_the_dearest_covers_every_node(amounts: dict[str, str], name: str) -> No
 def test_binding_charges_no_class_anew_where_limits_by_class_hold(
     amounts: dict[str, str], name: str, pinned: str | None, unclassified_pods: UnclassifiedPods
 ) -> None:
-    before = charged(on(pinned, amounts) if pinned else of(amounts), unclassified_pods)
+    before = counted(on(pinned, amounts) if pinned else of(amounts), unclassified_pods)
     node = {"accelerator": name, "zone": "a"}
     # The label of a family; nvidia-t4 is the name of a class, too, and selects that one alone.
     of_family = pinned == FAMILIES[name] == "nvidia-a100"
     assume(not before.denials and (pinned in {None, name} or of_family))
 
-    assert is_within(charged(of(amounts), unclassified_pods, node).vector, before.vector)
+    assert is_within(counted(of(amounts), unclassified_pods, node).vector, before.vector)
 
 
 @given(amounts=LIMITED, name=NVIDIA)
 @generated
 def test_part_of_a_gpu_never_costs_more_than_all_of_it(amounts: dict[str, str], name: str) -> None:
-    limited, count = charged(on(name, amounts)), Fraction(amounts["nvidia.com/gpu"])
+    limited, count = counted(on(name, amounts)), Fraction(amounts["nvidia.com/gpu"])
 
     assert 0 < limited.vector[GPUS] <= count
