@@ -159,7 +159,7 @@ def requested_by(
 ) -> dict[str, DeviceClassNames]:
     """Return the DeviceClasses of the pod's `known` claims, by the claim's name in the pod."""
     found: dict[str, DeviceClassNames] = {}
-    for each in pod.body.resource_claims or ():
+    for each in pod.spec.resource_claims or ():
         kind = TEMPLATE if each.resource_claim_template_name else CLAIM
         name = each.resource_claim_template_name or each.resource_claim_name
         names = known(ClaimName(kind, namespace, name)) if name else None
@@ -189,7 +189,7 @@ def as_rules_see_it(
     known: the DeviceClasses of the pod's claims, by the claim's name in the pod. A missing claim may be for an accelerator, and
       stays.
     """
-    claims = pod.body.resource_claims
+    claims = pod.spec.resource_claims
     if not claims:
         return pod, NO_DEVICES
     requested: dict[str, DeviceClassNames | None] = {each.name: known.get(each.name) for each in claims}
@@ -207,7 +207,7 @@ def as_rules_see_it(
 
 
 def _without(pod: Pod, unseen: frozenset[str]) -> Pod:
-    body = pod.body
+    body = pod.spec
     spec = replace(
         body,
         resource_claims=tuple(each for each in body.resource_claims or () if each.name not in unseen),
@@ -216,7 +216,7 @@ def _without(pod: Pod, unseen: frozenset[str]) -> Pod:
         init_containers=body.init_containers
         and tuple(_container_without(each, unseen) for each in body.init_containers),
     )
-    return replace(pod, spec=spec)
+    return replace(pod, given_spec=spec)
 
 
 def _container_without(container: Container, unseen: frozenset[str]) -> Container:

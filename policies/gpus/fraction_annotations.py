@@ -47,7 +47,7 @@ def fraction_container(pod: Pod, resource_mapping: ResourceMapping) -> str | Non
 
     None also for a pod with a nodeName, which no scheduler places.
     """
-    body = pod.body
+    body = pod.spec
     if body.node_name or body.scheduler_name not in resource_mapping.fraction_schedulers:
         return None
     if resource_mapping.pod_fraction(pod) is None:

@@ -389,7 +389,7 @@ class ResourceMapping:
         """Whether the pod requests a GPU by resources, DRA claims or fraction annotations."""
         return (
             any(self.container_asks(place.container) for place in pod.places)
-            or bool(pod.body.resource_claims)
+            or bool(pod.spec.resource_claims)
             or self.pod_fraction(pod) is not None
         )
 

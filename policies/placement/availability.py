@@ -64,7 +64,7 @@ class Availability:
         self._catalogue, self._use, self._nodes = catalogue, use, nodes
         pinned = pinning(pod, catalogue)
         if pinned is None:
-            is_read = use.reads_annotation and not pod.body.node_name
+            is_read = use.reads_annotation and not pod.spec.node_name
             self._because: tuple[str, ...] = (f"annotation {GPU_CLASS}",)
             self.pinned = catalogue.resolve(pod.annotations.get(GPU_CLASS, "")) if is_read else ()
         else:

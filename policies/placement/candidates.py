@@ -27,7 +27,7 @@ def candidate_classes(pod: Pod, catalogue: ClassCatalogue, nodes: NodeIndex) -> 
     `nodeName` takes precedence over everything that a scheduler would read. If `nodes` lacks label keys of this catalogue, all
     nodes count as unknown.
     """
-    named, name = named_nodes(pod), pod.body.node_name
+    named, name = named_nodes(pod), pod.spec.node_name
     known = nodes if nodes.keys >= catalogue.label_keys and TOO_MANY not in named else NO_NODES
     unknown = sorted(value for kind, value in named if not known.find((kind, value)))
     if name:

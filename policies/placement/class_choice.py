@@ -172,7 +172,7 @@ class ClassSelection(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def has_claims(self) -> bool:
         """Whether the pod requests devices by DRA. Then the DeviceClass chooses the hardware."""
-        if self.pod.body.resource_claims:
+        if self.pod.spec.resource_claims:
             return True
         for place in self.pod.places:
             # The claim itself may stand elsewhere, such as in the spec of an Argo Workflow.

@@ -96,20 +96,20 @@ def chosen_hardware(pod: Pod, keys: LabelKeys, label_key: str) -> str | None:
 
     label_key: the label that pins pods to classes. A pod that only excludes values of it makes no choice.
     """
-    if not (pod.body.node_selector or pod.body.affinity or pod.annotations):
+    if not (pod.spec.node_selector or pod.spec.affinity or pod.annotations):
         return None
     return next(_choices(pod, keys, label_key), None)
 
 
 def _choices(pod: Pod, keys: LabelKeys, label_key: str) -> Iterator[str]:
-    for key, value in (pod.body.node_selector or {}).items():
+    for key, value in (pod.spec.node_selector or {}).items():
         if key in keys:
             yield f"nodeSelector {key}={value}"
     for term in required_terms(pod):
         for key, operator in _demands(term, keys):
             if key != label_key or operator == "In":
                 yield f"node affinity on {key}"
-    affinity = pod.body.affinity and pod.body.affinity.node_affinity
+    affinity = pod.spec.affinity and pod.spec.affinity.node_affinity
     for preferred in (affinity and affinity.preferred) or ():
         for key, _ in _demands(preferred.preference, keys) if preferred.preference else ():
             yield f"preferred node affinity on {key}"

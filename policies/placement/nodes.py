@@ -71,7 +71,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         terms = () if self._has_too_many_requirements(pod) else required_terms(pod)
         requirements = self._known([(key, "In", values)] if values else ())
         requirements += self._known(
-            (each, "In", (value,)) for each, value in (pod.body.node_selector or {}).items()
+            (each, "In", (value,)) for each, value in (pod.spec.node_selector or {}).items()
         )
         alternatives = [
             self._known((each.key, each.operator, each.values or ()) for each in term.match_expressions or ())

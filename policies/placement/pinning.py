@@ -50,7 +50,7 @@ def _pinning(pod: Pod, catalogue: ClassCatalogue, nodes: NodeIndex) -> Pinning |
     because: list[str] = []
     injected: list[bool] = []
     note = pod.annotations.get(INJECTED, "")
-    for key, value in sorted((pod.body.node_selector or {}).items()):
+    for key, value in sorted((pod.spec.node_selector or {}).items()):
         named = _of_label(key, value, catalogue, nodes)
         if named:
             narrowed.append(named)
@@ -79,7 +79,7 @@ def _guess(pod: Pod) -> str:
 
 def required_terms(pod: Pod) -> tuple[NodeSelectorTerm, ...]:
     """Return the alternatives of the required node affinity. Empty if it requires nothing."""
-    affinity = pod.body.affinity.node_affinity if pod.body.affinity else None
+    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
     return (affinity.required.node_selector_terms if affinity and affinity.required else None) or ()
 
 
@@ -88,9 +88,9 @@ def named_nodes(pod: Pod) -> frozenset[NodeReference]:
 
     Return TOO_MANY if these are more than MOST_NODES.
     """
-    if pod.body.node_name:
-        return frozenset({(NODE_NAME, pod.body.node_name)})
-    selected = (pod.body.node_selector or {}).get(HOSTNAME)
+    if pod.spec.node_name:
+        return frozenset({(NODE_NAME, pod.spec.node_name)})
+    selected = (pod.spec.node_selector or {}).get(HOSTNAME)
     required = (each for term in required_terms(pod) for each in _required_nodes(term))
     found = frozenset({*(((HOSTNAME, selected),) if selected else ()), *required})
     return found if len(found) <= MOST_NODES else frozenset({TOO_MANY})
@@ -128,7 +128,7 @@ def _of_nodes(key: str, value: str, catalogue: ClassCatalogue, nodes: NodeIndex)
 
 def admits(pod: Pod, key: str, values: Sequence[str]) -> bool:
     """Whether the pod's requirements on label `key` accept one of the values."""
-    selected = (pod.body.node_selector or {}).get(key)
+    selected = (pod.spec.node_selector or {}).get(key)
     left = [value for value in values if selected is None or value == selected]
     terms = required_terms(pod)
     return any(not terms or any(_accepts(term, key, value) for term in terms) for value in left)
@@ -136,7 +136,7 @@ def admits(pod: Pod, key: str, values: Sequence[str]) -> bool:
 
 def is_narrowed_to(pod: Pod, key: str, values: Sequence[str]) -> bool:
     """Whether the pod already requires that label `key` has one of the values."""
-    selected = (pod.body.node_selector or {}).get(key)
+    selected = (pod.spec.node_selector or {}).get(key)
     terms = [term for term in required_terms(pod) if not is_empty_term(term)]
     return selected in values or (bool(terms) and all(_demands(term, key, values) for term in terms))
 

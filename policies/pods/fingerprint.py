@@ -27,14 +27,14 @@ def fingerprint_of(pod: Pod) -> bytes | None:
     None for a pod with ResourceClaims, which must be looked up, and for a long pod. The name of the token volume is left out if
     only the volume and its mounts have it.
     """
-    if pod.body.resource_claims:
+    if pod.spec.resource_claims:
         return None
     # An empty map and a missing map need different patches.
     own = pod.metadata and Metadata(labels=pod.metadata.labels, annotations=pod.metadata.annotations)
     text = _ENCODER.encode(replace(pod, metadata=own))
     if len(text) > LONGEST:
         return None
-    tokens = [volume.name for volume in pod.body.volumes or () if volume.name.startswith(TOKEN_VOLUME)]
+    tokens = [volume.name for volume in pod.spec.volumes or () if volume.name.startswith(TOKEN_VOLUME)]
     if len(tokens) == 1 and _TOKEN_NAME.fullmatch(tokens[0]):
         mounts = sum(
             mount.name == tokens[0] for place in pod.places for mount in place.container.volume_mounts or ()

@@ -101,7 +101,7 @@ def _lists(path: str, view: View, table: Table) -> list[Finding]:
 
 
 def _of_pod(pod: Pod) -> list[Finding]:
-    body = pod.body
+    body = pod.spec
     found = _lists("spec", body, _OF_POD)
     if body.resources is not None:
         found += _lists("spec.resources", body.resources, _OF_RESOURCES)

@@ -87,7 +87,7 @@ class PodPatch:
 
         Terms are alternatives, so the requirement is added to each of them. An empty term matches no node and stays empty.
         """
-        affinity = self.pod.body.affinity and self.pod.body.affinity.node_affinity
+        affinity = self.pod.spec.affinity and self.pod.spec.affinity.node_affinity
         terms = (affinity.required.node_selector_terms if affinity and affinity.required else None) or ()
         what = node_affinity_words(requirement)
         if terms:
@@ -104,7 +104,7 @@ class PodPatch:
 
     def add_init_container(self, container: Container, index: int) -> None:
         """Insert `container` before the init container that stands at `index` now (at the end if there is none)."""
-        at = index if index < len(self.pod.body.init_containers or ()) else LAST
+        at = index if index < len(self.pod.spec.init_containers or ()) else LAST
         self._add(init_container_words(container), container, ("spec", "init_containers", at))
 
     def set_annotation(self, key: str, value: str) -> None:
@@ -214,14 +214,15 @@ def _added(node: Any, path: Parts, value: Any, at: Parts = ()) -> tuple[Any, Ope
         return value, Operation("add", json_pointer(*at), value)
     part, rest = path[0], path[1:]
     if isinstance(node, View):
-        child = getattr(node, str(part))
-        at = (*at, node.__struct_encode_fields__[node.__struct_fields__.index(str(part))])
+        field = "given_spec" if part == "spec" else str(part)
+        child = getattr(node, field)
+        at = (*at, node.__struct_encode_fields__[node.__struct_fields__.index(field)])
         if child is None and rest:
             child, _ = _added(_EMPTY.get(str(part), () if rest[0] == LAST else {}), rest, value)
             operation = Operation("add", json_pointer(*at), child)
         else:
             child, operation = _added(child, rest, value, at)
-        return replace(node, **{str(part): child}), operation
+        return replace(node, **{field: child}), operation
     child, operation = _added(node[part] if rest else None, rest, value, (*at, part))
     if isinstance(node, dict):
         return {**node, part: child}, operation

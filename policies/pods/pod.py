@@ -306,12 +306,12 @@ class ContainerPlace(msgspec.Struct, frozen=True):
 
 class Pod(View, frozen=True, dict=True):
     metadata: Metadata | None = None
-    spec: PodSpec | None = None
+    given_spec: PodSpec | None = msgspec.field(default=None, name="spec")
     status: PodStatus | None = None
 
     @property
-    def body(self) -> PodSpec:
-        return self.spec or EMPTY_SPEC
+    def spec(self) -> PodSpec:
+        return self.given_spec or EMPTY_SPEC
 
     @property
     def annotations(self) -> dict[str, str]:
@@ -324,7 +324,7 @@ class Pod(View, frozen=True, dict=True):
     @cached_property
     def places(self) -> tuple[ContainerPlace, ...]:
         """App containers, then init containers, in their order. Ephemeral ones can ask for nothing."""
-        apps, inits = self.body.containers or (), self.body.init_containers or ()
+        apps, inits = self.spec.containers or (), self.spec.init_containers or ()
         return (
             *(ContainerPlace(each, "containers", at) for at, each in enumerate(apps)),
             *(ContainerPlace(each, "initContainers", at) for at, each in enumerate(inits)),
@@ -338,15 +338,15 @@ class Pod(View, frozen=True, dict=True):
     @property
     def is_windows(self) -> bool:
         """Whether it says that it runs on Windows: then the API server refuses most of a Linux container's securityContext."""
-        system = self.body.os and self.body.os.name
-        return "windows" in (system, (self.body.node_selector or {}).get("kubernetes.io/os"))
+        system = self.spec.os and self.spec.os.name
+        return "windows" in (system, (self.spec.node_selector or {}).get("kubernetes.io/os"))
 
     @property
     def is_gated(self) -> bool:
-        return bool(self.body.scheduling_gates)
+        return bool(self.spec.scheduling_gates)
 
     def volume_named(self, name: str) -> Volume | None:
-        return next((volume for volume in self.body.volumes or () if volume.name == name), None)
+        return next((volume for volume in self.spec.volumes or () if volume.name == name), None)
 
 
 EMPTY_SPEC = PodSpec()

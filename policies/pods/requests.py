@@ -28,7 +28,7 @@ def pod_requests(pod: Pod) -> Amounts:
     Raises QuantityError: the caller decides how to count such a pod.
     """
     return at_one_time(
-        pod, lambda each: {**_named(each.limits), **_named(each.requests)}, _named(pod.body.overhead), NOTHING
+        pod, lambda each: {**_named(each.limits), **_named(each.requests)}, _named(pod.spec.overhead), NOTHING
     )
 
 
@@ -43,10 +43,10 @@ def at_one_time(
     App containers and sidecars add up. An init step runs beside the sidecars declared before it. The largest of these sums
     counts, plus overhead.
     """
-    running = _sum((of_container(container) for container in pod.body.containers or ()), nothing)
+    running = _sum((of_container(container) for container in pod.spec.containers or ()), nothing)
     sidecars: dict[_Name, _Amount] = {}
     highest: dict[_Name, _Amount] = {}
-    for container in pod.body.init_containers or ():
+    for container in pod.spec.init_containers or ():
         needs = of_container(container)
         # Only the sidecars declared before it run beside an init step.
         beside = _sum((sidecars, needs), nothing)

@@ -37,12 +37,12 @@ def as_submitted(pod: Pod, *, by_author: bool = False, injected: Words | None = 
         resource_version=None,
         annotations={key: value for key, value in pod.annotations.items() if key != INJECTED} or None,
     )
-    body = replace(pod.body, ephemeral_containers=None)
+    body = replace(pod.spec, ephemeral_containers=None)
     if not by_author:
         body = replace(body, node_name=None)
     for path, _ in reversed(find_injected(pod, injected_changes(pod) if injected is None else injected)):
         body = _without(body, path) or PodSpec()
-    return Pod(metadata=metadata, spec=body)
+    return Pod(metadata=metadata, given_spec=body)
 
 
 def injected_changes(pod: Pod) -> Words:
@@ -64,7 +64,7 @@ def find_injected(pod: Pod, changes: Words) -> list[tuple[Parts, str]]:
 
 def _described(pod: Pod) -> Described:
     """Yield every field of the pod that a rule could have injected."""
-    body = pod.body
+    body = pod.spec
     yield from _items(body.tolerations, patch.toleration_words, "tolerations")
     yield from _items(body.volumes, patch.volume_words, "volumes")
     yield from _items(body.init_containers, patch.init_container_words, "initContainers")

@@ -112,7 +112,7 @@ def pod_demand(
         classes=classes, resource_mapping=resource_mapping, unclassified_pods=unclassified_pods
     )
     denials = tuple(unreadable(pod, resource_mapping))
-    overhead = amounts(pod.body.overhead, resource_mapping)
+    overhead = amounts(pod.spec.overhead, resource_mapping)
     # Keyed by identity, because containers may be equal. Each is read once, and converted for every kind of card.
     read = {id(place.container): container_amounts(place.container, resource_mapping) for place in pod.places}
     plain = at_one_time(pod, lambda each: read[id(each)], overhead, NOTHING)
@@ -239,7 +239,7 @@ def unreadable(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[Finding]
         resources, path, name = place.container.resources or Resources(), place.path, place.container.name
         lists.append((f"{path}.resources.limits", resources.limits, name))
         lists.append((f"{path}.resources.requests", resources.requests, name))
-    for path, requested, container in (*lists, ("spec.overhead", pod.body.overhead, None)):
+    for path, requested, container in (*lists, ("spec.overhead", pod.spec.overhead, None)):
         for name, raw in (requested or {}).items():
             if resource_mapping.resource(name) is not None and not _is_countable(raw):
                 yield Finding(

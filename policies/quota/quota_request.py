@@ -223,7 +223,7 @@ def _unheld_part(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[Findin
     The kubelet drops extended resources that its node lacks (`removeMissingExtendedResources` in `pkg/kubelet/lifecycle`,
     v1.36). So without a GPU-sharing scheduler, the pod would get whole cards. HAMi's webhook denies such pods, too.
     """
-    node = pod.body.node_name
+    node = pod.spec.node_name
     if node and any(is_shared(container_amounts(each.container, resource_mapping)) for each in pod.places):
         yield Finding(
             rule=RULE_ID,
@@ -242,13 +242,13 @@ def _qualified(plural: str, metadata: Metadata) -> str:
 def _names_a_resource(pod: Pod) -> bool:
     """Whether the pod has demand by some catalogue: it names an extended resource, or may have a fraction annotation."""
     requested = ((*place.container.limits, *place.container.requests) for place in pod.places)
-    names = chain(pod.body.overhead or (), *requested)
+    names = chain(pod.spec.overhead or (), *requested)
     return bool(pod.annotations) or any("/" in name for name in names)
 
 
 def demand_input(pod: Pod) -> bytes:
     """Return all fields of a pod that its demand may depend on. Pods of equal demand have equal inputs."""
-    body = pod.body
+    body = pod.spec
     containers = [
         (place.path, place.container.resources, place.container.restart_policy) for place in pod.places
     ]

@@ -149,9 +149,9 @@ def _parsed(text: str) -> Version | None:
 
 def _is_settled(pod: Pod, context: Context) -> bool:
     """Whether a version is chosen already: by who places the pod, by its own constraints, or by another vendor's GPU."""
-    if context.made_by_daemonset or pod.body.node_name:
+    if context.made_by_daemonset or pod.spec.node_name:
         return True
-    if any(key.startswith(CUDA_LABELS) for key in pod.body.node_selector or {}):
+    if any(key.startswith(CUDA_LABELS) for key in pod.spec.node_selector or {}):
         return True
     terms = [term.match_expressions or () for term in required_terms(pod) if not is_empty_term(term)]
     if len(terms) > _MOST_TERMS:

@@ -153,7 +153,7 @@ class _Case:
         """What places the pod, other than the scheduler by the fields that this rule adds."""
         if self.context.made_by_daemonset:
             return DAEMONSET
-        if self.pod.body.node_name:
+        if self.pod.spec.node_name:
             return NODE_NAME
         return GATE if self.pod.is_gated or self.context.is_update else None
 
@@ -167,7 +167,7 @@ class _Case:
             return f"{self.placed_by.who} nodeSelector {key}: {values}"
         if pinned is None or self.is_requested or pinned.is_injected:
             return f"set {GPU_CLASS}: {names}"
-        if list(self.pod.body.node_selector or ()) == [key] and len(pinned.because) == 1:
+        if list(self.pod.spec.node_selector or ()) == [key] and len(pinned.because) == 1:
             return f"set nodeSelector {key}: {values}"
         return f"remove {' and '.join(pinned.because)}, and set {GPU_CLASS}: {names}"
 
@@ -185,7 +185,7 @@ class _Case:
 
         Not where nodes of it are made on demand or not there at all, nor where a pod must be pinned to be admitted.
         """
-        nodes, body = self.context.nodes, self.pod.body
+        nodes, body = self.context.nodes, self.pod.spec
         if nodes is None or not (body.node_selector or body.affinity) or self.selection.is_restricted:
             return False
         if self.is_requested or self.choice is None or self.is_made_on_demand(self.choice.classes):
@@ -231,7 +231,7 @@ def mutate(patch: PodPatch, options: GPUClassOptions, context: Context) -> Itera
 
 
 def check(pod: Pod, options: GPUClassOptions, context: Context) -> Iterator[Finding]:
-    is_bound = context.is_update and pod.body.node_name  # what it asked for is history
+    is_bound = context.is_update and pod.spec.node_name  # what it asked for is history
     if is_bound or not context.resource_mapping.pod_asks(pod):
         return
     case = _Case(pod, options, context)
@@ -250,7 +250,7 @@ def check(pod: Pod, options: GPUClassOptions, context: Context) -> Iterator[Find
 def _unsatisfiable(case: _Case) -> Iterator[Finding]:
     """Yield a warning for constraints that leave the pod pending, as far as the catalogue knows."""
     catalogue, key = case.context.classes, case.options.label_key
-    value = (case.pod.body.node_selector or {}).get(key)
+    value = (case.pod.spec.node_selector or {}).get(key)
     known = case.context.nodes.values_of(key) if case.context.nodes else ()
     is_unknown = value is not None and key in catalogue.label_keys and value not in known
     if value is not None and is_unknown and not classes_of_label(key, value, catalogue):
@@ -383,7 +383,7 @@ def _no_node(case: _Case) -> Iterator[Finding]:
 def _instead(case: _Case, nodes: NodeFacts, pinned: frozenset[str]) -> tuple[str, str]:
     """Return what the author can write, and what to ask for."""
     key, catalogue = case.options.label_key, case.context.classes
-    values = case.lacking() or tuple(v for k, v in (case.pod.body.node_selector or {}).items() if k == key)
+    values = case.lacking() or tuple(v for k, v in (case.pod.spec.node_selector or {}).items() if k == key)
     if values and nodes.could_take(OPEN_POD, key, values):
         return "remove what else the pod's nodeSelector or affinity demands", ""
     known_otherwise = sorted(

@@ -174,7 +174,7 @@ def mounted_paths(pod: Pod) -> Iterator[tuple[int, str, str]]:
     for place in pod.places:
         for mount in place.container.volume_mounts or ():
             mounting.setdefault(mount.name, place.container.name)
-    for index, volume in enumerate(pod.body.volumes or ()):
+    for index, volume in enumerate(pod.spec.volumes or ()):
         if volume.host_path is not None and volume.name in mounting:
             yield index, volume.host_path.path, mounting[volume.name]
 
@@ -202,7 +202,7 @@ def tolerated_gpu_taint(pod: Pod, context: Context) -> int | None:
     if isinstance(options, gpu_toleration.GPUTolerationOptions):
         listed += options.listed
     cards = context.resource_mapping.whole_cards
-    for at, each in enumerate(pod.body.tolerations or ()):
+    for at, each in enumerate(pod.spec.tolerations or ()):
         # One without a key is of any taint.
         taint = gpu_toleration.resource_taint(each.key or "")
         is_of_card = (not each.key or each.key in cards) and overlaps(each, taint)

@@ -296,7 +296,7 @@ def total_findings(
         if requested.resource.measure.is_count:
             askers.setdefault(requested.resource, []).append(requested)
     limits = {resource: limit_of(options.max_per_pod, resource, availability.pinned) for resource in askers}
-    if not pod.body.overhead and not any(
+    if not pod.spec.overhead and not any(
         resource.measure is Measure.SLICES or _may_exceed(asking, limits[resource], options, availability)
         for resource, asking in askers.items()
     ):
@@ -405,8 +405,8 @@ def annotation_findings(pod: Pod, context: Context) -> Iterator[Finding]:
         )
     # Before validation another webhook may still set the scheduler.
     elif context.phase is not Phase.MUTATE and fraction_container(pod, context.resource_mapping) is None:
-        scheduler = pod.body.scheduler_name or DEFAULT_SCHEDULER
-        why = "nodeName bypasses schedulers" if pod.body.node_name else f"{scheduler} does not share GPUs"
+        scheduler = pod.spec.scheduler_name or DEFAULT_SCHEDULER
+        why = "nodeName bypasses schedulers" if pod.spec.node_name else f"{scheduler} does not share GPUs"
         scheduler_name = next(iter(context.resource_mapping.fraction_schedulers), "")
         yield warning(
             path=annotation_path(key.key),

@@ -59,7 +59,7 @@ def resource_taint(key: str) -> Toleration:
 
 def mutate(patch: PodPatch, options: GPUTolerationOptions, context: Context) -> Iterator[Finding]:
     wanted = _wanted(patch.pod, options, context)
-    existing = patch.pod.body.tolerations or ()
+    existing = patch.pod.spec.tolerations or ()
     if context.made_by_daemonset and context.phase is Phase.TEMPLATE:
         missing = [each for each in wanted if not any(covers(other, each) for other in existing)]
         if missing:
@@ -72,7 +72,7 @@ def mutate(patch: PodPatch, options: GPUTolerationOptions, context: Context) -> 
             )
         return
     for toleration in wanted:
-        if not any(covers(each, toleration) for each in patch.pod.body.tolerations or ()):
+        if not any(covers(each, toleration) for each in patch.pod.spec.tolerations or ()):
             patch.add_toleration(toleration)
 
 

@@ -69,7 +69,7 @@ def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding
     for place in pod.places:
         for kind, name in _names(place.container.limits, place.container.requests):
             yield from _resource_finding(place, kind, name, mapping)
-    whole = pod.body.resources
+    whole = pod.spec.resources
     if whole is not None:
         for kind, name in _names(whole.limits or {}, whole.requests or {}):
             if mapping.resource(name) or mapping.misspelt(name) or _MEANS_A_GPU.search(name):

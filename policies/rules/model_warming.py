@@ -92,7 +92,7 @@ def mutate(patch: PodPatch, options: ModelWarmingOptions, context: Context) -> I
         )
         return
     source, servers = options.sources.of(uri.scheme), serving_places(pod, context)
-    user = pod.body.security_context and pod.body.security_context.run_as_user
+    user = pod.spec.security_context and pod.spec.security_context.run_as_user
     warming = Warming(
         uri=uri,
         source=source,
@@ -141,7 +141,7 @@ def fetch_resources(pod: Pod, options: ModelWarmingOptions) -> Resources | None:
     A Guaranteed pod needs them of every container, init containers too; a BestEffort pod would become Burstable; and where
     the pod as a whole has resources, those alone decide (ComputePodQOS in k8s.io/kubernetes pkg/apis/core/v1/helper/qos).
     """
-    if pod.body.resources is not None or not any(has_compute(place.container) for place in pod.places):
+    if pod.spec.resources is not None or not any(has_compute(place.container) for place in pod.places):
         return None
     amounts: ResourceList = {
         "cpu": str(options.resources.cpu),
@@ -191,7 +191,7 @@ def inject(patch: PodPatch, warming: Warming, servers: list[ContainerPlace], pat
     for volume in warming.volumes:
         if pod.volume_named(volume.name) is None:
             patch.add_volume(volume)
-    if not any(container.name == CONTAINER for container in pod.body.init_containers or ()):
+    if not any(container.name == CONTAINER for container in pod.spec.init_containers or ()):
         sidecars = [place.index for place in pod.places if place.is_sidecar]
         patch.add_init_container(warming.container, max(sidecars, default=-1) + 1)
     for place in servers:
@@ -200,7 +200,7 @@ def inject(patch: PodPatch, warming: Warming, servers: list[ContainerPlace], pat
 
 
 def claim_warning(pod: Pod, claim: str | None) -> Iterator[Finding]:
-    context = pod.body.security_context
+    context = pod.spec.security_context
     if claim is not None and not (context and context.fs_group is not None):
         yield _warning(
             path="spec.securityContext.fsGroup",

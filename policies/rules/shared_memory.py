@@ -53,7 +53,7 @@ class SharedMemoryOptions(RuleOptions, frozen=True):
 
 def mutate(patch: PodPatch, options: SharedMemoryOptions, context: Context) -> Iterator[Finding]:
     pod = patch.pod
-    if pod.body.host_ipc or pod.is_windows or not on_several_gpus(pod, context):
+    if pod.spec.host_ipc or pod.is_windows or not on_several_gpus(pod, context):
         return
     mounts = [mount for place in pod.places for mount in shared_memory_mounts(place)]
     if any(mount.name != VOLUME for mount in mounts):
@@ -105,7 +105,7 @@ def size_in_bytes(size_limit: str, users: Sequence[ContainerPlace], pod: Pod) ->
     percentage = _PERCENTAGE.fullmatch(size_limit)
     if percentage is None:
         return parse_quantity(size_limit).value
-    of_pod = (pod.body.resources and pod.body.resources.limits) or {}
+    of_pod = (pod.spec.resources and pod.spec.resources.limits) or {}
     limits = [memory_limit(place.container.limits) or memory_limit(of_pod) for place in users]
     known = [limit.value for limit in limits if limit is not None]
     return min(known) * int(percentage[1]) // 100 if len(known) == len(limits) else None

@@ -109,7 +109,7 @@ def _asks(pod: Pod, options: SpotOptions, context: Context) -> bool | BadAnnotat
 
 def _obstacle(pod: Pod, options: SpotOptions, context: Context) -> tuple[str, str, str] | None:
     """Return why the pod stays where it is, what its author can write, and what to ask for; None where it moves to the pool."""
-    if context.made_by_daemonset or pod.body.node_name or pod.is_gated:
+    if context.made_by_daemonset or pod.spec.node_name or pod.is_gated:
         return (
             "somebody else places the pod",
             "set the tolerations and the nodeSelector of the pool there",
@@ -118,7 +118,7 @@ def _obstacle(pod: Pod, options: SpotOptions, context: Context) -> tuple[str, st
     if may_serve(pod) and not options.serving:
         phase = f'declare {MODEL_PHASE}: "training" where it does not serve'
         return "the pod restarts always, so it may", phase, "for serving: true"
-    selected = pod.body.node_selector or {}
+    selected = pod.spec.node_selector or {}
     constrained = {each.key for term in required_terms(pod) for each in term.match_expressions or ()}
     for key, value in options.node_selector.items():
         if selected.get(key, value) != value or key in constrained:
@@ -137,18 +137,18 @@ def may_serve(pod: Pod) -> bool:
         is_training = parse_phase(pod.annotations.get(MODEL_PHASE, "")) is ModelPhase.TRAINING
     except EstimateError:
         is_training = False
-    return not is_training and pod.body.restart_policy in {None, "Always"}
+    return not is_training and pod.spec.restart_policy in {None, "Always"}
 
 
 def _move(patch: PodPatch, options: SpotOptions) -> None:
     for key, value in options.node_selector.items():
-        if key not in (patch.pod.body.node_selector or {}):
+        if key not in (patch.pod.spec.node_selector or {}):
             patch.set_node_selector(key, value)
     for toleration in options.tolerations:
-        if not any(covers(existing, toleration) for existing in patch.pod.body.tolerations or ()):
+        if not any(covers(existing, toleration) for existing in patch.pod.spec.tolerations or ()):
             patch.add_toleration(toleration)
     least = options.min_termination_seconds
-    given = patch.pod.body.termination_grace_period_seconds
+    given = patch.pod.spec.termination_grace_period_seconds
     if least is not None and (DEFAULT_GRACE_SECONDS if given is None else given) < least:
         patch.set_termination_grace_period(least)
 

@@ -231,7 +231,7 @@ class _Canary:
             self.open.append(f"that injections persist: the policy of {self._namespace} injects nothing")
             return
         pod = decode_pod(attempt.body)
-        tolerated = {each.key for each in pod.body.tolerations or ()} - _ADDED_BY_THE_API_SERVER
+        tolerated = {each.key for each in pod.spec.tolerations or ()} - _ADDED_BY_THE_API_SERVER
         rules = ", ".join(sorted(injected))
         if INJECTED not in pod.annotations or (TOLERATION in injected and not tolerated):
             raise _Failed("undone", f"the injections of {rules} are not in the final pod")

@@ -149,13 +149,13 @@ class PodReader(_Reader):
         """Return the record of a pod in JSON, None if it costs nothing and has no claim."""
         pod = decode_pod(raw)
         extended = pod.status and pod.status.extended_resource_claim_status
-        has_claim = bool(pod.body.resource_claims or extended)
-        if not has_claim and not self._resource_mapping.pod_asks(pod) and not pod.body.overhead:
+        has_claim = bool(pod.spec.resource_claims or extended)
+        if not has_claim and not self._resource_mapping.pod_asks(pod) and not pod.spec.overhead:
             return None
         reduced = self._reduced(pod)
         record = PodRecord(
             **self._common(pod.metadata or Metadata(), "Pod", reduced, named_nodes(reduced)),
-            node_name=pod.body.node_name or "",
+            node_name=pod.spec.node_name or "",
             is_terminal=pod.is_terminal,
             extended_claim=extended.resource_claim_name if extended else "",
         )
@@ -169,9 +169,9 @@ class PodReader(_Reader):
         demands = record.blueprint.demands
         if (unclassified_pods, places) not in demands:
             pod = decode_pod(record.blueprint.document)
-            body = msgspec.structs.replace(pod.body, node_name=record.node_name or None)
+            body = msgspec.structs.replace(pod.spec, node_name=record.node_name or None)
             demands[unclassified_pods, places] = pod_demand(
-                msgspec.structs.replace(pod, spec=body),
+                msgspec.structs.replace(pod, given_spec=body),
                 classes=self._classes,
                 resource_mapping=self._resource_mapping,
                 unclassified_pods=unclassified_pods,
@@ -180,12 +180,12 @@ class PodReader(_Reader):
         return demands[unclassified_pods, places]
 
     def _reduced(self, pod: Pod) -> Pod:
-        body = pod.body
+        body = pod.spec
         named = {key.key for key in self._resource_mapping.fraction_annotations}
         annotations = {key: text for key, text in pod.annotations.items() if key in named}
         return Pod(
             metadata=Metadata(annotations=annotations) if annotations else None,
-            spec=PodSpec(
+            given_spec=PodSpec(
                 containers=_reduced_containers(body.containers),
                 init_containers=_reduced_containers(body.init_containers),
                 node_selector=body.node_selector,

@@ -69,7 +69,7 @@ def creation_id(namespace: str, name: str, pod: Pod | None) -> str:
     if pod is None:
         return ""
     metadata = pod.metadata or Metadata()
-    volumes = (volume.name for volume in pod.body.volumes or () if volume.name.startswith(TOKEN_VOLUME))
+    volumes = (volume.name for volume in pod.spec.volumes or () if volume.name.startswith(TOKEN_VOLUME))
     own = next(volumes, "") or (name if not metadata.generate_name else "")
     return blake2b(f"{namespace}/{own}".encode(), digest_size=8).hexdigest() if own else ""
 

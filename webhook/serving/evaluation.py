@@ -133,7 +133,7 @@ def _pod(namespace: str, document: msgspec.Raw, by: Evaluator) -> EvaluatedPod:
     stored = decode_pod(document)
     if _is_mirror_pod(stored):
         return _evaluated(PodPlace((), {}, {(): ()}), by.policy(namespace), stored, [])
-    by_author = bool(stored.body.node_name) and _names_its_node(document)
+    by_author = bool(stored.spec.node_name) and _names_its_node(document)
     of_daemonset = _has_controller(stored, "DaemonSet", "apps/")
     return evaluate_submitted(
         namespace, as_submitted(stored, by_author=by_author), by, of_daemonset=of_daemonset

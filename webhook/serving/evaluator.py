@@ -53,7 +53,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
 
     def claims_of(self, namespace: str, pod: Pod) -> Mapping[str, DeviceClassNames]:
         """Return for what the claims of a pod ask, as far as that is known."""
-        if self.claims is None or not pod.body.resource_claims:
+        if self.claims is None or not pod.spec.resource_claims:
             return {}
         return requested_by(pod, namespace, self.claims)
 

@@ -96,7 +96,7 @@ def is_mirror_pod(pod: Pod, request: AdmissionRequest) -> bool:
 
     Anyone can set the annotation, so only the node itself is believed.
     """
-    node = pod.body.node_name
+    node = pod.spec.node_name
     return (
         MIRROR_ANNOTATION in pod.annotations
         and bool(node)

@@ -148,7 +148,7 @@ def estimated(annotations: dict[str, str], there: str, pools: tuple[str, ...] = 
     patch = PodPatch(view(pod(gpu_container(), annotations=annotations)))
     options = gpu_class.GPUClassOptions(autoscaled_classes=pools)
     assert list(gpu_class.mutate(patch, options, given(nodes=nodes))) == []
-    return patch.pod.body.node_selector
+    return patch.pod.spec.node_selector
 
 
 def test_a_class_may_have_a_profile_that_no_class_lists() -> None:

@@ -110,7 +110,7 @@ def test_the_claims_that_rules_see(
     seen, found = as_rules_see_it(claiming("a"), known, MAPPING)
 
     assert found == claimed
-    assert [each.name for each in seen.body.resource_claims or ()] == left
+    assert [each.name for each in seen.spec.resource_claims or ()] == left
     for place in seen.places:
         uses = place.container.resources
         assert uses is not None
@@ -146,7 +146,7 @@ def test_lists_of_containers_that_are_missing_stay_missing() -> None:
 
     seen, _ = as_rules_see_it(view(document), {"a": classes("nic.example.com")}, MAPPING)
 
-    assert seen.body.init_containers is None
+    assert seen.spec.init_containers is None
 
 
 def test_a_pod_without_claims_is_itself() -> None:

@@ -64,7 +64,7 @@ def added(document: JSON, options: GPUClassOptions = DEFAULT, **tweaks: Any) -> 
     assert list(mutate(again, options, given)) == []
     assert again.changes == []
     before = document["spec"].get("nodeSelector", {}).get("accelerator")
-    after = (patch.pod.body.node_selector or {}).get("accelerator")
+    after = (patch.pod.spec.node_selector or {}).get("accelerator")
     return after if after != before else None
 
 

@@ -359,7 +359,7 @@ def test_a_guess_that_no_node_can_meet_together_with_the_pod(
         patch.set_annotation(INJECTED, f"gpu-class: {patch.changes[-1].what}")  # as the engine does
     final = view(apply(document, patch))
 
-    assert (final.body.node_selector or {}).get("accelerator") == want
+    assert (final.spec.node_selector or {}).get("accelerator") == want
     given = context(Phase.VALIDATE, classes=CATALOGUE, nodes=facts)
     assert [each.sentence() for each in check(final, options, given)] == said
 

@@ -25,13 +25,13 @@ TAINT = Toleration(key="team", operator="Exists")
 
 
 def tolerate(draft: PodPatch, _options: RuleOptions, _context: Context) -> Iterator[Finding]:
-    if TAINT not in (draft.pod.body.tolerations or ()):
+    if TAINT not in (draft.pod.spec.tolerations or ()):
         draft.add_toleration(TAINT)
     yield from ()
 
 
 def label_after(draft: PodPatch, _options: RuleOptions, _context: Context) -> Iterator[Finding]:
-    if TAINT in (draft.pod.body.tolerations or ()) and not draft.pod.body.node_selector:
+    if TAINT in (draft.pod.spec.tolerations or ()) and not draft.pod.spec.node_selector:
         draft.set_node_selector("seen", "toleration")
     yield from ()
 
@@ -237,7 +237,7 @@ def test_no_rule_runs_after_the_deadline(phase: Callable[[Subject, datetime], De
 
 def advise_on_size(workload: Workload, _options: RuleOptions, _context: Context) -> Iterator[Finding]:
     for each in workload.pods:
-        labelled = dict(each.admitted.body.node_selector or {})
+        labelled = dict(each.admitted.spec.node_selector or {})
         yield Finding(rule="size", path=each.path, message=f"{workload.kind} {workload.name}: {labelled}")
 
 

@@ -141,8 +141,8 @@ def test_what_would_be_injected_is_by_the_configuration_of_now(tmp_path: Path) -
 
     (found,) = evaluated(policy(tmp_path, RESTRICTED), document).pods
 
-    assert found.submitted.body.node_selector is None
-    assert found.admitted.body.node_selector == {"accelerator": "nvidia-l4"}
+    assert found.submitted.spec.node_selector is None
+    assert found.admitted.spec.node_selector == {"accelerator": "nvidia-l4"}
     assert [each.change.what for each in found.changes] == [
         "nodeSelector accelerator=nvidia-l4",
         "toleration nvidia.com/gpu:NoSchedule",

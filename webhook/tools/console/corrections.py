@@ -74,7 +74,7 @@ def _fields(data: Any, evaluation: Evaluation, path: Parts) -> Iterator[list[Par
         yield [path]
         return
     for pod in evaluation.pods:
-        for index, container in enumerate(pod.submitted.body.containers or ()):
+        for index, container in enumerate(pod.submitted.spec.containers or ()):
             limits = (container.resources and container.resources.limits) or {}
             for name in limits:
                 resources = ("spec", "containers", index, "resources")

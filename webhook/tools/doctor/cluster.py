@@ -206,7 +206,7 @@ class InstalledCluster:
 
     def is_gpu_pod(self, pod: Pod, namespace: str) -> bool:
         """Whether the pod asks for a GPU, or for devices of which it is not known what they are."""
-        if pod.body.resource_claims:
+        if pod.spec.resource_claims:
             pod, _ = as_rules_see_it(
                 pod, requested_by(pod, namespace, self.claims.get), self.resource_mapping
             )

@@ -189,9 +189,9 @@ def _used(api: ApiClient, mapping: ResourceMapping) -> Mapping[str, dict[str, Fr
 
     def read(raw: msgspec.Raw) -> tuple[str, dict[GPUResource, Fraction]] | None:
         pod = decode_pod(raw)
-        overhead = amounts(pod.body.overhead, mapping)
+        overhead = amounts(pod.spec.overhead, mapping)
         held = at_one_time(pod, lambda each: container_amounts(each, mapping), overhead, NOTHING)
-        return (pod.body.node_name or "", held) if held else None
+        return (pod.spec.node_name or "", held) if held else None
 
     try:
         holding = api.list(PODS.path(CLUSTER), read, query=ON_NODES).items

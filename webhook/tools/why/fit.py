@@ -21,7 +21,7 @@ from webhook.tools.why.explanation import NodeFit, QuotaDemand, QuotaFit
 
 def requested_of_nodes(pod: Pod, mapping: ResourceMapping) -> dict[str, Fraction]:
     """Return what the pod requests of GPU resources, by name, as the scheduler adds it up."""
-    overhead = amounts(pod.body.overhead, mapping)
+    overhead = amounts(pod.spec.overhead, mapping)
     requested = at_one_time(pod, lambda each: container_amounts(each, mapping), overhead, NOTHING)
     return {resource.name: amount for resource, amount in requested.items() if amount}
 
@@ -84,14 +84,14 @@ def quota_fit(
 
 def node_fits(pod: Pod, nodes: Iterable[GPUNode], requested: dict[str, Fraction]) -> tuple[NodeFit, ...]:
     """Return for each node what is against the pod on it, those with the least against it first; of a bound pod its own."""
-    if pod.body.node_name:
-        nodes = [node for node in nodes if node.name == pod.body.node_name]
+    if pod.spec.node_name:
+        nodes = [node for node in nodes if node.name == pod.spec.node_name]
     found = (_node_fit(pod, node, requested) for node in nodes)
     return tuple(sorted(found, key=lambda each: (len(each.against), each.name)))
 
 
 def _node_fit(pod: Pod, node: GPUNode, requested: dict[str, Fraction]) -> NodeFit:
-    free, obstacles = node.free, [] if pod.body.node_name else list(_obstacles(pod, node, requested))
+    free, obstacles = node.free, [] if pod.spec.node_name else list(_obstacles(pod, node, requested))
     return NodeFit(
         name=node.name,
         kind=node.kind,
@@ -114,7 +114,7 @@ def _obstacles(pod: Pod, node: GPUNode, requested: dict[str, Fraction]) -> Itera
         yield "is cordoned", f"kubectl uncordon {node.name}, if it should take pods again"
     for taint in node.taints:
         is_hard = taint.effect in {"NoSchedule", "NoExecute"}
-        if is_hard and not any(tolerates(each, taint) for each in pod.body.tolerations or ()):
+        if is_hard and not any(tolerates(each, taint) for each in pod.spec.tolerations or ()):
             yield (
                 f"has the taint {describe_toleration(taint)}, which the pod does not tolerate",
                 f"if its pods belong there, add to spec.tolerations: {_toleration(taint)}",
@@ -130,7 +130,7 @@ def _toleration(taint: Toleration) -> str:
 
 
 def _unmet(pod: Pod, node: GPUNode) -> Iterator[str]:
-    for key, value in sorted((pod.body.node_selector or {}).items()):
+    for key, value in sorted((pod.spec.node_selector or {}).items()):
         if node.labels.get(key) != value:
             yield f"has {_label(node, key)}, and nodeSelector demands {value}"
     terms = required_terms(pod)

@@ -61,14 +61,14 @@ def pods(folder: Path, default: str) -> Iterator[tuple[str, Pod, PodResult]]:
 
 def selected(pod: Pod) -> set[str]:
     """Return the labels and fields by which the pod selects nodes, required or preferred."""
-    affinity = pod.body.affinity and pod.body.affinity.node_affinity
+    affinity = pod.spec.affinity and pod.spec.affinity.node_affinity
     required = (affinity and affinity.required and affinity.required.node_selector_terms) or ()
     preferred = (each.preference for each in (affinity and affinity.preferred) or () if each.preference)
     demands = [
         *(each for term in (*required, *preferred) for each in term.match_expressions or ()),
         *(each for term in (*required, *preferred) for each in term.match_fields or ()),
     ]
-    return {*(pod.body.node_selector or {}), *(each.key for each in demands)}
+    return {*(pod.spec.node_selector or {}), *(each.key for each in demands)}
 
 
 def domains(pod: Pod) -> set[str]:
@@ -91,7 +91,7 @@ def test_no_pod_that_chooses_hardware_gets_a_default_class(tmp_path: Path, defau
             given += 1
             is_fraction = pod.annotations.keys() & {"gpu-fraction", "gpu-memory"}
             assert DEFAULTS[default] in (domains(pod) | ({"nvidia.com"} if is_fraction else set())), file
-            assert not pod.body.resource_claims, file
+            assert not pod.spec.resource_claims, file
 
     assert chosen >= 40
     assert given >= 40 or DEFAULTS[default] != "nvidia.com"

@@ -184,7 +184,7 @@ def _classes_without_nodes(cluster: InstalledCluster) -> Iterator[Observation]:
     for owner, word, options in _named_classes(cluster):
         resource = configuration.classes.resolve(word)[0].resource
         container = Container(name="main", resources=Resources(limits={resource: "1"}))
-        pod = Pod(metadata=Metadata(annotations={GPU_CLASS: word}), spec=PodSpec(containers=(container,)))
+        pod = Pod(metadata=Metadata(annotations={GPU_CLASS: word}), given_spec=PodSpec(containers=(container,)))
         for found in gpu_class.without_nodes(pod, options, context):
             yield warning("class-without-nodes", owner, f"names {found.message}", remedy)
 
@@ -261,7 +261,9 @@ def _unmapped_resources(cluster: InstalledCluster) -> Iterator[Observation]:
         message = f"is not counted: no GPUResourceMapping names this resource of Node {few(found)}"
         yield warning("unmapped-resource", f"Resource {name}", message, remedy)
     for name in cluster.configuration.unmapped_device_classes:
-        message = "is not counted: its selectors name no known driver of GPUs, and no GPUResourceMapping names it"
+        message = (
+            "is not counted: its selectors name no known driver of GPUs, and no GPUResourceMapping names it"
+        )
         yield warning("unmapped-device-class", f"DeviceClass/{name}", message, remedy)
 
 

@@ -74,8 +74,8 @@ def _references(cluster: InstalledCluster) -> Iterator[Observation]:
 def _runtime_classes(cluster: InstalledCluster, found: list[Workload]) -> Iterator[DoctorFinding]:
     named: dict[str, list[Workload]] = defaultdict(list)
     for workload in found:
-        if workload.pod.body.runtime_class_name:
-            named[workload.pod.body.runtime_class_name].append(workload)
+        if workload.pod.spec.runtime_class_name:
+            named[workload.pod.spec.runtime_class_name].append(workload)
     for name, users in sorted(named.items()):
         if cluster.get("/apis/node.k8s.io/v1", "runtimeclasses", name) is None:
             where = users[0].object + (f" and {len(users) - 1} more" if len(users) > 1 else "")
