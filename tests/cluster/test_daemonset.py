@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.builders import JSON, gpu_container, pod
-from tests.cluster.test_admission import apply, named, shown, stored
+from tests.cluster.test_admission import apply, named, stored
 from tests.controlplane import ControlPlane, create_gpu_node
 from tests.controlplane.webhook import Webhook
 
@@ -135,7 +135,9 @@ def test_who_only_claims_a_daemonset_as_owner_is_pinned_like_anybody(
     owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "none", "uid": "0", "controller": True}
     document["metadata"]["ownerReferences"] = [owner]
 
-    assert shown(full_plane, document)["spec"]["nodeSelector"] == PIN
+    status, shown, _ = full_plane.client().apply(document, {"dryRun": "All"})
+
+    assert (status, shown["spec"]["nodeSelector"]) == (201, PIN)
 
 
 def test_who_only_claims_to_be_a_mirror_pod_gets_no_exemption(
