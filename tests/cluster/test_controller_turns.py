@@ -127,6 +127,7 @@ def has_ready(team: Namespace, status: str, reason: str) -> bool:
     return ready is not None and (ready.status, ready.reason) == (status, reason)
 
 
+@pytest.mark.slow
 def test_what_is_in_flight_denies_nobody_while_a_row_moves_to_another_unpinned(
     quotas: ControlPlane, published: Callable[[], dict[str, str]]
 ) -> None:
@@ -155,6 +156,7 @@ def test_what_is_in_flight_denies_nobody_while_a_row_moves_to_another_unpinned(
         assert "in-flight" not in ledger_object.reservations
 
 
+@pytest.mark.slow
 def test_what_is_not_published_is_counted_anew_and_denies_while_something_is_in_flight(
     quotas: ControlPlane,
 ) -> None:
@@ -178,6 +180,7 @@ def test_what_is_not_published_is_counted_anew_and_denies_while_something_is_in_
         )
 
 
+@pytest.mark.slow
 def test_catalogues_go_once_no_row_has_named_them_for_long(
     quotas: ControlPlane,
     published: Callable[[], dict[str, str]],
