@@ -15,6 +15,8 @@ import pytest
 
 from tests.controlplane.webhook import ROOT
 
+pytestmark = pytest.mark.slow  # planes of its own, at the pace of somebody who reads
+
 INTERRUPTED = 130
 COMMAND = (sys.executable, "-m", "examples.demo")
 

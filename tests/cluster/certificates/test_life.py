@@ -90,7 +90,7 @@ def test_rotations_cost_no_call(
         pytest.param(delete_authority, False, id="secret-of-authority-deleted", marks=pytest.mark.slow),
         pytest.param(empty_authority, False, id="secret-of-authority-damaged", marks=pytest.mark.slow),
         pytest.param(damage_leaf, False, id="leaf-damaged", marks=pytest.mark.slow),
-        pytest.param(remove_bundles, True, id="bundles-removed"),
+        pytest.param(remove_bundles, True, id="bundles-removed", marks=pytest.mark.slow),
         pytest.param(replace_bundles, True, id="bundles-of-another", marks=pytest.mark.slow),
         pytest.param(
             delete_and_apply_configurations,
@@ -136,6 +136,7 @@ def test_without_a_secret_servers_wait_alive_and_stop_when_asked(installation: I
     assert server.terminate() == 0
 
 
+@pytest.mark.slow
 def test_an_api_server_that_is_away_costs_no_readiness(running: Installation) -> None:
     running.plane.kill("kube-apiserver")
     time.sleep(3)

@@ -285,6 +285,7 @@ def test_a_claim_that_is_gone_is_charged_until_its_pod_has_ended(
     assert uses(team, 0)
 
 
+@pytest.mark.slow
 def test_a_namespace_goes_with_its_claims(team: Namespace, devices: ControlPlane) -> None:
     in_use(team, devices.client(TENANT))
     assert team.client.delete(f"/api/v1/namespaces/{team.name}")[0] == 200

@@ -77,6 +77,7 @@ def shown(plane: ControlPlane, team: Namespace) -> str:
     return CliRunner().invoke(quota, ["--kubeconfig", str(plane.kubeconfig()), "-n", team.name]).output
 
 
+@pytest.mark.slow
 def test_a_row_with_a_line_that_cannot_be_read_heals(
     plane: ControlPlane, running: Running, team: Namespace
 ) -> None:

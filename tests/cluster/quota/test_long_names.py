@@ -35,7 +35,7 @@ def audit_log(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> 
     plane.processes.kill("controller-of-long-names")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def team(plane: ControlPlane, audit_log: Path) -> Namespace:  # noqa: ARG001 - it has to run
     team = Namespace(plane)
     team.quota({"gpus": "8", "resources": {GPU: "8", **dict.fromkeys(MIG, "8")}})

@@ -253,7 +253,7 @@ def test_never_over(
 @pytest.mark.parametrize(
     ("fault", "churn", "load"),
     [
-        pytest.param(nothing, False, FEW_EQUAL, id="none"),
+        pytest.param(nothing, False, FEW_EQUAL, id="none", marks=slow),
         pytest.param(everything, True, EQUAL, id="all-in-turn", marks=[slow, cut]),
     ],
 )
@@ -273,6 +273,7 @@ def test_never_over_and_full_at_last(
     )
 
 
+@slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("load", [pytest.param(BESIDE, id="claims")])
 def test_names_that_come_again_and_changes_beside_a_burst(scene: Scene) -> None:

@@ -41,15 +41,17 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def plane(config: Path) -> Iterator[ControlPlane]:
-    with ControlPlane() as plane:
-        create_gpu_node(plane.client(), NODE, labels={"accelerator": "nvidia-a100-80gb", "pool": "spot"})
-        plane.client().post("/api/v1/namespaces", {"metadata": {"name": "stored"}})
-        with Webhook(plane, config=config, host=44) as webhook:
-            webhook.register()
-            yield plane
+def webhook(plane: ControlPlane, config: Path) -> Iterator[Webhook]:
+    create_gpu_node(plane.client(), NODE, labels={"accelerator": "nvidia-a100-80gb", "pool": "spot"})
+    plane.client().post("/api/v1/namespaces", {"metadata": {"name": "stored"}})
+    with Webhook(plane, config=config, host=44) as running:
+        running.register()
+        yield running
+        running.unregister()
+    plane.client().delete(f"/api/v1/nodes/{NODE}")
 
 
+@pytest.mark.usefixtures("webhook")
 @pytest.mark.parametrize(
     ("name", "containers", "annotations"),
     [
