@@ -7,7 +7,7 @@ import pytest
 
 from tests.builders import JSON, gpu_container, pod
 from tests.controlplane import ControlPlane
-from tests.controlplane.webhook import Webhook
+from tests.controlplane.webhook import Webhook, serving
 
 POLICY = """
 apiVersion: gpu-admission.dev/v1alpha1
@@ -34,20 +34,11 @@ spec:
 
 pytestmark = pytest.mark.usefixtures("webhook")
 
-NAMESPACES = ("team", "completing", "limited")
-
 
 @pytest.fixture(scope="module")
-def webhook(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
-    config = tmp_path_factory.mktemp("config")
-    (config / "policy.yaml").write_text(POLICY)
-    for name in NAMESPACES:
-        plane.kubectl("create", "namespace", name)
-    with Webhook(plane, config=config) as running:
-        running.register()
+def webhook(plane: ControlPlane) -> Iterator[Webhook]:
+    with serving(plane, POLICY, "team", "completing", "limited") as running:
         yield running
-        running.unregister()
-    plane.kubectl("delete", "namespace", *NAMESPACES, "--wait=false")
 
 
 def named(name: str, document: JSON, namespace: str = "team") -> JSON:

@@ -11,7 +11,7 @@ from tests.builders import JSON, gpu_container, pod
 from tests.cluster.controllers import eventually
 from tests.cluster.test_admission import apply, named, stored
 from tests.controlplane import ControlPlane, create_gpu_node
-from tests.controlplane.webhook import Webhook
+from tests.controlplane.webhook import Webhook, serving
 
 NAMESPACE = "versions"
 CUDA = "gpu-admission.dev/cuda"
@@ -49,16 +49,13 @@ def plane(nodes_plane: ControlPlane) -> ControlPlane:
     create_gpu_node(client, "newer", labels={FULL: "12.6", MAJOR: "12"})
     taint = {"key": "example.com/spot", "value": "true", "effect": "NoSchedule"}
     create_gpu_node(client, "spot", labels={"example.com/spot": "true"}, taints=[taint])
-    nodes_plane.kubectl("create", "namespace", NAMESPACE)
     return nodes_plane
 
 
 @pytest.fixture(scope="module", autouse=True)
-def webhook(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
-    config = tmp_path_factory.mktemp("config")
-    (config / "policy.yaml").write_text(yaml.safe_dump(POLICY))
-    with Webhook(plane, config=config, arguments=("--kubeconfig", plane.kubeconfig())) as running:
-        running.register()
+def webhook(plane: ControlPlane) -> Iterator[Webhook]:
+    reading = ("--kubeconfig", plane.kubeconfig())
+    with serving(plane, yaml.safe_dump(POLICY), NAMESPACE, arguments=reading) as running:
         # The watch begins with the process; until it has listed once nothing is known of nodes.
         too_new = asking("waiting", {CUDA: "13.0"})
         assert eventually(lambda: TOO_NEW in apply(plane, too_new, dry_run=True)[1])

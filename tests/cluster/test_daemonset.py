@@ -11,7 +11,7 @@ import yaml
 from tests.builders import JSON, gpu_container, pod
 from tests.cluster.test_admission import apply, named, stored
 from tests.controlplane import ControlPlane, create_gpu_node
-from tests.controlplane.webhook import Webhook
+from tests.controlplane.webhook import Webhook, serving
 
 POLICY = """
 apiVersion: gpu-admission.dev/v1alpha1
@@ -63,22 +63,16 @@ KUBELETS_MAY = [
 
 
 @pytest.fixture(scope="module")
-def webhook(full_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
-    config = tmp_path_factory.mktemp("config")
-    (config / "policy.yaml").write_text(POLICY)
-    full_plane.kubectl("create", "namespace", NAMESPACE)
+def webhook(full_plane: ControlPlane) -> Iterator[Webhook]:
     full_plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(KUBELETS_MAY))
     for name in NODES:
         # Of another class than the policy's default: a pod that is pinned runs on neither. And without the GPU taint: for a
         # node that its template does not tolerate, the DaemonSet controller makes no pod that we could add a toleration to.
         create_gpu_node(full_plane.client(), name, labels={"accelerator": "nvidia-t4"}, taints=[RESERVED])
-    with Webhook(full_plane, config=config) as running:
-        running.register()
+    with serving(full_plane, POLICY, NAMESPACE) as running:
         yield running
-        running.unregister()
     full_plane.kubectl("delete", "node", *NODES)
     full_plane.kubectl("delete", "clusterrole,clusterrolebinding", "test-kubelets")
-    full_plane.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
 
 
 def as_kubelet(node: str) -> list[str]:

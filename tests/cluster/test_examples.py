@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from tests.builders import JSON
 from tests.controlplane import ControlPlane
-from tests.controlplane.webhook import ROOT, Webhook
+from tests.controlplane.webhook import ROOT, Webhook, serving
 from webhook.commands import main
 
 WORKLOADS = ROOT / "examples" / "workloads"
@@ -38,12 +38,9 @@ def rule_that_refuses(path: Path) -> str | None:
 
 @pytest.fixture(scope="module")
 def webhook(plane: ControlPlane) -> Iterator[Webhook]:
-    plane.kubectl("create", "namespace", NAMESPACE)
-    with Webhook(plane, config=ROOT / "examples" / "policies") as running:
-        running.register()
+    policies = "\n---\n".join(path.read_text() for path in (ROOT / "examples" / "policies").glob("*.yaml"))
+    with serving(plane, policies, NAMESPACE) as running:
         yield running
-        running.unregister()
-    plane.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
 
 
 @pytest.mark.usefixtures("webhook")

@@ -10,8 +10,9 @@ import yaml
 from tests.builders import JSON, gpu_container, pod
 from tests.cluster.controllers import eventually
 from tests.cluster.test_admission import apply, named
+from tests.cluster.test_workload_kinds import install
 from tests.controlplane import ControlPlane, create_gpu_node
-from tests.controlplane.webhook import Webhook
+from tests.controlplane.webhook import Webhook, serving
 
 NAMESPACE = "waiting"
 CLASS = "gpu-admission.dev/gpu-class"
@@ -35,17 +36,14 @@ L4 = (
 def plane(nodes_plane: ControlPlane) -> Iterator[ControlPlane]:
     create_gpu_node(nodes_plane.client(), "t4", labels={"accelerator": "nvidia-t4"})
     create_gpu_node(nodes_plane.client(), "l4", labels={"nvidia.com/gpu.product": "NVIDIA-L4"})
-    nodes_plane.kubectl("create", "namespace", NAMESPACE)
     yield nodes_plane
     nodes_plane.kubectl("delete", "customresourcedefinition", "nodepools.karpenter.sh", "--ignore-not-found")
 
 
 @pytest.fixture(scope="module")
-def webhook(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
-    config = tmp_path_factory.mktemp("config")
-    (config / "policy.yaml").write_text(yaml.safe_dump(POLICY))
-    with Webhook(plane, config=config, arguments=("--kubeconfig", plane.kubeconfig())) as running:
-        running.register()
+def webhook(plane: ControlPlane) -> Iterator[Webhook]:
+    reading = ("--kubeconfig", plane.kubeconfig())
+    with serving(plane, yaml.safe_dump(POLICY), NAMESPACE, arguments=reading) as running:
         # The watch begins with the process; until it has listed once nobody is warned.
         assert eventually(lambda: warned(plane, asking("nvidia-h200")) == [H200])
         yield running
@@ -111,31 +109,6 @@ def test_a_node_that_comes_ends_the_warning_and_one_that_goes_brings_it_back(pla
     assert eventually(lambda: warned(plane, asking("nvidia-h200")) == [H200])
 
 
-NODE_POOLS = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "nodepools.karpenter.sh"},
-    "spec": {
-        "group": "karpenter.sh",
-        "names": {
-            "kind": "NodePool",
-            "plural": "nodepools",
-            "singular": "nodepool",
-            "listKind": "NodePoolList",
-        },
-        "scope": "Cluster",
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "schema": {
-                    "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-                },
-            }
-        ],
-    },
-}
 POOL = {
     "apiVersion": "karpenter.sh/v1",
     "kind": "NodePool",
@@ -145,7 +118,7 @@ POOL = {
 
 
 def test_a_node_pool_of_karpenter_is_as_good_as_a_node(plane: ControlPlane, webhook: Webhook) -> None:
-    apply(plane, NODE_POOLS)
+    install(plane.client(), "karpenter.sh", "v1", "NodePool", scope="Cluster")
     assert eventually(lambda: apply(plane, POOL)[0])
     webhook.stop()  # pools are looked at once a minute, and first of all
     webhook.start()

@@ -8,7 +8,7 @@ from tests.builders import JSON, container, gpu_container, pod
 from tests.cluster.other_webhook import Change, OtherWebhook
 from tests.cluster.test_admission import apply, named, stored
 from tests.controlplane import ControlPlane
-from tests.controlplane.webhook import Webhook
+from tests.controlplane.webhook import Webhook, serving
 
 POLICY = """
 apiVersion: gpu-admission.dev/v1alpha1
@@ -24,15 +24,9 @@ TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedu
 
 
 @pytest.fixture(scope="module")
-def webhook(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
-    config = tmp_path_factory.mktemp("config")
-    (config / "policy.yaml").write_text(POLICY)
-    plane.kubectl("create", "namespace", NAMESPACE)
-    with Webhook(plane, config=config) as running:
-        running.register()
+def webhook(plane: ControlPlane) -> Iterator[Webhook]:
+    with serving(plane, POLICY, NAMESPACE) as running:
         yield running
-        running.unregister()
-    plane.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import yaml
 
 from tests.builders import JSON
 from tests.controlplane import ControlPlane, create_gpu_node
-from tests.controlplane.webhook import Webhook
+from tests.controlplane.webhook import serving
 
 TAINTS = (
     {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"},
@@ -32,19 +32,13 @@ spec:
 
 
 @pytest.fixture(scope="module")
-def plane(full_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    config = tmp_path_factory.mktemp("config")
-    (config / "policy.yaml").write_text(POLICY)
+def plane(full_plane: ControlPlane) -> Iterator[ControlPlane]:
     client = full_plane.client()
     nodes = {"place-a100": "nvidia-a100-80gb", "place-t4": "nvidia-t4"}
     for node, gpu_class in nodes.items():
         create_gpu_node(client, node, labels={"accelerator": gpu_class}, taints=TAINTS)
-    full_plane.kubectl("create", "namespace", "placed")
-    with Webhook(full_plane, config=config, host=12) as webhook:
-        webhook.register()
+    with serving(full_plane, POLICY, "placed", host=12):
         yield full_plane
-        webhook.unregister()
-    full_plane.kubectl("delete", "namespace", "placed", "--wait=false")
     full_plane.kubectl("delete", "node", *nodes)
 
 

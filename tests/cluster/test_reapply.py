@@ -18,7 +18,7 @@ from policies.pods.annotations import INJECTED
 from tests.builders import JSON
 from tests.controlplane import ControlPlane
 from tests.controlplane.client import APPLY_PATCH, Client
-from tests.controlplane.webhook import Webhook
+from tests.controlplane.webhook import Webhook, serving
 
 NAMESPACE, EXCLUDED = "reapplied", "kube-system"
 POLICY = """
@@ -78,15 +78,9 @@ def manifest(name: str, **spec: Any) -> JSON:
 
 
 @pytest.fixture(scope="module")
-def webhook(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
-    config = tmp_path_factory.mktemp("config")
-    (config / "policy.yaml").write_text(POLICY)
-    plane.kubectl("create", "namespace", NAMESPACE)
-    with Webhook(plane, config=config, host=14) as running:
-        running.register()
+def webhook(plane: ControlPlane) -> Iterator[Webhook]:
+    with serving(plane, POLICY, NAMESPACE, host=14) as running:
         yield running
-        running.unregister()
-    plane.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
 
 
 @pytest.fixture(scope="module")

@@ -86,7 +86,7 @@ def test_the_table_is_a_document_that_the_api_server_keeps_whole(plane: ControlP
     assert stored["spec"] == document["spec"]
 
 
-def crd(group: str, version: str, kind: str) -> JSON:
+def crd(group: str, version: str, kind: str, scope: str) -> JSON:
     plural = f"{kind.lower()}s"
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     return {
@@ -96,7 +96,7 @@ def crd(group: str, version: str, kind: str) -> JSON:
         "metadata": {"name": f"{plural}.{group}", "annotations": {"api-approved.kubernetes.io": "unapproved"}},
         "spec": {
             "group": group,
-            "scope": "Namespaced",
+            "scope": scope,
             "names": {"kind": kind, "plural": plural, "singular": kind.lower()},
             "versions": [
                 {
@@ -111,10 +111,10 @@ def crd(group: str, version: str, kind: str) -> JSON:
     }  # fmt: skip
 
 
-def install(client: Client, group: str, version: str, kind: str) -> None:
+def install(client: Client, group: str, version: str, kind: str, *, scope: str = "Namespaced") -> None:
     """Make a kind known, once the end of one of that name, which an earlier test deleted, is over."""
     deadline = time.monotonic() + 60
-    while (made := client.post(CRDS, crd(group, version, kind)))[0] == 409:
+    while (made := client.post(CRDS, crd(group, version, kind, scope)))[0] == 409:
         assert time.monotonic() < deadline, f"{kind} of an earlier test does not go: {made[1]}"
         time.sleep(0.2)
     assert made[0] == 201, made[1]

@@ -11,7 +11,8 @@ import sys
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -209,6 +210,29 @@ class Webhook:
         except OSError:
             return False
         return True
+
+
+@contextmanager
+def serving(
+    plane: ControlPlane,
+    documents: str = "",
+    *namespaces: str,
+    host: int = 10,
+    arguments: tuple[str | Path, ...] = (),
+) -> Iterator[Webhook]:
+    """Make the namespaces, and have a webhook with these documents called for their pods; take all of it away at the end."""
+    client = plane.client()
+    for name in namespaces:
+        assert client.post("/api/v1/namespaces", {"metadata": {"name": name}})[0] == 201
+    config = plane.processes.folder / f"documents-{host}"
+    config.mkdir(exist_ok=True)
+    (config / "documents.yaml").write_text(documents)
+    with Webhook(plane, config=config if documents else None, host=host, arguments=arguments) as webhook:
+        webhook.register()
+        yield webhook
+        webhook.unregister()
+    for name in namespaces:
+        client.delete(f"/api/v1/namespaces/{name}")
 
 
 @cache
