@@ -158,23 +158,7 @@ def test_a_pod_with_the_claim_of_a_gpu_gets_what_gpu_pods_get_but_no_default_cla
     assert "nodeSelector" not in stored["spec"]
 
 
-@pytest.mark.parametrize(
-    "claimed",
-    [
-        pytest.param("no-such-template", id="of-which-there-is-none"),
-        pytest.param("anything", id="of-a-device-class-that-says-nothing"),
-    ],
-)
-@pytest.mark.usefixtures("webhook")
-def test_a_pod_with_a_claim_that_nobody_knows_is_put_nowhere(plane: ControlPlane, claimed: str) -> None:
-    status, stored = sent(plane, pod("perhaps", OPEN, by_template(claimed)))
-
-    assert status == 201, stored["message"]
-    assert tolerated(stored) == set()
-    assert "nodeSelector" not in stored["spec"]
-
-
-@pytest.mark.parametrize("claimed", ["team-cards", "anything", "no-such-template"])
+@pytest.mark.parametrize("claimed", ["team-cards", "anything"])
 @pytest.mark.usefixtures("webhook")
 def test_what_may_be_a_gpu_is_held_to_the_classes_of_its_namespace(plane: ControlPlane, claimed: str) -> None:
     status, answer = sent(plane, pod("carded", STRICT, by_template(claimed)))
@@ -194,29 +178,3 @@ def test_a_template_and_its_pod_that_are_applied_together(plane: ControlPlane) -
         stored = plane.client().get(f"{PODS.format(OPEN)}/{name}")[1]
         assert (name, tolerated(stored), stored["spec"].get("nodeSelector")) == (name, set(), None)
         plane.kubectl("delete", "pod", name, "-n", OPEN, "--wait=false")
-
-
-@pytest.mark.parametrize(
-    ("claimed", "is_warned"),
-    [
-        pytest.param("fast-links", False, id="a-nic"),
-        pytest.param("team-cards", True, id="a-gpu"),
-        pytest.param("no-such-template", True, id="unknown"),
-    ],
-)
-@pytest.mark.usefixtures("webhook")
-def test_the_template_of_a_deployment(plane: ControlPlane, claimed: str, is_warned: bool) -> None:
-    of_pods = pod("server", STRICT, by_template(claimed))
-    labels = {"app": "server"}
-    deployment = {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "server", "namespace": STRICT},
-        "spec": {
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": of_pods["spec"]},
-        },
-    }
-    done = plane.kubectl("apply", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(deployment))
-
-    assert (UNCLASSIFIED in done.stderr) is is_warned, done.stderr

@@ -74,12 +74,6 @@ def test_nothing_is_added_where_the_rule_does_not_say_so(mutating: ControlPlane,
     assert all(each["key"].startswith("node.kubernetes.io/") for each in answer["spec"]["tolerations"])
 
 
-def test_cpu_pods_get_no_tolerations(plane: ControlPlane) -> None:
-    _status, answer = create(plane.client(), pod())
-
-    assert all(each["key"].startswith("node.kubernetes.io/") for each in answer["spec"]["tolerations"])
-
-
 # ---- what is refused
 
 SIDECARS = [

@@ -109,15 +109,3 @@ def test_its_pods_get_everything_and_are_bound_to_the_matching_node(plane: Contr
         assert cache["name"] in {volume["name"] for volume in spec["volumes"]}
         mounted = next(mount for mount in server["volumeMounts"] if mount["name"] == cache["name"])
         assert mounted["readOnly"] is True
-
-
-def test_pods_of_a_class_that_no_node_has_stay_unbound_and_are_told_so(plane: ControlPlane) -> None:
-    plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(deployment("waiting", "nvidia-h200")))
-
-    def told(pod: JSON) -> bool:
-        return any(
-            "didn't match Pod's node affinity/selector" in c.get("message", "")
-            for c in pod["status"].get("conditions", [])
-        )
-
-    assert all("nodeName" not in pod["spec"] for pod in wait_for(plane, "waiting", told))
