@@ -15,7 +15,7 @@ from tests.cluster.controllers import Command, eventually
 from tests.cluster.other_webhook import OtherWebhook
 from tests.controlplane import JSON_PATCH, Authority, ControlPlane
 from tests.controlplane.gpuquota import api_client
-from tests.controlplane.webhook import Webhook
+from tests.controlplane.webhook import Webhook, serving
 from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
 from webhook.commands.canary import canary
@@ -47,29 +47,27 @@ def namespace(plane: ControlPlane) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("config")
-    _write(folder, {})
-    return folder
+def webhook(plane: ControlPlane) -> Iterator[Webhook]:
+    with serving(plane, yaml.safe_dump(POLICY), host=14) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
-def webhook(plane: ControlPlane, config: Path) -> Iterator[Webhook]:
-    with Webhook(plane, config=config, host=14) as running:
-        running.register()
-        yield running
-        running.unregister()
+def config(webhook: Webhook) -> Path:
+    assert webhook.config is not None
+    return webhook.config
+
+
+POLICY = {
+    "apiVersion": "gpu-admission.dev/v1alpha1",
+    "kind": "GPUPolicy",
+    "metadata": {"name": "default"},
+    "spec": {},
+}
 
 
 def _write(folder: Path, spec: dict[str, Any]) -> None:
-    metadata = {"name": "default"}
-    document = {
-        "apiVersion": "gpu-admission.dev/v1alpha1",
-        "kind": "GPUPolicy",
-        "metadata": metadata,
-        "spec": spec,
-    }
-    (folder / "policy.yaml").write_text(yaml.safe_dump(document))
+    (folder / "documents.yaml").write_text(yaml.safe_dump({**POLICY, "spec": spec}))
 
 
 AUDIT = {
@@ -89,28 +87,16 @@ AUDIT = {
             id="the-built-in-defaults-prove-everything",
         ),
         pytest.param(
-            {"rules": {"gpu-class": {"default": "nvidia-t4"}}},
-            [*PATCHED, "the injections of gpu-class, gpu-toleration are in the final pod", REFUSED],
-            [],
-            id="a-class-is-pinned",
-        ),
-        pytest.param(
             {"rules": AUDIT},
             PATCHED,
             [NOT_INJECTED, NOT_REFUSED],
             id="a-first-install-that-only-audits-is-called-all-the-same",
         ),
         pytest.param(
-            {"pausedUntil": "2100-01-01T00:00:00Z"},
-            PATCHED,
-            [NOT_INJECTED, NOT_REFUSED],
-            id="so-is-one-that-is-paused",
-        ),
-        pytest.param(
             {"exemptions": [{"namespaces": [NAMESPACE], "reason": "test"}]},
             PATCHED,
             [NOT_INJECTED, NOT_REFUSED],
-            id="so-is-one-that-exempts-the-namespace",
+            id="so-is-one-of-a-namespace-that-is-exempt",
         ),
         pytest.param(
             {"rules": {"gpu-class": {"allowed": ["nvidia-t4"]}}},
