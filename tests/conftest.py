@@ -28,7 +28,17 @@ TOGETHER = {
         "tests/cluster/test_cuda_and_spot.py",
         "tests/cluster/test_no_node.py",
     ),
-    "exported policies": ("tests/cluster/test_export", "tests/cluster/outage/test_admission_policies.py"),
+    "one webhook and one controller for quotas": tuple(
+        f"tests/cluster/quota/test_{name}.py"
+        for name in ("claims", "class_caps", "damaged_ledgers", "demand", "long_names", "reviewed_again")
+    ),
+    "a whole control plane": (
+        "tests/cluster/test_export",
+        "tests/cluster/outage/test_admission_policies.py",
+        "tests/cluster/neighbours/",
+        "tests/cluster/quota/test_claims_in_use.py",
+        *(f"tests/cluster/test_{name}.py" for name in ("audit_log", "daemonset", "placement", "transcripts")),
+    ),
 }
 """Files that share a fixture which takes long to set up."""
 LONGEST = (

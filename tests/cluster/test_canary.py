@@ -379,6 +379,7 @@ def test_the_mark_is_no_way_around_the_rules_and_marks_nothing_that_is_stored(
     assert "nvidia.com/gpu" in {each["key"] for each in stored[1]["spec"]["tolerations"]}
 
 
+@pytest.mark.slow
 def test_the_controller_shows_the_canary_in_its_metrics(
     quotas: ControlPlane, webhook: Webhook, config: Path, namespace: str
 ) -> None:

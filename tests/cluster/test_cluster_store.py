@@ -11,7 +11,7 @@ from policies.quota.quota_request import LedgerError
 from tests.builders import JSON
 from tests.cluster.quota.quotas import QUOTAS, gpu_quota
 from tests.controlplane import ControlPlane
-from tests.controlplane.gpuquota import INSTALLATION
+from tests.controlplane.gpuquota import INSTALLATION, api_client
 from tests.webhook.quota.contract import StoreContract, read, reserve
 from tests.webhook.quota.ledgers import hard_texts
 from tests.webhook.quota.world import CATALOGUE, NAMESPACE, SECONDS, World, vector
@@ -65,6 +65,13 @@ class ClusterLedger:
 
 def written(hard: Vector) -> JSON:
     return {key: value for key, value in hard_texts(hard).items() if value is not None}
+
+
+@pytest.fixture
+def cluster_store(quotas: ControlPlane) -> Iterator[ClusterStore]:
+    client = api_client(quotas)
+    yield ClusterStore(client, INSTALLATION)
+    client.close()
 
 
 @pytest.fixture

@@ -100,6 +100,7 @@ def test_a_reservation_becomes_use_once_its_pod_is_stored(team: Namespace, runni
     assert gpus(team) == 2
 
 
+@pytest.mark.slow
 def test_a_reservation_for_what_is_never_stored_is_given_up(team: Namespace, running: Running) -> None:
     team.quota({"gpus": "8"})
     assert uses(team, 0)

@@ -1,12 +1,14 @@
 """What `gpu-admission export` writes, on a real API server without our webhook: the rules hold all the same."""
 
 import json
+from functools import partial
 
 import pytest
 import yaml
 from click.testing import CliRunner
 
 from tests.builders import JSON, container, gpu_container, pod
+from tests.cluster.controllers import eventually
 from tests.cluster.exported import (
     ALL,
     EXEMPTED,
@@ -19,6 +21,8 @@ from tests.controlplane import ControlPlane, minor_version
 from tests.controlplane.webhook import ROOT
 from webhook.commands import main
 
+POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+
 
 @pytest.fixture(scope="module")
 def plane(exported: ControlPlane) -> ControlPlane:
@@ -26,22 +30,25 @@ def plane(exported: ControlPlane) -> ControlPlane:
 
 
 def test_every_expression_type_checks(plane: ControlPlane) -> None:
-    status, listed = plane.client().get("/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies")
+    status, listed = plane.client().get(POLICIES)
     assert status == 200
     ours = [each for each in listed["items"] if each["metadata"]["name"].startswith("gpu-admission.")]
 
     assert len(ours) >= 13
     for policy in ours:
-        done = plane.kubectl(
-            "wait",
-            "validatingadmissionpolicy",
-            policy["metadata"]["name"],
-            f"--for=jsonpath={{.status.observedGeneration}}={policy['metadata']['generation']}",
-            "--timeout=90s",
-            "-o",
-            "json",
-        )
-        assert json.loads(done.stdout)["status"].get("typeChecking", {}) == {}
+        name, generation = policy["metadata"]["name"], policy["metadata"]["generation"]
+        checked = eventually(partial(type_checked, plane, name, generation), seconds=90)
+        assert checked["typeChecking"] == {}
+
+
+def type_checked(plane: ControlPlane, name: str, generation: int) -> JSON:
+    """Return what the API server says of the policy's types, nothing before it has looked at this generation."""
+    status = plane.client().get(f"{POLICIES}/{name}")[1].get("status", {})
+    return (
+        {"typeChecking": status.get("typeChecking", {})}
+        if status.get("observedGeneration") == generation
+        else {}
+    )
 
 
 # ---- what is added; whether it is what the engine says: test_export_differential.py

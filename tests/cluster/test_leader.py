@@ -74,6 +74,7 @@ def test_two_that_are_first_at_once(plane: ControlPlane) -> None:
     assert sum(each.is_leader for each in candidates) == 1
 
 
+@pytest.mark.slow
 def test_an_api_server_that_is_away_ends_the_lead(plane: ControlPlane) -> None:
     leader = candidate(plane, f"lease-{uuid4()}", "alone")
     leader.try_once()

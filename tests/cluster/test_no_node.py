@@ -1,7 +1,6 @@
 """Who puts a pod on a class that no node has is told so by `kubectl apply`, from what serve sees of the real cluster's nodes."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -127,12 +126,3 @@ def test_a_node_pool_of_karpenter_is_as_good_as_a_node(plane: ControlPlane, webh
         lambda: warned(plane, asking("nvidia-b200")) == [] and warned(plane, asking("nvidia-l4")) == [L4]
     )
     assert warned(plane, asking("nvidia-h200")) == []
-
-
-def test_nobody_is_warned_by_a_webhook_without_cluster(plane: ControlPlane, tmp_path: Path) -> None:
-    (tmp_path / "policy.yaml").write_text(yaml.safe_dump(POLICY))
-    with Webhook(plane, config=tmp_path, host=11) as alone:
-        plane.kubectl("delete", "service", "gpu-admission", "-n", "gpu-admission")
-        alone.register()
-
-        assert warned(plane, asking("nvidia-h200")) == []

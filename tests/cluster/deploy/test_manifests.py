@@ -142,6 +142,7 @@ def _without_release(plane: ControlPlane) -> Iterator[None]:
     helm.run("uninstall", RELEASE, *server, "--ignore-not-found")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_afterwards", "_without_release")
 def test_helm_installs_upgrades_and_uninstalls(plane: ControlPlane) -> None:
     namespace = BY_HELM

@@ -225,7 +225,7 @@ def attributes(text: str) -> dict[str, str]:
     return {**what, "name": where[0]} if where else what
 
 
-FORBIDDEN = {
+FORBIDDEN: dict[tuple[str, ...], str] = {
     BOTH: f"""
         get secrets -n {NAMESPACE} registry-credentials
         list secrets -n {NAMESPACE}
@@ -278,7 +278,7 @@ FORBIDDEN = {
         update pods/status
     """,
 }
-ALLOWED = {
+ALLOWED: dict[tuple[str, ...], str] = {
     (WEBHOOK,): f"""
         watch secrets -n {NAMESPACE} gpu-admission-certificates
         get configmaps -n {NAMESPACE} gpu-admission-catalogues

@@ -1,47 +1,34 @@
 """Limits by class hold for pods that name their node, by whichever field: through API server, webhook and controller."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.builders import JSON
-from tests.cluster.controllers import Running, eventually
+from tests.cluster.controllers import Counting, eventually
 from tests.cluster.quota.burst import PODS, gpu_pod
+from tests.cluster.quota.quotas import in_force
 from tests.cluster.quota.referee import GPU
 from tests.controlplane import ControlPlane, create_gpu_node
 from tests.controlplane.gpuquota import Namespace
-from tests.controlplane.webhook import Webhook
 
 A100, T4 = "nvidia-a100-80gb", "nvidia-t4"
 T4_NODE, OTHER_T4_NODE = "caps-t4", "caps-t4-by-product"
 HOSTNAME = "kubernetes.io/hostname"
 
 
-@pytest.fixture(scope="module")
-def served(quotas: ControlPlane) -> Iterator[ControlPlane]:
-    client = quotas.client()
+@pytest.fixture(scope="module", autouse=True)
+def nodes(counted: Counting) -> None:
+    client, team = counted.plane.client(), Namespace(counted.plane)
     create_gpu_node(client, T4_NODE, labels={"accelerator": T4})
     create_gpu_node(client, OTHER_T4_NODE, labels={"nvidia.com/gpu.product": "Tesla-T4"})
-    with Webhook(quotas, arguments=("--kubeconfig", quotas.kubeconfig())) as webhook:
-        webhook.register()
-        with Running(quotas):
-            team = Namespace(quotas)
-            in_force(team, {A100: "0"})
-            # Until the webhook has listed the nodes, it charges every class.
-            assert eventually(lambda: create(team, "probe", 1, nodeName=T4_NODE)[0] == 201)
-            yield quotas
-        webhook.unregister()
+    limited(team, {A100: "0"})
+    # Until the webhook knows the nodes, it charges every class.
+    assert eventually(lambda: create(team, "probe", 1, nodeName=T4_NODE)[0] == 201)
 
 
-@pytest.fixture
-def team(served: ControlPlane) -> Namespace:
-    return Namespace(served)
-
-
-def in_force(team: Namespace, classes: dict[str, str], **spec: Any) -> None:
-    team.quota({"gpus": "100", "classes": classes}, **spec)
-    assert eventually(lambda: team.used() is not None)
+def limited(team: Namespace, classes: dict[str, str], **spec: Any) -> None:
+    in_force(team, {"gpus": "100", "classes": classes}, **spec)
 
 
 def create(team: Namespace, name: str, gpus: int, **spec: Any) -> tuple[int, Any]:
@@ -54,7 +41,7 @@ def affinity(kind: str, key: str, *values: str) -> JSON:
 
 
 def test_a_node_name_counts_more_than_a_selector_that_contradicts_it(team: Namespace) -> None:
-    in_force(team, {T4: "20"}, unclassifiedPods="Deny")
+    limited(team, {T4: "20"}, unclassifiedPods="Deny")
 
     answers = [
         create(team, f"p{n}", 8, nodeName=T4_NODE, nodeSelector={"accelerator": A100}) for n in range(4)
@@ -78,7 +65,7 @@ def test_a_node_name_counts_more_than_a_selector_that_contradicts_it(team: Names
     ],
 )
 def test_a_pod_that_selects_its_node_is_charged_to_the_class_of_it(team: Namespace, spec: JSON) -> None:
-    in_force(team, {T4: "2", A100: "0"}, unclassifiedPods="TotalOnly")
+    limited(team, {T4: "2", A100: "0"}, unclassifiedPods="TotalOnly")
 
     statuses = [create(team, f"p{n}", 1, **spec)[0] for n in range(8)]
 
@@ -88,13 +75,13 @@ def test_a_pod_that_selects_its_node_is_charged_to_the_class_of_it(team: Namespa
     )
 
 
-def test_a_node_that_comes_later_is_charged_by_its_class_then(team: Namespace, served: ControlPlane) -> None:
+def test_a_node_that_comes_later_is_charged_by_its_class_then(team: Namespace, plane: ControlPlane) -> None:
     node = f"later-of-{team.name}"
-    in_force(team, {T4: "4", A100: "4"})
+    limited(team, {T4: "4", A100: "4"})
     assert create(team, "waits", 3, nodeSelector={HOSTNAME: node})[0] == 201
     assert eventually(lambda: (team.used() or {}).get(f"classes/{A100}") == 3)
 
-    create_gpu_node(served.client(), node, labels={"accelerator": T4})
+    create_gpu_node(plane.client(), node, labels={"accelerator": T4})
 
     assert eventually(lambda: (team.used() or {}).get(f"classes/{A100}") == 0)
     assert (team.used() or {}).get(f"classes/{T4}") == 3

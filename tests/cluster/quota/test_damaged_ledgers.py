@@ -1,7 +1,6 @@
 """Ledgers with lines that cannot be read, through the API server: denied, said, observed for the bound, and dropped."""
 
 import json
-from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -10,33 +9,26 @@ from click.testing import CliRunner
 
 from policies.quota.amounts import GPUS
 from policies.quota.demand import UnclassifiedPods
-from tests.cluster.controllers import Running, eventually, is_ready, uses
+from tests.cluster.controllers import Counting, Running, eventually, is_ready, uses
 from tests.cluster.quota.burst import PODS, gpu_pod
+from tests.cluster.quota.quotas import EXPIRY
 from tests.cluster.quota.referee import GPU
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import Namespace
-from tests.controlplane.webhook import Webhook
 from webhook.cluster.objects import Condition
 from webhook.commands.quota import quota
 from webhook.quota.documents import quota_path
 
-EXPIRY = 10.0
-"""Seconds; all that is said of a damaged ledger meanwhile has to be read within them."""
 READABLE = "gpus=1 | 5f0c7a38-0000-4000-8000-000000000000:pods/phantom"
 
 
-@pytest.fixture(scope="module")
-def running(plane: ControlPlane) -> Iterator[Running]:
-    with Webhook(plane, arguments=("--kubeconfig", plane.kubeconfig())) as webhook:
-        webhook.register()
-        with Running(plane, expiry=EXPIRY) as running:
-            yield running
-        webhook.unregister()
+@pytest.fixture
+def running(counted: Counting) -> Running:
+    return counted.running
 
 
 @pytest.fixture
-def team(plane: ControlPlane, running: Running) -> Namespace:  # noqa: ARG001 - it has to run
-    team = Namespace(plane)
+def team(team: Namespace) -> Namespace:
     team.quota({"gpus": "8"})
     assert eventually(lambda: is_ready(team))
     return team

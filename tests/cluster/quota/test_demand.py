@@ -3,44 +3,21 @@
 What each pod and claim costs: tests/policies/quota/. What the controller counts: tests/cluster/test_controller.py.
 """
 
-from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
-
-import pytest
 
 from policies.quota.amounts import GPUS
 from policies.quota.ledger.decide import ReservationRequest
 from tests.builders import JSON
-from tests.cluster.controllers import Running, eventually, is_ready, published_catalogues, uses
+from tests.cluster.controllers import eventually, is_ready, uses
 from tests.cluster.quota.burst import CLAIMS, PODS, gpu_pod
+from tests.cluster.quota.quotas import in_force
 from tests.cluster.quota.referee import GPU
-from tests.controlplane import ControlPlane
 from tests.controlplane.client import JSON_PATCH
 from tests.controlplane.gpuquota import Namespace
-from tests.controlplane.webhook import Webhook
 
 A100, FAMILY, T4 = "nvidia-a100-80gb", "nvidia-a100", "nvidia-t4"
 DRY_RUN = {"dryRun": "All"}
-
-
-@pytest.fixture(scope="module")
-def team_of(plane: ControlPlane) -> Iterator[ControlPlane]:
-    with Webhook(plane, arguments=("--kubeconfig", plane.kubeconfig())) as webhook:
-        webhook.register()
-        with Running(plane):
-            yield plane
-        webhook.unregister()
-
-
-@pytest.fixture
-def team(team_of: ControlPlane) -> Namespace:
-    return Namespace(team_of)
-
-
-def in_force(team: Namespace, hard: JSON, **spec: Any) -> None:
-    team.quota(hard, **spec)
-    assert eventually(lambda: team.used() is not None)
 
 
 def create(team: Namespace, body: JSON, query: dict[str, str] | None = None) -> tuple[int, Any]:
@@ -93,31 +70,28 @@ def test_creations_of_a_name_that_is_taken_hold_nothing(team: Namespace) -> None
     assert eventually(lambda: gpu_pods(team, "rider", gpus=93) == [201])
 
 
-def test_another_unpinned_denies_nobody_while_something_is_in_flight(
-    plane: ControlPlane, team: Namespace
-) -> None:
-    with published_catalogues(plane):
-        in_force(team, {"gpus": "4", "classes": {T4: "2"}}, unclassifiedPods="TotalOnly")
-        assert gpu_pods(team, "before") == [201]
-        assert uses(team, 1)
-        assert used(team, f"classes/{T4}") == 0
-        team.reserve(
-            ReservationRequest.creation(
-                "in-flight", {GPUS: Fraction(1)}, str(team.ledger_object().class_catalogue)
-            )
+def test_another_unpinned_denies_nobody_while_something_is_in_flight(team: Namespace) -> None:
+    in_force(team, {"gpus": "4", "classes": {T4: "2"}}, unclassifiedPods="TotalOnly")
+    assert gpu_pods(team, "before") == [201]
+    assert uses(team, 1)
+    assert used(team, f"classes/{T4}") == 0
+    team.reserve(
+        ReservationRequest.creation(
+            "in-flight", {GPUS: Fraction(1)}, str(team.ledger_object().class_catalogue)
         )
+    )
 
-        team.change_quota({"unclassifiedPods": "MostExpensive"})
-        at_once = create(team, gpu_pod("at-once", GPU, 1))
-        assert eventually(lambda: team.ledger_object().next_catalogue is not None)
-        on_the_way = create(team, gpu_pod("on-the-way", GPU, 1))
-        too_much = create(team, gpu_pod("too-much", GPU, 3, nodeSelector={"accelerator": T4}))
+    team.change_quota({"unclassifiedPods": "MostExpensive"})
+    at_once = create(team, gpu_pod("at-once", GPU, 1))
+    assert eventually(lambda: team.ledger_object().next_catalogue is not None)
+    on_the_way = create(team, gpu_pod("on-the-way", GPU, 1))
+    too_much = create(team, gpu_pod("too-much", GPU, 3, nodeSelector={"accelerator": T4}))
 
-        assert [at_once[0], on_the_way[0]] == [201, 201]
-        assert too_much[0] == 403
-        assert "exceeded quota: " in too_much[1]["message"]
-        assert team.ledger_object().class_catalogue is not None
-        assert eventually(lambda: is_ready(team))
+    assert [at_once[0], on_the_way[0]] == [201, 201]
+    assert too_much[0] == 403
+    assert "exceeded quota: " in too_much[1]["message"]
+    assert team.ledger_object().class_catalogue is not None
+    assert eventually(lambda: is_ready(team))
 
 
 def test_a_gated_pod_is_charged_to_its_class_when_its_gate_is_lifted(team: Namespace) -> None:
