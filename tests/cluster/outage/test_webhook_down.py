@@ -12,6 +12,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.builders import JSON
+from tests.cluster.controllers import is_there
 from tests.cluster.outage import absence
 from tests.cluster.outage.samples import CRON_JOB, DEPLOYMENT, JOB, OURS, RESOURCE_QUOTA, definitions, pod
 from tests.controlplane import ControlPlane
