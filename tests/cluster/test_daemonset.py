@@ -28,7 +28,6 @@ RESERVED = {"key": "agents", "value": "only", "effect": "NoSchedule"}
 """Keeps the nodes free of pods that other tests have left pending: without a kubelet their GPUs would stay taken."""
 BOUND_WITHIN = 60.0
 """Seconds; one on an idle machine."""
-PIN = {"accelerator": "nvidia-a100-80gb"}
 MIRROR = "kubernetes.io/config.mirror"
 
 DAEMONSET: JSON = {
@@ -119,34 +118,6 @@ def test_pods_of_a_daemonset_are_tolerated_but_not_pinned(full_plane: ControlPla
     assert all("nodeSelector" not in each["spec"] for each in pods)
     users = {line["user"] for line in webhook.audit() if line["name"].startswith("monitor-")}
     assert users == {"system:serviceaccount:kube-system:daemon-set-controller"}
-
-
-def test_who_only_claims_a_daemonset_as_owner_is_pinned_like_anybody(
-    full_plane: ControlPlane,
-    webhook: Webhook,  # noqa: ARG001
-) -> None:
-    document = named("claims", pod(gpu_container()), NAMESPACE)
-    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "none", "uid": "0", "controller": True}
-    document["metadata"]["ownerReferences"] = [owner]
-
-    status, shown, _ = full_plane.client().apply(document, {"dryRun": "All"})
-
-    assert (status, shown["spec"]["nodeSelector"]) == (201, PIN)
-
-
-def test_who_only_claims_to_be_a_mirror_pod_gets_no_exemption(
-    full_plane: ControlPlane,
-    webhook: Webhook,  # noqa: ARG001
-) -> None:
-    wrong = mirror_pod("pretends", NODES[0])
-    wrong["spec"]["containers"] = [gpu_container("500m")]
-    refused, reason = apply(full_plane, wrong)
-    accepted, said = apply(full_plane, mirror_pod("pretends", NODES[0]))
-
-    assert not refused
-    assert "must be a whole number of GPUs" in reason
-    assert accepted, said
-    assert is_injected(stored(full_plane, "pretends", NAMESPACE))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """How far the exported policies reach: ephemeral containers, modes, large pods; and that the webhook fits in."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import yaml
@@ -18,7 +17,7 @@ from tests.cluster.exported import (
 )
 from tests.controlplane import ControlPlane
 from tests.controlplane.client import STRATEGIC_PATCH
-from tests.controlplane.webhook import Webhook
+from tests.controlplane.webhook import Webhook, serving
 
 
 @pytest.fixture(scope="module")
@@ -180,13 +179,10 @@ def test_a_pod_with_very_many_containers_is_within_the_budget(plane: ControlPlan
 
 
 @pytest.fixture
-def webhook(mutating: ControlPlane, tmp_path: Path) -> Iterator[Webhook]:
-    (tmp_path / "policy.yaml").write_text(POLICY)
-    arguments = ("--kubeconfig", mutating.kubeconfig())  # it reads the labels of namespaces
-    with Webhook(mutating, config=tmp_path, host=14, arguments=arguments) as running:
-        running.register()
+def webhook(mutating: ControlPlane) -> Iterator[Webhook]:
+    reading = ("--kubeconfig", mutating.kubeconfig())  # the labels of namespaces
+    with serving(mutating, POLICY, host=14, arguments=reading) as running:
         yield running
-        running.unregister()
 
 
 def test_with_the_webhook_nothing_is_added_twice(mutating: ControlPlane, webhook: Webhook) -> None:

@@ -14,8 +14,9 @@ import pytest
 import urllib3
 
 from tests.builders import JSON, gpu_container, pod, uid
-from tests.cluster.controllers import Running, eventually
+from tests.cluster.controllers import counting
 from tests.cluster.quota.burst import gpu_pod
+from tests.cluster.quota.quotas import in_force
 from tests.cluster.quota.referee import GPU
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import Namespace
@@ -25,19 +26,14 @@ from tests.controlplane.webhook import Webhook
 @pytest.fixture(scope="module")
 def served(quotas: ControlPlane) -> Iterator[Webhook]:
     """Serve the API server, and count."""
-    with Webhook(quotas, arguments=("--kubeconfig", quotas.kubeconfig())) as webhook:
-        webhook.register()
-        with Running(quotas):
-            yield webhook
-        webhook.unregister()
+    with counting(quotas) as running:
+        yield running.webhook
 
 
 @pytest.fixture
 def team(quotas: ControlPlane, served: Webhook) -> Namespace:  # noqa: ARG001 - whom it asks
     team = Namespace(quotas)
-    team.quota({"gpus": "4"})
-    # It is counted then, and nothing changes by itself.
-    assert eventually(lambda: team.used() is not None)
+    in_force(team, {"gpus": "4"})  # nothing changes by itself then
     return team
 
 

@@ -77,7 +77,6 @@ def deployment(gpu_class: str) -> JSON:
 @pytest.mark.parametrize(
     ("document", "want"),
     [
-        pytest.param(asking("nvidia-t4"), [], id="a-class-that-is-there"),
         pytest.param(asking("nvidia-h200"), [H200], id="a-class-that-is-not"),
         pytest.param(asking("nvidia-l4"), [L4], id="a-class-whose-nodes-lack-the-label"),
         pytest.param(asking("nvidia-b200"), [], id="a-class-that-the-policy-says-is-made-on-demand"),
@@ -86,7 +85,6 @@ def deployment(gpu_class: str) -> JSON:
             [H200.replace("set", "spec.template: set", 1).replace("nodeSelector ", "")],
             id="a-template",
         ),
-        pytest.param(named("cpu", pod(), NAMESPACE), [], id="a-pod-without-gpu"),
     ],
 )
 def test_kubectl_apply_warns_of(plane: ControlPlane, document: JSON, want: list[str]) -> None:

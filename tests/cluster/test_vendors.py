@@ -99,7 +99,6 @@ TPU = {"cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice", "cloud.google.co
         pytest.param(asking("nvidia.com/gpu"), DEFAULT, "a100", [], id="nvidia-gets-the-default"),
         pytest.param(asking("amd.com/gpu"), {}, "mi300x", [], id="amd"),
         pytest.param(asking("aws.amazon.com/neuron"), {}, "trn1", [], id="neuron"),
-        pytest.param(asking("aws.amazon.com/neuroncore"), {}, "trn1", [], id="neuroncore"),
         pytest.param(asking("google.com/tpu", nodeSelector=TPU), TPU, "tpu", [], id="tpu"),
         pytest.param(
             asking("nvidia.com/gpu", nodeSelector={PRODUCT: RTX}),
@@ -121,13 +120,6 @@ TPU = {"cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice", "cloud.google.co
             "rtx",
             [NOT_ADDED],
             id="a-zone-without-the-default",
-        ),
-        pytest.param(
-            asking("nvidia.com/gpu", nodeSelector={ZONE: "a"}),
-            {ZONE: "a", **DEFAULT},
-            "a100",
-            [],
-            id="a-zone-with-the-default",
         ),
     ],
 )

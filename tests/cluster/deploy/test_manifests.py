@@ -20,10 +20,7 @@ from tests.deploy.manifests import (
     NAMESPACE,
     RELEASE,
     STATIC,
-    of_kind,
-    rendered,
     template,
-    webhooks,
 )
 from webhook.cluster.objects import CATALOGUES
 
@@ -102,14 +99,6 @@ def test_the_static_manifests_with_an_image_of_ones_own(plane: ControlPlane, tmp
     assert {webhook["failurePolicy"] for webhook in configurations(plane)} == {"Ignore"}
     policy = json.loads(plane.kubectl("get", "gpupolicy", "default", "-o", "json").stdout)
     assert {options["mode"] for options in policy["spec"]["rules"].values()} == {"audit"}
-
-
-def test_the_strict_overlay_is_the_chart_without_a_preset() -> None:
-    chart = {w["name"]: w["failurePolicy"] for w in webhooks(rendered(*CREATE))}
-    strict = documents(kustomized(STATIC / "strict"))
-
-    assert {w["name"]: w["failurePolicy"] for w in webhooks(strict)} == chart
-    assert not of_kind("GPUPolicy", strict)
 
 
 @pytest.mark.usefixtures("_afterwards")
