@@ -43,11 +43,12 @@ TOGETHER = {
 """Files that share a fixture which takes long to set up."""
 LONGEST = (
     "tests/cluster/deploy/",
-    "tests/cluster/certificates/",
-    "tests/cluster/doctor/",
     "tests/cluster/quota/",
-    "tests/cluster/outage/",
+    "tests/cluster/neighbours/",
+    "tests/cluster/doctor/",
     "tests/cluster/console/",
+    "tests/cluster/certificates/",
+    "tests/cluster/outage/",
 )
 """What would keep one process busy after the others have ended, longest first; they begin with it."""
 

@@ -198,8 +198,7 @@ DOCUMENTS = [
         "cache-claim-missing", "Deployment/cached in team", "create PersistentVolumeClaim models in team",
     ),
     Finding(
-        deployment("warmed", WARMED),
-        "credentials-missing", "Deployment/warmed in team", "kubectl -n team create secret generic models",
+        nothing, "credentials-missing", "Deployment/cached in team", "kubectl -n team create secret generic models"
     ),
 ]  # fmt: skip
 GONE = [
