@@ -20,6 +20,14 @@ settings.register_profile(
 settings.register_profile("all", parent=settings.get_profile("quick"), max_examples=100)
 settings.load_profile("quick")
 
+WITH_CONTROLLERS = (
+    "audit_log",
+    "comparing_tolerations",
+    "controlplane",
+    "daemonset",
+    "placement",
+    "transcripts",
+)
 TOGETHER = {
     "a plane to install on": ("tests/cluster/deploy/",),
     "one installation for doctor": ("tests/cluster/doctor/",),
@@ -37,7 +45,9 @@ TOGETHER = {
         "tests/cluster/outage/test_admission_policies.py",
         "tests/cluster/neighbours/",
         "tests/cluster/quota/test_claims_in_use.py",
-        *(f"tests/cluster/test_{name}.py" for name in ("audit_log", "daemonset", "placement", "transcripts")),
+        "tests/cluster/quota/test_leak.py",
+        "tests/cluster/quota/test_large_beside_crowd.py",
+        *(f"tests/cluster/test_{name}.py" for name in WITH_CONTROLLERS),
     ),
 }
 """Files that share a fixture which takes long to set up."""

@@ -27,7 +27,6 @@ from webhook.cluster.objects import CATALOGUES
 CREATE = ("--set", "namespace.create=true")
 RENDERED: dict[str, Callable[[], str]] = {
     "static": lambda: kustomized(STATIC),
-    "static-strict": lambda: kustomized(STATIC / "strict"),
     "default": lambda: template(*CREATE),
     "production": lambda: template(*CREATE, "-f", CHART / "values-production.yaml"),
     "everything-else": lambda: template(

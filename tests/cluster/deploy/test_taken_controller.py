@@ -86,11 +86,6 @@ DRY = {"dryRun": "All"}
             id="a-privileged-pod-on-a-dry-run",
         ),
         pytest.param(
-            Attempt("POST", f"/api/v1/namespaces/{NAMESPACE}/pods", PRIVILEGED, query=DRY),
-            'cannot create resource "pods"',
-            id="a-pod-beside-its-own",
-        ),
-        pytest.param(
             Attempt("POST", SECRETS, secret("stolen", TOKEN)),
             ONLY_ITS_SECRETS,
             id="a-token-of-another-account",
@@ -111,11 +106,6 @@ DRY = {"dryRun": "All"}
             id="a-secret-of-a-generated-name",
         ),
         pytest.param(Attempt("POST", LEASES, lease("other")), ONLY_ITS_LEASE, id="another-lease"),
-        pytest.param(
-            Attempt("POST", f"{REGISTRATION}/mutatingwebhookconfigurations", {"metadata": {"name": "mine"}}),
-            'cannot create resource "mutatingwebhookconfigurations"',
-            id="a-configuration-of-its-own",
-        ),
         pytest.param(
             Attempt("DELETE", f"{REGISTRATION}/validatingadmissionpolicies/gpu-admission-controller"),
             'cannot delete resource "validatingadmissionpolicies"',
