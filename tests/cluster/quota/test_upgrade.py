@@ -125,7 +125,6 @@ def requested(namespace: str) -> list[Request]:
 @pytest.mark.parametrize(
     ("before", "after", "in_flight"),
     [
-        pytest.param("old", "new", False, id="upgrade"),
         pytest.param("old", "new", True, id="upgrade-with-a-creation-that-fails"),
         pytest.param("new", "old", False, id="rollback"),
     ],
