@@ -89,21 +89,6 @@ def test_what_was_deleted_while_no_controller_ran_is_given_back(quotas: ControlP
         assert uses(team, 1)
 
 
-def test_another_catalogue_counts_everything_anew(quotas: ControlPlane, tmp_path: Path) -> None:
-    (tmp_path / "classes.yaml").write_text(SHARED_T4)
-    team = Namespace(quotas)
-    with Running(quotas) as running:
-        team.quota({"gpus": "8"})
-        team.pod("small", 2, nodeSelector={"pool": "shared"})
-        assert uses(team, 2)
-        before = team.ledger_object().class_catalogue
-
-        running.controller.configure(load_directory(tmp_path))
-
-        assert eventually(lambda: gpus(team) == Fraction(1, 2))
-        assert team.ledger_object().class_catalogue != before
-
-
 @pytest.fixture
 def published(quotas: ControlPlane) -> Iterator[Callable[[], dict[str, str]]]:
     with published_catalogues(quotas) as published:

@@ -17,7 +17,6 @@ from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import Namespace
 from webhook.cluster.objects import Condition
 from webhook.commands.quota import quota
-from webhook.quota.documents import quota_path
 
 READABLE = "gpus=1 | 5f0c7a38-0000-4000-8000-000000000000:pods/phantom"
 
@@ -120,15 +119,6 @@ def test_any_other_field_that_cannot_be_read_waits_for_somebody(
     assert "not ready: every GPU pod is denied" in shown(plane, team)
 
     damage(team, **before)
-    assert eventually(lambda: create(team, "after")[0] == 201)
-
-
-def test_a_row_that_cannot_be_read_denies_no_longer_than_its_quota_is_there(team: Namespace) -> None:
-    damage(team, used={"gpus": "many"})
-    assert create(team, "before")[0] == 403
-    team.client.delete(quota_path(team.name))
-
-    assert eventually(lambda: team.client.get(team.row_path)[0] == 404)
     assert eventually(lambda: create(team, "after")[0] == 201)
 
 
