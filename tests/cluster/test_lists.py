@@ -66,17 +66,6 @@ def test_only_what_has_changed_is_read(quotas: ControlPlane) -> None:
     assert reader.refresh(team.name) == sorted([*many, "changes", "comes", "stays"])
 
 
-def test_custom_resources_are_read_one_by_one_as_well(quotas: ControlPlane) -> None:
-    team = Namespace(quotas)
-    team.quota({"gpus": "8"})
-    reader = Reader(api_client(quotas), QUOTAS)
-    assert reader.refresh(team.name) == ["default"]
-    team.change_quota({"hard": {"gpus": "4"}})
-
-    assert reader.refresh(team.name) == ["default"]
-    assert reader.refresh(team.name) == []
-
-
 def test_identities_are_those_of_the_objects(quotas: ControlPlane) -> None:
     team = Namespace(quotas)
     for number in range(3):

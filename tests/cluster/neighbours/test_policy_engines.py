@@ -52,19 +52,6 @@ def test_a_class_that_contradicts_the_annotation_is_refused(
     assert "nvidia-t4" in answer["message"]
 
 
-def test_a_toleration_that_a_policy_engine_adds_before_us_is_not_added_twice(
-    team: Team, other: OtherWebhook
-) -> None:
-    def tolerates(document: JSON) -> None:
-        document["spec"].setdefault("tolerations", []).append({"key": "nvidia.com/gpu", "operator": "Exists"})
-
-    with other.in_force(tolerates, name=KYVERNO):
-        status, answer = team.create(body("tolerant", gpu_container()))
-
-    assert status == 201, answer
-    assert ours(answer["spec"]["tolerations"]) == [{"key": "nvidia.com/gpu", "operator": "Exists"}]
-
-
 def test_one_that_is_down_refuses_in_its_own_name_and_nothing_is_reserved(
     team: Team, other: OtherWebhook
 ) -> None:

@@ -105,15 +105,6 @@ def test_pods_are_listed_under_the_highest_of_their_controllers(cluster: Control
     assert [(each["pods"], each["isWritten"]) for each in web] == [(4, True)]
 
 
-def test_gpus_are_counted_as_quotas_count_them(cluster: ControlPlane) -> None:
-    report = found(cluster)
-
-    (chem,) = [each for each in report["namespaces"] if each["namespace"] == "chem"]
-    assert (chem["gpus"], chem["gpuPods"], chem["pods"]) == ("23", 14, 20)
-    assert chem["classes"] == {"nvidia-a100": "23", "nvidia-a100-80gb": "23"}
-    assert chem["resources"] == {"nvidia.com/gpu": "23"}
-
-
 def test_the_proposal_is_valid_and_refuses_nothing_that_runs(cluster: ControlPlane, tmp_path: Path) -> None:
     before = found(cluster)["podEffects"]["refused"]
     result = run(cluster, "--propose", str(tmp_path / "proposal"))

@@ -107,13 +107,6 @@ def test_a_workload_is_refused_by_the_policy(cluster: ControlPlane) -> None:
     assert [each["outcome"] for each in found["verdicts"]] == ["denied"]
 
 
-def test_an_operator_that_makes_no_pods(cluster: ControlPlane) -> None:
-    """No operator runs here: what the rules would deny is known all the same."""
-    found = explained(cluster, "pytorchjob/llama", TRAINING)
-    assert (found["answer"], [each[0] for each in reasons(found)]) == ("refused", ["policy"])
-    assert NO_SLICE in found["reasons"][0]["message"]
-
-
 def test_a_pod_on_its_node_and_then_running(cluster: ControlPlane) -> None:
     path = f"/api/v1/namespaces/{SERVING}/pods/chat-0"
     client = cluster.client()
