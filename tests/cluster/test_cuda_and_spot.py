@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import yaml
 
 from policies.rules.cuda_version import FULL, MAJOR
 from tests.builders import JSON, gpu_container, pod
+from tests.cluster.configuration import default_policy
 from tests.cluster.controllers import eventually
 from tests.cluster.test_admission import apply, named, stored
 from tests.controlplane import ControlPlane, create_gpu_node
@@ -17,21 +17,16 @@ NAMESPACE = "versions"
 CUDA = "gpu-admission.dev/cuda"
 SPOT = "gpu-admission.dev/spot"
 POOL = {"key": "example.com/spot", "operator": "Equal", "value": "true", "effect": "NoSchedule"}
-POLICY: JSON = {
-    "apiVersion": "gpu-admission.dev/v1alpha1",
-    "kind": "GPUPolicy",
-    "metadata": {"name": "default"},
-    "spec": {
-        "rules": {
-            "spot": {
-                "mode": "enforce",
-                "nodeSelector": {"example.com/spot": "true"},
-                "tolerations": [POOL],
-                "minTerminationSeconds": 120,
-            }
+POLICY = default_policy(
+    {
+        "spot": {
+            "mode": "enforce",
+            "nodeSelector": {"example.com/spot": "true"},
+            "tolerations": [POOL],
+            "minTerminationSeconds": 120,
         }
-    },
-}
+    }
+)
 TOO_NEW = (
     f'Warning: metadata.annotations[{CUDA}] = "13.0": use an image with an older CUDA; should be at most 12.6, the newest CUDA '
     "of the nodes that can take the pod; or ask the platform team for newer drivers [cuda-version]"
@@ -55,7 +50,7 @@ def plane(nodes_plane: ControlPlane) -> ControlPlane:
 @pytest.fixture(scope="module", autouse=True)
 def webhook(plane: ControlPlane) -> Iterator[Webhook]:
     reading = ("--kubeconfig", plane.kubeconfig())
-    with serving(plane, yaml.safe_dump(POLICY), NAMESPACE, arguments=reading) as running:
+    with serving(plane, POLICY, NAMESPACE, arguments=reading) as running:
         # The watch begins with the process; until it has listed once nothing is known of nodes.
         too_new = asking("waiting", {CUDA: "13.0"})
         assert eventually(lambda: TOO_NEW in apply(plane, too_new, dry_run=True)[1])

@@ -9,18 +9,12 @@ import pytest
 import yaml
 
 from tests.builders import JSON, gpu_container, pod
+from tests.cluster.configuration import default_policy
 from tests.cluster.test_admission import apply, named, stored
 from tests.controlplane import ControlPlane, create_gpu_node
 from tests.controlplane.webhook import Webhook, serving
 
-POLICY = """
-apiVersion: gpu-admission.dev/v1alpha1
-kind: GPUPolicy
-metadata: {name: default}
-spec:
-  rules:
-    gpu-class: {default: nvidia-a100-80gb}
-"""
+POLICY = default_policy({"gpu-class": {"default": "nvidia-a100-80gb"}})
 NAMESPACE = "agents"
 NODES = ("agent-node-0", "agent-node-1")
 TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}

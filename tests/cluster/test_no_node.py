@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import yaml
 
 from tests.builders import JSON, gpu_container, pod
+from tests.cluster.configuration import default_policy
 from tests.cluster.controllers import eventually
 from tests.cluster.test_admission import apply, named
 from tests.cluster.test_workload_kinds import install
@@ -15,12 +15,7 @@ from tests.controlplane.webhook import Webhook, serving
 
 NAMESPACE = "waiting"
 CLASS = "gpu-admission.dev/gpu-class"
-POLICY: JSON = {
-    "apiVersion": "gpu-admission.dev/v1alpha1",
-    "kind": "GPUPolicy",
-    "metadata": {"name": "default"},
-    "spec": {"rules": {"gpu-class": {"autoscaledClasses": ["nvidia-b200"]}}},
-}
+POLICY = default_policy({"gpu-class": {"autoscaledClasses": ["nvidia-b200"]}})
 H200 = (
     "Warning: set gpu-admission.dev/gpu-class: nvidia-t4, of which there are nodes; class nvidia-h200: no node matches "
     "nodeSelector accelerator=nvidia-h200, so the pod stays pending [gpu-class]"
@@ -42,7 +37,7 @@ def plane(nodes_plane: ControlPlane) -> Iterator[ControlPlane]:
 @pytest.fixture(scope="module")
 def webhook(plane: ControlPlane) -> Iterator[Webhook]:
     reading = ("--kubeconfig", plane.kubeconfig())
-    with serving(plane, yaml.safe_dump(POLICY), NAMESPACE, arguments=reading) as running:
+    with serving(plane, POLICY, NAMESPACE, arguments=reading) as running:
         # The watch begins with the process; until it has listed once nobody is warned.
         assert eventually(lambda: warned(plane, asking("nvidia-h200")) == [H200])
         yield running

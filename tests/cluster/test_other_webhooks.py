@@ -5,20 +5,15 @@ from collections.abc import Iterator
 import pytest
 
 from tests.builders import JSON, container, gpu_container, pod
+from tests.cluster.configuration import default_policy
 from tests.cluster.other_webhook import Change, OtherWebhook
 from tests.cluster.test_admission import apply, named, stored
 from tests.controlplane import ControlPlane
 from tests.controlplane.webhook import Webhook, serving
 
-POLICY = """
-apiVersion: gpu-admission.dev/v1alpha1
-kind: GPUPolicy
-metadata: {name: default}
-spec:
-  rules:
-    gpu-requests: {maxPerContainer: 8}
-    gpu-class: {default: nvidia-a100-80gb}
-"""
+POLICY = default_policy(
+    {"gpu-requests": {"maxPerContainer": 8}, "gpu-class": {"default": "nvidia-a100-80gb"}}
+)
 NAMESPACE = "shared"
 TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 

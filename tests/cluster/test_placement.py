@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from tests.builders import JSON
+from tests.cluster.configuration import default_policy
 from tests.controlplane import ControlPlane, create_gpu_node
 from tests.controlplane.webhook import serving
 
@@ -17,18 +18,13 @@ TAINTS = (
     {"key": "dedicated", "value": "ml-workloads", "effect": "NoSchedule"},
 )
 
-POLICY = """
-apiVersion: gpu-admission.dev/v1alpha1
-kind: GPUPolicy
-metadata: {name: default}
-spec:
-  rules:
-    gpu-toleration:
-      tolerations:
-      - {key: nvidia.com/gpu, operator: Exists, effect: NoSchedule}
-      - {key: dedicated, value: ml-workloads, effect: NoSchedule}
-    readiness-delay: {modelLoadSeconds: 60}
-"""
+TOLERATIONS = [
+    {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
+    {"key": "dedicated", "value": "ml-workloads", "effect": "NoSchedule"},
+]
+POLICY = default_policy(
+    {"gpu-toleration": {"tolerations": TOLERATIONS}, "readiness-delay": {"modelLoadSeconds": 60}}
+)
 
 
 @pytest.fixture(scope="module")

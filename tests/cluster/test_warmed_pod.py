@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from tests.builders import JSON
+from tests.cluster.configuration import default_policy
 from tests.controlplane import ControlPlane
 from tests.controlplane.webhook import ROOT, Webhook, serving
 
@@ -20,14 +21,9 @@ PAUSED_RULES = ("gpu-toleration", "gpu-class", "readiness-delay")
 
 @pytest.fixture(scope="module")
 def webhook(plane: ControlPlane) -> Iterator[Webhook]:
-    policy = {
-        "apiVersion": "gpu-admission.dev/v1alpha1",
-        "kind": "GPUPolicy",
-        "metadata": {"name": "default"},
-        "spec": {"rules": {rule: {"mode": "disabled"} for rule in PAUSED_RULES}},
-    }
+    policy = default_policy({rule: {"mode": "disabled"} for rule in PAUSED_RULES})
     image = "--fetcher-image=registry.example.com/gpu-admission-fetcher:0.1.0"
-    with serving(plane, yaml.safe_dump(policy), "chat", arguments=(image,)) as running:
+    with serving(plane, policy, "chat", arguments=(image,)) as running:
         yield running
 
 
