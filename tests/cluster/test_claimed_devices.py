@@ -9,7 +9,7 @@ import yaml
 from tests.builders import JSON
 from tests.cluster.controllers import eventually
 from tests.controlplane import ControlPlane, claims_api
-from tests.controlplane.webhook import Webhook
+from tests.controlplane.webhook import Webhook, serving
 
 DEVICE_CLASSES = {
     "fast-links": "device.driver == 'dra.net'",
@@ -41,26 +41,18 @@ def webhook(plane: ControlPlane) -> Iterator[Webhook]:
             f"{claims_api()}/deviceclasses", {"metadata": {"name": name}, "spec": spec}
         )
         assert status == 201, answer["message"]
-    with Webhook(plane, host=17, arguments=("--kubeconfig", plane.kubeconfig())) as webhook:
-        webhook.register()
+    reading = ("--kubeconfig", plane.kubeconfig())
+    with serving(plane, "", OPEN, STRICT, host=17, arguments=reading) as webhook:
         for namespace, default, allowed in ((OPEN, "nvidia-a100-80gb", '"*"'), (STRICT, "null", "nvidia-t4")):
-            plane.kubectl("create", "namespace", namespace)
             text = POLICY.replace("NAME", namespace).replace("ALLOWED", allowed).replace("DEFAULT", default)
-            plane.kubectl("apply", "-f", "-", stdin=text)
-            for name in DEVICE_CLASSES:
-                for document in (claim(name, namespace), template(name, namespace)):
-                    plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(document))
+            kinds = [(claim(name, namespace), template(name, namespace)) for name in DEVICE_CLASSES]
+            for document in (yaml.safe_load(text), *(each for pair in kinds for each in pair)):
+                assert client.apply(document).status == 201
         gpu = pod("probe", OPEN, resources={"limits": {"nvidia.com/gpu": "1"}})
-        assert eventually(
-            lambda: (
-                plane.client().post(PODS.format(OPEN), gpu, {"dryRun": "All"})[1]["spec"].get("nodeSelector")
-            )
-        ), "the policy is in force"
+        assert eventually(lambda: "nodeSelector" in sent(plane, gpu)[1]["spec"]), "the policy is in force"
         yield webhook
-        webhook.unregister()
     for namespace in (OPEN, STRICT):
-        plane.kubectl("delete", "gpupolicy", namespace)
-        plane.kubectl("delete", "namespace", namespace, "--wait=false")
+        client.delete(f"/apis/gpu-admission.dev/v1alpha1/gpupolicies/{namespace}")
     for name in DEVICE_CLASSES:
         client.delete(f"{claims_api()}/deviceclasses/{name}")
 
@@ -172,9 +164,8 @@ def test_a_template_and_its_pod_that_are_applied_together(plane: ControlPlane) -
     """The watch of the webhook learns of the template in some milliseconds, and the pod is there before."""
     names = [f"together-{number}" for number in range(8)]
     for name in names:
-        both = [template("fast-links", OPEN, name), pod(name, OPEN, by_template(name))]
-        plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(both))
+        for document in (template("fast-links", OPEN, name), pod(name, OPEN, by_template(name))):
+            assert plane.client().apply(document).status == 201
     for name in names:
         stored = plane.client().get(f"{PODS.format(OPEN)}/{name}")[1]
         assert (name, tolerated(stored), stored["spec"].get("nodeSelector")) == (name, set(), None)
-        plane.kubectl("delete", "pod", name, "-n", OPEN, "--wait=false")

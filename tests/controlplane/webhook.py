@@ -261,11 +261,15 @@ def manifests(address: str, authority: Path, source: Path = ROOT) -> list[dict[s
     return documents
 
 
-def install(plane: ControlPlane, documents: list[dict[str, Any]], calls: Callable[[], Calls]) -> None:
-    """Apply the documents and return once the API server calls both webhooks: it learns of them a moment late."""
+def apply_all(plane: ControlPlane, documents: list[dict[str, Any]]) -> None:
     for document in documents:
         status, answer, _ = plane.client().apply(document)
         assert status < 300, answer
+
+
+def install(plane: ControlPlane, documents: list[dict[str, Any]], calls: Callable[[], Calls]) -> None:
+    """Apply the documents and return once the API server calls both webhooks: it learns of them a moment late."""
+    apply_all(plane, documents)
     before = calls()
     deadline = time.monotonic() + READY_WITHIN
     while len(calls() - before) < len(CONFIGURATIONS):

@@ -5,13 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.builders import container, gpu_container, pod
 from tests.cluster.exported import ALL, VOID, create, mutations
 from tests.cluster.outage import absence
 from tests.controlplane import ControlPlane
-from tests.controlplane.webhook import manifests, uninstall
+from tests.controlplane.webhook import apply_all, manifests, uninstall
 
 HOST = 70
 
@@ -21,7 +20,7 @@ def down(exported: ControlPlane, authority: Path) -> Iterator[ControlPlane]:
     """Install both, and nobody behind the Service."""
     client, address = exported.client(), exported.service_address(HOST)
     with absence.refusing(address):
-        exported.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(manifests(address, authority)))
+        apply_all(exported, manifests(address, authority))
         while create(client, pod(gpu_container()))[0] == 201:
             time.sleep(0.05)  # the API server has not heard of the configurations yet
         yield exported

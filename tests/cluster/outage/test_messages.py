@@ -10,13 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from certs.issue import KeyPair, issue_authority, issue_server
 from tests.cluster.controllers import eventually
 from tests.cluster.outage.samples import pod
 from tests.controlplane import ControlPlane
-from tests.controlplane.webhook import CONFIGURATIONS, NAMESPACE, SERVER_NAME, manifests, uninstall
+from tests.controlplane.webhook import CONFIGURATIONS, NAMESPACE, SERVER_NAME, apply_all, manifests, uninstall
 
 HOST = 65
 DAY = dt.timedelta(days=1)
@@ -91,7 +90,7 @@ def address(plane: ControlPlane) -> Iterator[str]:
 
 def register(plane: ControlPlane, address: str, bundle: bytes, folder: Path) -> None:
     (folder / "ca.crt").write_bytes(bundle)
-    plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(manifests(address, folder / "ca.crt")))
+    apply_all(plane, manifests(address, folder / "ca.crt"))
 
 
 @pytest.mark.parametrize(
@@ -165,6 +164,6 @@ def test_ca_bundle_of_something_else(plane: ControlPlane, address: str, tmp_path
 
 def test_service_gone(plane: ControlPlane, address: str, tmp_path: Path) -> None:
     register(plane, address, authority().certificate_pem(), tmp_path)
-    plane.kubectl("delete", "service", "gpu-admission", "-n", NAMESPACE)
+    plane.client().delete(f"/api/v1/namespaces/{NAMESPACE}/services/gpu-admission")
     want = 'service "gpu-admission" not found'
     assert want in refusal(plane, want)

@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.builders import JSON
@@ -16,7 +15,7 @@ from tests.cluster.controllers import is_there
 from tests.cluster.outage import absence
 from tests.cluster.outage.samples import CRON_JOB, DEPLOYMENT, JOB, OURS, RESOURCE_QUOTA, definitions, pod
 from tests.controlplane import ControlPlane
-from tests.controlplane.webhook import manifests, uninstall
+from tests.controlplane.webhook import apply_all, manifests, uninstall
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +62,7 @@ def outage(request: pytest.FixtureRequest, installed: ControlPlane, authority: P
     address = plane.service_address(HOST)
     away: AbstractContextManager[None] = getattr(absence, kind)(address)
     with away:
-        plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(manifests(address, authority)))
+        apply_all(plane, manifests(address, authority))
         while client.post(PODS.format(NAMESPACE), pod(gpu=True), {"dryRun": "All"})[0] == 201:
             time.sleep(0.05)  # the API server has not heard of the configurations yet
         yield kind
