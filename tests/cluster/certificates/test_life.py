@@ -64,7 +64,7 @@ def test_rotations_cost_no_call(
     running: Installation, record_property: Callable[[str, object], None]
 ) -> None:
     with Load(running) as load:
-        for _ in range(10):
+        for _ in range(4):
             rotate_leaf(running)
         for each in running.reconcilers:
             rotate_authority(running, each)
