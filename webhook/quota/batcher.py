@@ -3,7 +3,8 @@
 A request that finds nobody at work on its namespace leads: it takes all that wait, reads the ledger, decides, swaps, wakes
 them, and hands the lead to the next that came meanwhile. So a namespace has one writer per process at a time, and a burst of n
 creations costs far fewer than n writes. The lock guards queues in memory and is held over no I/O. Nothing waits beyond its own
-deadline: what a write in flight then still reserves for it, the controller gives back.
+deadline: what a write in flight then still reserves for it, the controller gives back. The leader computes no demand: each
+review does that in its own thread, by the catalogue versions of the ledger that we last saw, before it waits.
 
 Replicas that write one ledger take turns: after a write of its own each leaves it to the others for as long as TURN writes take,
 and after one that met another's for one to two. Requests gather meanwhile, so there are fewer writes, and fewer of them meet.
@@ -12,15 +13,15 @@ and after one that met another's for one to two. Requests gather meanwhile, so t
 import random
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import monotonic, sleep
 
-from policies.quota.ledger.decide import Reason, decide
-from policies.quota.ledger.quota_ledger import NO_QUOTA_SECONDS, QuotaLedger
+from policies.quota.demand import Catalogues
+from policies.quota.ledger.decide import Reason, ReservationRequest, decide
+from policies.quota.ledger.quota_ledger import NO_QUOTA_SECONDS, DemandKey, QuotaLedger
 from policies.quota.quota_request import LedgerError, ReservationOutcome, decide_alone
 from webhook.quota.metrics import QuotaMetrics
 from webhook.quota.store import LedgerConflict, QuotaGone, Store, VersionedLedger
-from webhook.quota.waiting import CataloguesOf, RequestOf, Waiting
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.004, 0.25
 """Seconds before a second attempt after an error, at most; doubled with each further one, and drawn at random below that.
@@ -43,6 +44,12 @@ NAMESPACES_REMEMBERED = 4096
 
 NO_QUOTA = ReservationOutcome()
 
+RequestOf = Callable[[QuotaLedger, Mapping[str, Catalogues]], ReservationRequest]
+"""Computes a review's request by the catalogue versions of a ledger, some of them published by others."""
+
+CataloguesOf = Callable[[QuotaLedger, float], Mapping[str, Catalogues]]
+"""Reads the catalogues that a ledger names, by digest, within so many seconds. Raises LedgerError."""
+
 
 class _NoTimeLeftError(LedgerError):
     """Nothing was asked: what went wrong before is the reason."""
@@ -50,6 +57,30 @@ class _NoTimeLeftError(LedgerError):
 
 def _contended() -> LedgerError:
     return LedgerError("too many others write to the ledger of the quota", transient=True)
+
+
+class _Waiting:
+    """A review that waits for its outcome. `turn` is set when there is one, or when the review is to lead.
+
+    `requests` holds its request by demand key. If the ledger has another key, the outcome is the ledger: the thread of the
+    review then computes the request by it and waits again.
+    """
+
+    def __init__(self, requests: Mapping[DemandKey, ReservationRequest], deadline: float) -> None:
+        self.requests = requests
+        self.deadline = deadline
+        self.turn = threading.Event()
+        self.leads = False
+        self.given_up = False
+        self.outcome: ReservationOutcome | QuotaLedger | Exception | None = None
+
+    def finish(self, outcome: ReservationOutcome | QuotaLedger | Exception) -> None:
+        self.outcome = outcome
+        self.turn.set()
+
+    def lead(self) -> None:
+        self.leads = True
+        self.turn.set()
 
 
 class ReservationBatcher:
@@ -68,7 +99,7 @@ class ReservationBatcher:
         self._metrics = metrics
         self._clock = clock
         self._lock = threading.Lock()
-        self._queues: dict[str, deque[Waiting]] = {}  # a namespace is in it while somebody leads
+        self._queues: dict[str, deque[_Waiting]] = {}  # a namespace is in it while somebody leads
         self._known: dict[str, tuple[VersionedLedger, float]] = {}  # and until when it may be used
         self._rivals: dict[str, float] = {}
         self._turns: dict[str, float] = {}  # when we may write again
@@ -79,7 +110,31 @@ class ReservationBatcher:
         """Decide and reserve by `deadline`, a moment of the clock. Raises LedgerError if that cannot be done."""
         if self.has_no_quota(namespace):
             return NO_QUOTA
-        waiting = Waiting(request_of, deadline)
+        requests: dict[DemandKey, ReservationRequest] = {}
+        known, _ = self._known.get(namespace, (None, 0.0))
+        if known is not None:
+            requests[known.ledger.demand_key] = self._request(request_of, known.ledger, deadline)
+        while isinstance(outcome := self._outcome(namespace, _Waiting(requests, deadline)), QuotaLedger):
+            requests[outcome.demand_key] = self._request(request_of, outcome, deadline)
+        return outcome
+
+    def _request(self, request_of: RequestOf, ledger: QuotaLedger, deadline: float) -> ReservationRequest:
+        """Compute the request by a ledger, in the thread of its review. Try again after an error that may pass."""
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                published = self._catalogues_of(ledger, self._seconds_until(deadline))
+            except LedgerError as error:
+                if not error.transient or self._clock() + pause >= deadline:
+                    self._metrics.errors.inc()
+                    raise
+            else:
+                return request_of(ledger, published)
+            self._sleep(random.uniform(0, pause), deadline)  # noqa: S311 - jitter, no secret
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _outcome(self, namespace: str, waiting: _Waiting) -> ReservationOutcome | QuotaLedger:
+        """Wait for the outcome, and lead when it is this review's turn."""
         with self._lock:
             if namespace in self._queues:
                 self._queues[namespace].append(waiting)
@@ -87,7 +142,8 @@ class ReservationBatcher:
                 self._queues[namespace] = deque()
                 waiting.lead()
         while waiting.outcome is None:
-            if not waiting.turn.wait(max(0.0, deadline - self._clock())) and self._give_up(waiting):
+            left = max(0.0, waiting.deadline - self._clock())
+            if not waiting.turn.wait(left) and self._give_up(waiting):
                 problem = "other requests for the same quota were not decided in time"
                 raise LedgerError(problem, transient=True)
             if waiting.leads and waiting.outcome is None:
@@ -114,13 +170,13 @@ class ReservationBatcher:
         begun = self._without_quota.get(namespace)
         return begun is not None and self._clock() - begun <= NO_QUOTA_SECONDS
 
-    def _give_up(self, waiting: Waiting) -> bool:
+    def _give_up(self, waiting: _Waiting) -> bool:
         """Stop waiting, unless an outcome or the lead has come at this very moment."""
         with self._lock:
             waiting.given_up = not waiting.turn.is_set()
             return waiting.given_up
 
-    def _gather(self, namespace: str, batch: list[Waiting]) -> None:
+    def _gather(self, namespace: str, batch: list[_Waiting]) -> None:
         """Take everyone who waits into the batch, and leave out those who have given up or got their outcome."""
         with self._lock:
             queue = self._queues[namespace]
@@ -128,7 +184,7 @@ class ReservationBatcher:
             queue.clear()
             batch[:] = [waiting for waiting in batch if not waiting.given_up and waiting.outcome is None]
 
-    def _lead(self, namespace: str, leader: Waiting) -> None:
+    def _lead(self, namespace: str, leader: _Waiting) -> None:
         batch = [leader]
         try:
             self._decide(namespace, batch, leader.deadline)
@@ -143,7 +199,7 @@ class ReservationBatcher:
         finally:
             self._hand_over(namespace, batch)
 
-    def _hand_over(self, namespace: str, batch: list[Waiting]) -> None:
+    def _hand_over(self, namespace: str, batch: list[_Waiting]) -> None:
         with self._lock:
             queue = self._queues[namespace]
             queue.extendleft(waiting for waiting in reversed(batch) if waiting.outcome is None)
@@ -154,7 +210,7 @@ class ReservationBatcher:
                     return
             del self._queues[namespace]
 
-    def _decide(self, namespace: str, batch: list[Waiting], deadline: float) -> None:
+    def _decide(self, namespace: str, batch: list[_Waiting], deadline: float) -> None:
         """Decide on the batch and on what joins it meanwhile. Raises LedgerError once the deadline has passed."""
         pause, fresh = FIRST_PAUSE, False
         last = _contended()
@@ -192,7 +248,7 @@ class ReservationBatcher:
         if seconds > 0:
             sleep(min(seconds, max(0.0, deadline - self._clock())))
 
-    def _attempt(self, namespace: str, batch: list[Waiting], deadline: float, *, fresh: bool) -> None:
+    def _attempt(self, namespace: str, batch: list[_Waiting], deadline: float, *, fresh: bool) -> None:
         """Decide on the batch by the ledger as we left it, or else as it is; and write what is reserved.
 
         A ledger that is only remembered may justify nothing but a write, which fails if it is not the ledger any more.
@@ -222,20 +278,22 @@ class ReservationBatcher:
         self,
         namespace: str,
         before: VersionedLedger,
-        batch: list[Waiting],
+        batch: list[_Waiting],
         deadline: float,
         *,
-        requested: frozenset[Waiting] | None = None,
+        requested: frozenset[_Waiting] | None = None,
     ) -> bool:
         """Decide on the batch by this ledger, and return whether that was done.
 
         `requested` came before it was read. For others it may justify nothing but a write: they wait for the next read.
         None: it is only remembered, and decides on nobody unless all is reserved.
         """
-        published = self._catalogues_of(before.ledger, self._seconds_until(deadline))
-        found = [(waiting, waiting.request(before.ledger, published)) for waiting in batch]
-        asking = [(waiting, request) for waiting, request in found if request is not None]
-        requests, limit = [request for _, request in asking], self._store.reservations_limit
+        key, limit = before.ledger.demand_key, self._store.reservations_limit
+        for waiting in batch:
+            if key not in waiting.requests:
+                waiting.finish(before.ledger)
+        batch[:] = [waiting for waiting in batch if key in waiting.requests]
+        requests = [waiting.requests[key] for waiting in batch]
         decided = decide(before.ledger, requests, limit=limit)
         reserved = sum(verdict.reason is Reason.RESERVED for verdict in decided.verdicts)
         if requested is None and reserved < len(batch):
@@ -244,7 +302,7 @@ class ReservationBatcher:
             self._write(namespace, before, decided.ledger, deadline)
         if batch:
             self._metrics.batch_size.observe(len(batch))
-        for (waiting, request), verdict in zip(asking, decided.verdicts, strict=True):
+        for waiting, request, verdict in zip(batch, requests, decided.verdicts, strict=True):
             if verdict.reason is Reason.RESERVED or waiting in (requested or ()):
                 waiting.finish(ReservationOutcome(before.ledger, request, verdict))
         return True

@@ -209,7 +209,7 @@ def test_nothing_is_charged_before_a_ledger_asks(monkeypatch: pytest.MonkeyPatch
         return Demand({})
 
     monkeypatch.setattr("policies.quota.quota_request.pod_demand", demand)
-    monkeypatch.setattr("policies.quota.quota_request.charge_claim", demand)
+    monkeypatch.setattr("policies.quota.quota_request.claim_demand", demand)
     claim = decode_claim(msgspec.json.encode({"spec": {"devices": {"requests": []}}}))
     requests = [asking(OLD, CARDS), quota_request_for_claim("review", claim, "somebody", OLD)]
     assert [request.is_free for request in requests] == [False, False]

@@ -2,6 +2,7 @@
 
 import itertools
 import threading
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic, sleep
 
@@ -9,6 +10,7 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
+from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.decide import Reason, ReservationRequest
 from policies.quota.ledger.quota_ledger import NO_QUOTA_SECONDS, QuotaLedger
 from policies.quota.quota_request import LedgerError, ReservationOutcome
@@ -310,6 +312,36 @@ def test_a_defect_in_one_request_is_its_own() -> None:
         assert isinstance(bad.exception(), ZeroDivisionError)
         assert [reason(each.result()) for each in good] == [Reason.RESERVED] * 3
     assert bench.batches._queues == {}
+
+
+def test_each_review_computes_its_demand_in_its_own_thread_and_once_for_each_catalogue() -> None:
+    bench = Bench(gpus=100, seconds=0.02)
+    computed: list[tuple[int, str | None]] = []
+
+    def reserve(number: int) -> Reason | None:
+        def request_of(ledger: QuotaLedger, _published: object) -> ReservationRequest:
+            computed.append(
+                (number if threads[number] is threading.current_thread() else -1, ledger.class_catalogue)
+            )
+            demand = vector(gpus=1)
+            return ReservationRequest.creation(f"pod{number}", demand, str(ledger.class_catalogue))
+
+        threads[number] = threading.current_thread()
+        return reason(bench.batches.reserve(NAMESPACE, request_of, monotonic() + 60))
+
+    threads: dict[int, threading.Thread] = {}
+    first = bench.ledger.catalogue
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(reserve, range(8))) == {Reason.RESERVED}
+        assert sorted(computed) == [(number, first) for number in range(8)]
+
+        computed.clear()
+        bench.ledger.unclassified_pods = UnclassifiedPods.DENY
+        second = f"{first.partition('/')[0]}/Deny"
+        bench.ledger.grant(vector(gpus=100))
+        assert set(pool.map(reserve, range(8, 16))) == {Reason.RESERVED}
+    assert set(computed) >= {(number, second) for number in range(8, 16)}
+    assert max(Counter(computed).values()) == 1, "the ledger was only seen to have another catalogue"
 
 
 def test_a_dry_run_decides_and_writes_nothing() -> None:
