@@ -143,12 +143,7 @@ def demands(
             continue
         if len(found) == MOST_TEMPLATES:
             return ()
-        demand = pod_demand(
-            each.admitted,
-            classes=catalogues.classes,
-            resource_mapping=catalogues.resource_mapping,
-            unclassified_pods=unclassified_pods,
-        )
+        demand = pod_demand(each.admitted, catalogues, unclassified_pods)
         cost = demand.vector
         if named_nodes(each.admitted):
             cost = {key: amount for key, amount in cost.items() if not key.startswith(CLASSES)}

@@ -165,13 +165,7 @@ def quota_request_for_pod(
     """Return the demand of a review of a pod. `before`: the stored pod of an update. `nodes`: the nodes that it may name."""
 
     def demand(of: Pod) -> DemandOf:
-        return lambda by, unclassified_pods: pod_demand(
-            of,
-            classes=by.classes,
-            resource_mapping=by.resource_mapping,
-            unclassified_pods=unclassified_pods,
-            nodes=nodes,
-        )
+        return lambda by, unclassified_pods: pod_demand(of, by, unclassified_pods, nodes=nodes)
 
     def demand_of_new(by: Catalogues, unclassified_pods: UnclassifiedPods) -> Demand:
         counted = demand(pod)(by, unclassified_pods)
@@ -209,9 +203,7 @@ def quota_request_for_claim(
     def demand(by: Catalogues, unclassified_pods: UnclassifiedPods) -> Demand:
         mapping = by.resource_mapping
         counted = uncovered(claim, mapping) if is_scheduler else claim
-        return claim_demand(
-            counted, classes=by.classes, resource_mapping=mapping, unclassified_pods=unclassified_pods
-        )
+        return claim_demand(counted, by, unclassified_pods)
 
     name = _qualified("resourceclaims", metadata)
     return QuotaRequest(request_uid, metadata.uid or "", catalogues, demand, name=name)

@@ -21,7 +21,7 @@ from policies.quota.ledger.decide import Reason, ReservationRequest, decide
 from policies.quota.ledger.quota_ledger import NO_QUOTA_SECONDS, DemandKey, QuotaLedger
 from policies.quota.quota_request import LedgerError, ReservationOutcome, decide_alone
 from webhook.quota.metrics import QuotaMetrics
-from webhook.quota.store import LedgerConflict, QuotaGone, Store, VersionedLedger
+from webhook.quota.store import LedgerConflict, Store, VersionedLedger
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.004, 0.25
 """Seconds before a second attempt after an error, at most; doubled with each further one, and drawn at random below that.
@@ -224,7 +224,7 @@ class ReservationBatcher:
                 raise last
             try:
                 self._attempt(namespace, batch, deadline, fresh=fresh)
-            except (LedgerConflict, QuotaGone):
+            except LedgerConflict:
                 self._metrics.conflicts.inc()
                 last = _contended()
                 if fresh or self._has_rivals(namespace):

@@ -16,7 +16,7 @@ from policies.quota.quota_request import LedgerError
 from webhook.cluster import errors
 from webhook.cluster.api import JSON, METADATA
 from webhook.quota import documents, ledger_objects
-from webhook.quota.store import LedgerConflict, QuotaGone, VersionedLedger
+from webhook.quota.store import LedgerConflict, VersionedLedger
 
 NO_LEDGER_OBJECT = ""
 """Version of a ledger that is nowhere written yet: to replace it is to create the ledger, as only controllers may."""
@@ -52,21 +52,31 @@ class ClusterStore:
         with _as_ledger_errors("read"):
             found = self._get(self._path(namespace), ledger_objects.PLURAL, seconds)
             if found is not None:
-                return ledger_objects.decode_ledger_object(found).versioned
+                return ledger_objects.decode_ledger_object(found)
         granted = self.granted(namespace, seconds)
         return None if granted is None else VersionedLedger(granted, NO_LEDGER_OBJECT)
 
     def granted(self, namespace: str, seconds: float) -> QuotaLedger | None:
-        """Return the ledger that the GPUQuota grants (`ledger_objects.decode_granted`), None without a GPUQuota."""
+        """Return the ledger that the GPUQuota grants, never counted. None without a GPUQuota."""
         with _as_ledger_errors("read"):
             found = self._get(documents.quota_path(namespace), documents.PLURAL, seconds)
-            return None if found is None else ledger_objects.decode_granted(found)
+            quota = None if found is None else documents.decode_quota(found)
+        if quota is None:
+            return None
+        if quota.spec is None:
+            raise LedgerError(quota.problem, transient=False)
+        return QuotaLedger(
+            quota_uid=quota.uid,
+            generation=quota.generation,
+            hard=quota.spec.amounts,
+            unclassified_pods=quota.spec.unclassified_pods,
+        )
 
     def compare_and_swap(
         self, namespace: str, before: VersionedLedger, ledger: QuotaLedger, seconds: float
     ) -> VersionedLedger:
         body = ledger_objects.encode_ledger_object(namespace, before.version, ledger)
-        with _as_ledger_errors("written"), _as_conflicts():
+        with _as_ledger_errors("written"):
             if before.version == NO_LEDGER_OBJECT:
                 written = self._api.post(
                     ledger_objects.ledger_objects_path(self._installation), body, timeout=seconds
@@ -94,7 +104,7 @@ class ClusterStore:
         return True
 
     def _delete(self, namespace: str, version: str, seconds: float) -> None:
-        with _as_ledger_errors("deleted"), _as_conflicts():
+        with _as_ledger_errors("deleted"):
             self._api.delete(self._path(namespace), version=version, timeout=seconds)
 
     def _path(self, namespace: str) -> str:
@@ -114,20 +124,12 @@ class ClusterStore:
 
 
 @contextlib.contextmanager
-def _as_conflicts() -> Iterator[None]:
-    try:
-        yield
-    except (errors.Conflict, errors.AlreadyExists) as error:
-        raise LedgerConflict(str(error)) from None
-    except errors.NotFound as error:
-        raise QuotaGone(str(error)) from None
-
-
-@contextlib.contextmanager
 def _as_ledger_errors(done: str) -> Iterator[None]:
     try:
         yield
-    except (documents.DocumentError, ledger_objects.LedgerObjectError) as error:
+    except (errors.Conflict, errors.AlreadyExists, errors.NotFound) as error:
+        raise LedgerConflict(str(error)) from None
+    except (ledger_objects.LedgerObjectError, msgspec.MsgspecError) as error:
         raise LedgerError(str(error), transient=False) from None
     except errors.ApiError as error:
         transient = isinstance(error, errors.Unreachable | errors.Unavailable)

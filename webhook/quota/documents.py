@@ -19,10 +19,6 @@ PLURAL = "gpuquotas"
 KIND = "GPUQuota"
 
 
-class DocumentError(ValueError):
-    """The object cannot be used. The message says where it is wrong."""
-
-
 def quota_path(namespace: str, *rest: str) -> str:
     """Return the API path of the namespace's quota, or of its subresource."""
     return api_path(f"/apis/{GROUP}/{VERSION}", "namespaces", namespace, PLURAL, NAME, *rest)

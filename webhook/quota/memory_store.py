@@ -13,7 +13,7 @@ from policies.quota.amounts import NOTHING
 from policies.quota.catalogue import CatalogueVersion, catalogue_digest
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.configuration.loader import Configuration
-from webhook.quota.store import LedgerConflict, QuotaGone, VersionedLedger
+from webhook.quota.store import LedgerConflict, VersionedLedger
 
 RESERVATIONS_LIMIT = 16 * 1024 * 1024
 """Characters: every live pod stays a reservation here, and nothing is ever written anywhere. Some 150,000 pods."""
@@ -43,7 +43,7 @@ class MemoryStore:
         with self._lock:
             current = self._current(namespace)
             if current is None:
-                raise QuotaGone(f"namespace {namespace} has no GPUQuota any more")
+                raise LedgerConflict(f"namespace {namespace} has no GPUQuota any more")
             if current.version != before.version:
                 raise LedgerConflict(f"version {before.version} has become {current.version}")
             return self._replace(namespace, ledger)

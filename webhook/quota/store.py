@@ -20,11 +20,7 @@ class VersionedLedger(msgspec.Struct, frozen=True):
 
 
 class LedgerConflict(Exception):
-    """The ledger has changed since it was read: read it again and decide again."""
-
-
-class QuotaGone(Exception):
-    """The ledger is not there any more, or is another object."""
+    """The ledger has changed or gone since it was read: read it again and decide again."""
 
 
 class Store(Protocol):
@@ -47,6 +43,6 @@ class Store(Protocol):
     ) -> VersionedLedger:
         """Replace `before` by `ledger`.
 
-        Raises LedgerConflict or QuotaGone if `before` is not the ledger any more, and LedgerError.
+        Raises LedgerConflict if `before` is not the ledger any more, and LedgerError.
         """
         ...

@@ -96,12 +96,7 @@ def test_a_published_catalogue_charges_as_the_one_it_was_made_from(
     document: JSON, unclassified_pods: UnclassifiedPods
 ) -> None:
     def counted(by: Catalogues) -> object:
-        return pod_demand(
-            view(document),
-            classes=by.classes,
-            resource_mapping=by.resource_mapping,
-            unclassified_pods=unclassified_pods,
-        )
+        return pod_demand(view(document), by, unclassified_pods)
 
     assert counted(published(OURS)) == counted(OURS)
 

@@ -17,6 +17,7 @@ from policies.gpus.resource_mapping import (
 )
 from policies.pods.pod import Metadata
 from policies.quota.amounts import parse_vector, texts, total
+from policies.quota.catalogue import PublishedCatalogue
 from policies.quota.claims import (
     EXTENDED_RESOURCE_CLAIM,
     FINALIZER,
@@ -389,9 +390,7 @@ LISTED = ResourceMapping(
 def test_what_a_claim_costs_beyond_its_pod(document: JSON, own: dict[str, int], want: str) -> None:
     names = {key.removeprefix("resources/"): Fraction(amount) for key, amount in own.items()}
     rest = beyond_pod(decoded(document), names, LISTED)
-    demand = claim_demand(
-        rest, classes=CLASSES, resource_mapping=LISTED, unclassified_pods=UnclassifiedPods.TOTAL_ONLY
-    )
+    demand = claim_demand(rest, PublishedCatalogue(CLASSES, LISTED), UnclassifiedPods.TOTAL_ONLY)
 
     assert demand.vector.get("gpus", Fraction(0)) == Fraction(want)
 
@@ -399,20 +398,12 @@ def test_what_a_claim_costs_beyond_its_pod(document: JSON, own: dict[str, int], 
 def test_classes_are_charged_once_for_a_pod_and_the_claim_that_the_scheduler_made_for_it() -> None:
     """A claim could be of every class; its pod is bound, and charged for one."""
     document = pod(container(resources={"limits": {"example.com/fastgpu": 2}}))
-    own = pod_demand(
-        view(document),
-        classes=CLASSES,
-        resource_mapping=LISTED,
-        unclassified_pods=UnclassifiedPods.MOST_EXPENSIVE,
-    )
+    own = pod_demand(view(document), PublishedCatalogue(CLASSES, LISTED), UnclassifiedPods.MOST_EXPENSIVE)
     names = {key.removeprefix("resources/"): amount for key, amount in own.vector.items()}
     rest = beyond_pod(decoded(claim(exactly(FAST, count=2))), names, LISTED)
 
     assert (
-        claim_demand(
-            rest, classes=CLASSES, resource_mapping=LISTED, unclassified_pods=UnclassifiedPods.MOST_EXPENSIVE
-        ).vector
-        == {}
+        claim_demand(rest, PublishedCatalogue(CLASSES, LISTED), UnclassifiedPods.MOST_EXPENSIVE).vector == {}
     )
 
 
@@ -458,9 +449,7 @@ def test_device_classes_that_nothing_knows(
 ) -> None:
     mapping = ResourceMapping((*LISTED.specs, ResourceMappingSpec(unknown_device_classes=unknown)))
     document = decoded(claim(exactly("nobody-knows", count=2)), None)
-    demand = claim_demand(
-        document, classes=CLASSES, resource_mapping=mapping, unclassified_pods=UnclassifiedPods.TOTAL_ONLY
-    )
+    demand = claim_demand(document, PublishedCatalogue(CLASSES, mapping), UnclassifiedPods.TOTAL_ONLY)
 
     assert demand.vector.get("gpus", Fraction(0)) == Fraction(want)
     assert [each.sentence() for each in demand.denials] == denials

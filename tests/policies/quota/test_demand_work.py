@@ -9,6 +9,7 @@ import pytest
 from policies.gpus.cards import MOST_RESOURCES, too_many_resources
 from policies.gpus.claims import decode_claim
 from policies.pods.pod import Pod
+from policies.quota.catalogue import PublishedCatalogue
 from policies.quota.claims import MOST_ALTERNATIVES, MOST_REQUESTS, claim_demand
 from policies.quota.demand import Demand, UnclassifiedPods, pod_demand
 from tests.builders import JSON, container, pod, view
@@ -28,7 +29,7 @@ def of_slices(number: int) -> Pod:
 
 
 def counted(a_pod: Pod, unclassified_pods: UnclassifiedPods = UnclassifiedPods.MOST_EXPENSIVE) -> Demand:
-    return pod_demand(a_pod, classes=CLASSES, resource_mapping=MAPPING, unclassified_pods=unclassified_pods)
+    return pod_demand(a_pod, PublishedCatalogue(CLASSES, MAPPING), unclassified_pods)
 
 
 def seconds(*works: Callable[[], object]) -> list[float]:
@@ -119,9 +120,7 @@ def claim(requests: int, alternatives: int) -> JSON:
 
 def charged_claim(document: JSON) -> Demand:
     decoded = decode_claim(msgspec.json.encode(document))
-    return claim_demand(
-        decoded, classes=CLASSES, resource_mapping=MAPPING, unclassified_pods=UnclassifiedPods.MOST_EXPENSIVE
-    )
+    return claim_demand(decoded, PublishedCatalogue(CLASSES, MAPPING), UnclassifiedPods.MOST_EXPENSIVE)
 
 
 @pytest.mark.parametrize(

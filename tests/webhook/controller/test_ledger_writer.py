@@ -15,7 +15,7 @@ from webhook.controller.ledger_writer import Granted, LedgerWriter
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.quota.cluster_store import NO_LEDGER_OBJECT
 from webhook.quota.ledger_objects import PLURAL
-from webhook.quota.store import LedgerConflict, QuotaGone, VersionedLedger
+from webhook.quota.store import LedgerConflict, VersionedLedger
 
 TEAM = "team"
 
@@ -86,7 +86,7 @@ class FakeStore:
 
     def _must_be(self, before: VersionedLedger) -> None:
         if self.ledger_object is None and before.version != NO_LEDGER_OBJECT:
-            raise QuotaGone
+            raise LedgerConflict
         if self.ledger_object is not None and self.ledger_object.version != before.version:
             raise LedgerConflict
 

@@ -16,7 +16,7 @@ from webhook.controller.ledger_writer import LedgerWriter
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.quota import documents, ledger_objects
 from webhook.quota.cluster_store import ClusterStore
-from webhook.quota.store import LedgerConflict, QuotaGone, VersionedLedger
+from webhook.quota.store import LedgerConflict, VersionedLedger
 
 NAMESPACE, INSTALLATION = "team", "ours"
 
@@ -38,7 +38,8 @@ class QuotaAndRow:
     def grant(self, gpus: int) -> None:
         """Create the quota, or change it."""
         if self.quota is None:
-            self.quota = {"metadata": {"uid": f"quota-{self._next()}", "generation": 0}}
+            names = {"name": "default", "namespace": NAMESPACE, "resourceVersion": "1"}
+            self.quota = {"metadata": {**names, "uid": f"quota-{self._next()}", "generation": 0}}
         self.quota["metadata"]["generation"] += 1
         self.quota["spec"] = {"hard": {"gpus": gpus}}
 
@@ -57,23 +58,18 @@ class QuotaAndRow:
 
     @property
     def ledger(self) -> QuotaLedger | None:
-        return (
-            ledger_objects.decode_ledger_object(msgspec.json.encode(self.ledger_object)).versioned.ledger
-            if self.ledger_object
-            else None
-        )
+        if self.ledger_object is None:
+            return None
+        return ledger_objects.decode_ledger_object(msgspec.json.encode(self.ledger_object)).ledger
 
     # The API server.
 
     def get(self, path: str, *, timeout: float | None = None) -> bytes:
         assert timeout
-        plural, found = (
-            (ledger_objects.PLURAL, self._row_of)
-            if ledger_objects.PLURAL in path
-            else (documents.PLURAL, self._quota_of)
-        )
+        is_ledger = ledger_objects.PLURAL in path
+        plural = ledger_objects.PLURAL if is_ledger else documents.PLURAL
         self._happen("GET", plural)
-        return msgspec.json.encode(self._there(found(), plural))
+        return msgspec.json.encode(self._there(self.ledger_object if is_ledger else self.quota, plural))
 
     def post(self, path: str, body: bytes, *, timeout: float | None = None) -> bytes:
         assert timeout
@@ -104,12 +100,6 @@ class QuotaAndRow:
     def _happen(self, method: str, plural: str) -> None:
         if self._before and self._before[0][:2] == (method, plural):
             self._before.popleft()[2]()
-
-    def _row_of(self) -> dict[str, Any] | None:
-        return self.ledger_object
-
-    def _quota_of(self) -> dict[str, Any] | None:
-        return self.quota
 
     def _there(self, found: dict[str, Any] | None, plural: str) -> dict[str, Any]:
         if found is None:
@@ -146,7 +136,7 @@ class Keeping:
         """Read ledger and quota, and bring the one behind the other; None also where somebody else came first."""
         try:
             return self._keeper.current(NAMESPACE, fresh=True)
-        except (LedgerConflict, QuotaGone):
+        except LedgerConflict:
             return None
 
     def granted(self) -> QuotaLedger | None:

@@ -61,11 +61,7 @@ def test_what_is_written_is_read(ledger: QuotaLedger) -> None:
     ledger_object = decode_ledger_object(
         msgspec.json.encode(stored(encode_ledger_object("team", "11", ledger)))
     )
-    assert (ledger_object.namespace, ledger_object.versioned.version, ledger_object.versioned.ledger) == (
-        "team",
-        "12",
-        ledger,
-    )
+    assert (ledger_object.version, ledger_object.ledger) == ("12", ledger)
 
 
 def test_a_row_replaces_one_version_and_is_created_without_one() -> None:
@@ -109,7 +105,7 @@ def test_a_line_of_reservations_that_cannot_be_read_is_kept() -> None:
     ledger_object = decode_ledger_object(
         msgspec.json.encode(stored(encode_ledger_object("team", "11", unreadable)))
     )
-    assert ledger_object.versioned.ledger.reservations.unreadable == ("gpus=one | pod1",)
+    assert ledger_object.ledger.reservations.unreadable == ("gpus=one | pod1",)
 
 
 def test_an_answer_has_uid_and_version() -> None:

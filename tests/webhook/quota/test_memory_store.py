@@ -5,7 +5,7 @@ import pytest
 from tests.webhook.quota.contract import StoreContract, read, reserve
 from tests.webhook.quota.ledgers import MemoryLedger, configuration
 from tests.webhook.quota.world import NAMESPACE, SECONDS, vector
-from webhook.quota.store import QuotaGone
+from webhook.quota.store import LedgerConflict
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_a_namespace_whose_quota_is_gone(ledger: MemoryLedger) -> None:
     before = reserve(ledger, read(ledger), "pod1")
     ledger.configuration = configuration()
     assert ledger.store.read(NAMESPACE, SECONDS) is None
-    with pytest.raises(QuotaGone, match="namespace ledgers has no GPUQuota any more"):
+    with pytest.raises(LedgerConflict, match="namespace ledgers has no GPUQuota any more"):
         reserve(ledger, before, "pod2")
     ledger.grant(vector(gpus=4))
     assert [reservation.id for reservation in read(ledger).ledger.reservations] == ["pod1"]

@@ -36,7 +36,7 @@ from policies.quota.ledger.reconcile import (
 from policies.quota.ledger.reservations import LIMIT
 from tests.builders import listing
 from webhook.controller.usage_counter import DELETED
-from webhook.quota.store import LedgerConflict, QuotaGone, Store, VersionedLedger
+from webhook.quota.store import LedgerConflict, Store, VersionedLedger
 
 NAMESPACE = "ledgers"
 CATALOGUE = "catalogue"
@@ -90,7 +90,7 @@ class PlainStore:
         assert namespace == NAMESPACE
         assert 0 < seconds <= SECONDS
         if before.ledger.quota_uid != self.versioned.ledger.quota_uid:
-            raise QuotaGone
+            raise LedgerConflict
         if before.version != self.versioned.version and not self.blind:
             raise LedgerConflict
         spec = self.versioned.ledger
@@ -277,7 +277,7 @@ class World:
             before = before or self.read()
             try:
                 return self.try_admit(flight, before)
-            except (LedgerConflict, QuotaGone):
+            except LedgerConflict:
                 before = None
 
     def reservation_request(
@@ -345,7 +345,7 @@ class World:
                 return outcome
             try:
                 self.store.compare_and_swap(NAMESPACE, before, outcome.ledger, SECONDS)
-            except (LedgerConflict, QuotaGone):
+            except LedgerConflict:
                 before = None
                 continue
             self.check()
