@@ -92,16 +92,6 @@ class FitResult(msgspec.Struct, frozen=True, kw_only=True):
     pods: int = 1
 
 
-class Headroom(msgspec.Struct, frozen=True):
-    """The limits of a quota, and the usage of others."""
-
-    hard: Vector
-    held: Vector
-
-    def left(self) -> Vector:
-        return {key: max(hard - self.held.get(key, NOTHING), NOTHING) for key, hard in self.hard.items()}
-
-
 def fit_result(
     workload: Workload, grant: QuotaGrant, catalogues: Catalogues, *, is_stored: bool
 ) -> FitResult | None:
@@ -114,18 +104,20 @@ def fit_result(
     found = _too_large(requested, grant.hard)
     if found is not None or grant.held is None:
         return found
-    room = Headroom(grant.hard, grant.held)
+    hard, held = grant.hard, grant.held
     if is_stored or workload.target:
         own = _existing(workload.target or workload, requested)
         if own is None:
             return None
-        room = Headroom(grant.hard, positive_difference(grant.held, own))
+        held = positive_difference(held, own)
     written = [(each, each.count.running or 0) for each in requested]
     largest = [(each, each.count.most or pods) for each, pods in written]
     now, then = FitFailure.TOO_LITTLE, FitFailure.TOO_LITTLE_TO_GROW
-    found = _shortage(then if workload.target else now, written, room) or _shortage(then, largest, room)
+    found = _shortage(then if workload.target else now, written, hard, held) or _shortage(
+        then, largest, hard, held
+    )
     if found is None and (workload.group, workload.kind) == ("apps", "Deployment"):
-        found = _surge(workload.data.get("spec"), written, room)
+        found = _surge(workload.data.get("spec"), written, hard, held)
     return found
 
 
@@ -200,11 +192,12 @@ def _over(failure: FitFailure, path: str, excess: Excess, pods: int) -> FitResul
 
 
 def _shortage(
-    failure: FitFailure, wanted: Iterable[tuple[TemplateDemand, int]], room: Headroom
+    failure: FitFailure, wanted: Iterable[tuple[TemplateDemand, int]], hard: Vector, held: Vector
 ) -> FitResult | None:
     """Return the shortage for these numbers of pods of each template. None if all of them fit."""
     wanted = [(each, pods) for each, pods in wanted if pods]
-    needed, left = total(each.times(pods) for each, pods in wanted), room.left()
+    needed = total(each.times(pods) for each, pods in wanted)
+    left = {key: max(limit - held.get(key, NOTHING), NOTHING) for key, limit in hard.items()}
     over = [key for key in left if needed.get(key, NOTHING) > left[key]]
     if not over:
         return None
@@ -216,7 +209,7 @@ def _shortage(
         key=key,
         needed=needed[key],
         left=left[key],
-        hard=room.hard[key],
+        hard=hard[key],
         starting=_starting(wanted, left),
         pods=sum(pods for _, pods in wanted),
     )
@@ -233,7 +226,9 @@ def _starting(wanted: Iterable[tuple[TemplateDemand, int]], left: Vector) -> int
     return started
 
 
-def _surge(spec: Any, wanted: Iterable[tuple[TemplateDemand, int]], room: Headroom) -> FitResult | None:
+def _surge(
+    spec: Any, wanted: Iterable[tuple[TemplateDemand, int]], hard: Vector, held: Vector
+) -> FitResult | None:
     """Return the shortage if a rolling update of a fully running Deployment could not begin.
 
     The deployment controller (`ResolveFenceposts` in `pkg/controller/deployment/util`, v1.36) rounds a percentage up for
@@ -248,8 +243,8 @@ def _surge(spec: Any, wanted: Iterable[tuple[TemplateDemand, int]], room: Headro
         surge = _part(limits.get("maxSurge", _DEFAULT), replicas, up=True)
         unavailable = _part(limits.get("maxUnavailable", _DEFAULT), replicas, up=False)
         if replicas and surge and unavailable == 0:
-            held = total([room.held, demand.times(replicas)])
-            return _shortage(FitFailure.NO_SURGE, [(demand, 1)], Headroom(room.hard, held))
+            beside = total([held, demand.times(replicas)])
+            return _shortage(FitFailure.NO_SURGE, [(demand, 1)], hard, beside)
     return None
 
 

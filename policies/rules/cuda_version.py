@@ -50,10 +50,6 @@ _MOST_CONTAINERS = 8
 Version = tuple[int, int]
 
 
-class CudaVersionOptions(RuleOptions, frozen=True):
-    pass
-
-
 class _Requested(msgspec.Struct, frozen=True):
     """The CUDA version that a pod needs, and the field that says so; only an annotation expects an answer."""
 
@@ -79,7 +75,7 @@ class _Requested(msgspec.Struct, frozen=True):
         )
 
 
-def mutate(patch: PodPatch, options: CudaVersionOptions, context: Context) -> Iterator[Finding]:  # noqa: ARG001 - of Rule
+def mutate(patch: PodPatch, _options: RuleOptions, context: Context) -> Iterator[Finding]:
     requested = _requested(patch.pod, context)
     offers = _offers_to(patch.pod, context) if isinstance(requested, _Requested) else None
     if isinstance(requested, _Requested) and offers is not None and offers.has(requested.version):
@@ -88,7 +84,7 @@ def mutate(patch: PodPatch, options: CudaVersionOptions, context: Context) -> It
     yield from ()
 
 
-def check(pod: Pod, options: CudaVersionOptions, context: Context) -> Iterator[Finding]:  # noqa: ARG001 - of Rule
+def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding]:
     requested = _requested(pod, context)
     if isinstance(requested, BadAnnotation):
         yield requested.finding(ID)
@@ -222,7 +218,7 @@ def _requirements(version: Version) -> Iterator[NodeSelectorRequirement]:
 RULE = Rule(
     id=ID,
     summary="pods run where the driver has the CUDA version that they need",
-    options=CudaVersionOptions,
+    options=RuleOptions,
     mutate=mutate,
     check=check,
     not_exported="the version that a pod needs and the drivers that nodes have are looked up; CEL looks nothing up",

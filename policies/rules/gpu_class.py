@@ -17,8 +17,6 @@ asks for what another vendor makes.
 
 from collections.abc import Collection, Iterable, Iterator
 
-import msgspec
-
 from policies.finding import Finding, Severity
 from policies.gpus.classes import ClassCatalogue, GPUClass
 from policies.gpus.fraction_annotations import FRACTION_DEVICE
@@ -101,16 +99,10 @@ class GPUClassOptions(RuleOptions, frozen=True):
             yield "default", f'must match allowed ({", ".join(self.allowed)}), and "{default}" does not'
 
 
-class Placer(msgspec.Struct, frozen=True):
-    """Somebody else who places a pod: what keeps this rule from pinning it, and who can."""
-
-    why: str
-    who: str
-
-
-DAEMONSET = Placer("pods of a DaemonSet are placed by its controller", "in the template of the DaemonSet set")
-NODE_NAME = Placer("spec.nodeName says where the pod runs", "set")
-GATE = Placer(
+# Why this rule cannot pin a pod that something else places, and how its author can.
+DAEMONSET = "pods of a DaemonSet are placed by its controller", "in the template of the DaemonSet set"
+NODE_NAME = "spec.nodeName says where the pod runs", "set"
+GATE = (
     "gated pods are placed by the controller that removes their gates",
     "have the controller that removes its gates set",
 )
@@ -149,7 +141,7 @@ class _Case:
         return self.choice is not None and self.choice.source is ChoiceSource.ANNOTATION
 
     @property
-    def placed_by(self) -> Placer | None:
+    def placed_by(self) -> tuple[str, str] | None:
         """What places the pod, other than the scheduler by the fields that this rule adds."""
         if self.context.made_by_daemonset:
             return DAEMONSET
@@ -164,7 +156,7 @@ class _Case:
         names = few([each.name for each in values_of])
         values = few([value for each in values_of for value in each.values[:1]])
         if self.placed_by is not None:
-            return f"{self.placed_by.who} nodeSelector {key}: {values}"
+            return f"{self.placed_by[1]} nodeSelector {key}: {values}"
         if pinned is None or self.is_requested or pinned.is_injected:
             return f"set {GPU_CLASS}: {names}"
         if list(self.pod.spec.node_selector or ()) == [key] and len(pinned.because) == 1:
@@ -310,8 +302,9 @@ def _without_label(case: _Case) -> Iterator[Finding]:
     placer = case.placed_by
     is_open = not case.pod.is_gated and not case.selection.is_restricted
     if case.is_requested and placer is not None and is_open:
-        remedy = f"{placer.who} nodeSelector {key}: {values[0]}"
-        yield about_annotation(choice.requested, f"has no effect: {placer.why}", remedy, Severity.WARNING)
+        why, way = placer
+        remedy = f"{way} nodeSelector {key}: {values[0]}"
+        yield about_annotation(choice.requested, f"has no effect: {why}", remedy, Severity.WARNING)
 
 
 def _too_small(case: _Case) -> Iterator[Finding]:

@@ -16,7 +16,6 @@ written decides, not the phase, so templates, whose quantities nobody has rounde
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import partial
-from typing import Self
 
 import msgspec
 
@@ -30,7 +29,7 @@ from policies.placement.availability import Availability, ClassUse, Complaint
 from policies.placement.class_choice import RULE_ID
 from policies.pods.field_paths import annotation_path
 from policies.pods.patch import PodPatch, ResourceMap
-from policies.pods.pod import ContainerPlace, Pod
+from policies.pods.pod import ContainerPlace, Pod, ResourceList
 from policies.pods.quantity import LARGEST, NANO, Quantity, QuantityError, QuantityText, readable
 from policies.pods.workload import Workload
 from policies.rule import Context, Phase, Rule, RuleOptions
@@ -109,10 +108,6 @@ class Amount(msgspec.Struct, frozen=True):
     quantity: Quantity | None
     """None where Kubernetes cannot read it either."""
 
-    @classmethod
-    def of(cls, place: ContainerPlace, resource: GPUResource, kind: ResourceMap, raw: QuantityText) -> Self:
-        return cls(place, resource, kind, raw, readable(raw))
-
     def same_as(self, other: "Amount") -> bool:
         """Whether both say the same, as after defaulting has copied the limit into the requests."""
         if self.raw == other.raw or self.quantity is None or other.quantity is None:
@@ -178,11 +173,12 @@ def mutate(patch: PodPatch, options: GPURequestsOptions, context: Context) -> It
 
 def amounts(place: ContainerPlace, resource: GPUResource) -> tuple[Amount | None, Amount | None]:
     """Return the limit and the request that the container writes for the resource."""
-    limits, requests, name = place.container.limits, place.container.requests, resource.name
-    return (
-        Amount.of(place, resource, "limits", limits[name]) if name in limits else None,
-        Amount.of(place, resource, "requests", requests[name]) if name in requests else None,
-    )
+
+    def written(kind: ResourceMap, amounts: ResourceList) -> Amount | None:
+        raw = amounts.get(resource.name)
+        return Amount(place, resource, kind, raw, readable(raw)) if resource.name in amounts else None
+
+    return written("limits", place.container.limits), written("requests", place.container.requests)
 
 
 def requests_without_limit(pod: Pod, context: Context) -> Iterator[Amount]:

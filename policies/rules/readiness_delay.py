@@ -19,7 +19,7 @@ import math
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import msgspec
 from msgspec.structs import replace
@@ -35,6 +35,7 @@ from policies.pods.workload import Workload
 from policies.rule import Context, Rule, RuleOptions
 
 ID = "readiness-delay"
+_warning = partial(Finding, rule=ID, severity=Severity.WARNING)
 DAY = 86_400
 MIB = 2**20
 STARTUP_PERIOD_SECONDS = 10
@@ -105,9 +106,7 @@ def check_workload(workload: Workload, options: ReadinessDelayOptions, context: 
     asking = (pods.pod for pods in target.pods if context.resource_mapping.pod_asks(pods.pod))
     loads = [load for pod in asking if isinstance(load := expected_load_seconds(pod, options), int)]
     if loads:
-        yield Finding(
-            rule=ID,
-            severity=Severity.WARNING,
+        yield _warning(
             path="spec.minReplicas",
             value="0",
             message=f"the first request waits until a pod is placed and has loaded its model, some {max(loads)} s, and a Service "
@@ -136,9 +135,7 @@ def probe_findings(places: list[ContainerPlace], load: int, delay: int) -> Itera
     if places and not any(
         each.readiness_probe or each.liveness_probe or each.startup_probe for each in containers
     ):
-        yield Finding(
-            rule=ID,
-            severity=Severity.WARNING,
+        yield _warning(
             path=annotation_path(MODEL_LOAD_SECONDS),
             value=str(load),
             message="has no effect: no container that requests a GPU has a probe, so traffic can come before the model is loaded",
@@ -149,9 +146,7 @@ def probe_findings(places: list[ContainerPlace], load: int, delay: int) -> Itera
         if probe is not None and first_kill(probe) < load:
             waiting = delay - (probe.initial_delay_seconds or 0)
             period = probe.period_seconds or DEFAULT_PERIOD_SECONDS
-            yield Finding(
-                rule=ID,
-                severity=Severity.WARNING,
+            yield _warning(
                 path=f"{place.path}.startupProbe",
                 container=place.container.name,
                 message=f"should allow the {load} s that the model takes to load: it kills the container after "
@@ -175,9 +170,7 @@ def give_time(patch: PodPatch, place: ContainerPlace, delay: int, strategy: Stra
     if liveness is None or first_kill(liveness) >= delay:
         return
     if place.is_sidecar:
-        yield Finding(
-            rule=ID,
-            severity=Severity.WARNING,
+        yield _warning(
             path=f"{place.path}.livenessProbe",
             container=container.name,
             message=f"should not kill this sidecar before {delay} s, the time its model may take to load: it can after "

@@ -7,7 +7,6 @@ over. Controllers write by swap, before any ledger names a digest, and remove wh
 import logging
 from collections.abc import Callable, Collection, Mapping
 from time import monotonic
-from typing import Protocol
 
 import msgspec
 
@@ -22,7 +21,7 @@ from policies.quota.demand import Catalogues
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.quota_request import LedgerError
 from webhook.cluster import errors
-from webhook.cluster.api import MERGE_PATCH, api_path
+from webhook.cluster.api import MERGE_PATCH, ApiClient, api_path
 from webhook.cluster.objects import CATALOGUES, PartialObject
 
 log = logging.getLogger("gpu_admission.quota")
@@ -38,16 +37,6 @@ ATTEMPTS = 5
 _SECONDS = 5.0
 
 
-class ConfigMapCalls(Protocol):
-    """The two calls on the ConfigMap, of `webhook.cluster.api.ApiClient`."""
-
-    def get(self, path: str, *, timeout: float | None = None) -> bytes: ...
-
-    def patch(
-        self, path: str, body: bytes, *, content_type: str = MERGE_PATCH, timeout: float | None = None
-    ) -> bytes: ...
-
-
 class _ConfigMap(PartialObject, frozen=True):
     data: dict[str, str] | None = None
 
@@ -58,7 +47,7 @@ _CONFIG_MAP = msgspec.json.Decoder(_ConfigMap)
 class PublishedCatalogues:
     """The ConfigMap of one installation. Any number of threads may call it, and no lock is held over a call."""
 
-    def __init__(self, api: ConfigMapCalls, namespace: str, own: Callable[[], Catalogues]) -> None:
+    def __init__(self, api: ApiClient, namespace: str, own: Callable[[], Catalogues]) -> None:
         self._api = api
         self._path = api_path("/api/v1", "namespaces", namespace, "configmaps", CATALOGUES)
         self._own = own

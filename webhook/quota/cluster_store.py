@@ -6,7 +6,6 @@ is neither a ledger nor a GPUQuota; a GPUQuota of which no controller has made a
 
 import contextlib
 from collections.abc import Iterator
-from typing import Protocol
 
 import msgspec
 
@@ -14,7 +13,7 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT
 from policies.quota.quota_request import LedgerError
 from webhook.cluster import errors
-from webhook.cluster.api import JSON, METADATA
+from webhook.cluster.api import METADATA, ApiClient
 from webhook.quota import documents, ledger_objects
 from webhook.quota.store import LedgerConflict, VersionedLedger
 
@@ -22,24 +21,12 @@ NO_LEDGER_OBJECT = ""
 """Version of a ledger that is nowhere written yet: to replace it is to create the ledger, as only controllers may."""
 
 
-class Api(Protocol):
-    """The calls that a ledger needs, of `webhook.cluster.api.ApiClient`."""
-
-    def get(self, path: str, *, timeout: float | None = None) -> bytes: ...
-
-    def post(self, path: str, body: bytes, *, timeout: float | None = None) -> bytes: ...
-
-    def put(self, path: str, body: bytes, *, timeout: float | None = None, accept: str = JSON) -> bytes: ...
-
-    def delete(self, path: str, *, version: str, timeout: float | None = None) -> bytes: ...
-
-
 class ClusterStore:
     """A `Store` on the API server. `installation` is the namespace of the ledgers."""
 
     reservations_limit = LIMIT
 
-    def __init__(self, api: Api, installation: str) -> None:
+    def __init__(self, api: ApiClient, installation: str) -> None:
         self._api = api
         self._installation = installation
 

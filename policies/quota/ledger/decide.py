@@ -33,7 +33,7 @@ class ReservationRequest(msgspec.Struct, frozen=True, kw_only=True):
         return self.reservation.demand
 
     def __post_init__(self) -> None:
-        """Raise ReservationsError before others share the ledger with what nobody could read again."""
+        """Raise ValueError before others share the ledger with what nobody could read again."""
         if self.demand and not self.denials:
             self.reservation.check()
 

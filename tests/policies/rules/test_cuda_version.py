@@ -9,13 +9,13 @@ from policies.placement.label_keys import known_keys
 from policies.placement.named_nodes import Labels
 from policies.placement.nodes import NodeFacts, NodePool
 from policies.pods.patch import PodPatch
-from policies.rule import Phase
-from policies.rules.cuda_version import FULL, MAJOR, CudaVersionOptions, check, mutate
+from policies.rule import Phase, RuleOptions
+from policies.rules.cuda_version import FULL, MAJOR, check, mutate
 from tests.builders import CLASSES, JSON, apply, container, context, gpu_container, pod, view
 
 CUDA = "gpu-admission.dev/cuda"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-ANY = CudaVersionOptions()
+ANY = RuleOptions()
 CPU: Labels = ()
 POOL = NodePool("spot", (("accelerator", ("nvidia-t4",)),))
 NEWER_THAN_11 = {"key": MAJOR, "operator": "Gt", "values": ["11"]}

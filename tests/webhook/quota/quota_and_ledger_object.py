@@ -5,13 +5,13 @@ What happens between two calls of a controller is put in before one of them: `be
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.cluster import errors
-from webhook.cluster.api import JSON
+from webhook.cluster.api import JSON, ApiClient
 from webhook.controller.ledger_writer import LedgerWriter
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.quota import documents, ledger_objects
@@ -127,7 +127,8 @@ class QuotaAndRow:
 class Keeping:
     """A controller as far as it keeps the ledger."""
 
-    def __init__(self, api: QuotaAndRow, read: QuotaLedger | None, *, has_read: bool) -> None:
+    def __init__(self, quota_and_ledger: QuotaAndRow, read: QuotaLedger | None, *, has_read: bool) -> None:
+        api = cast(ApiClient, quota_and_ledger)
         self.observed = ObservedLedgers()
         self.store = _Read(api, read) if has_read else ClusterStore(api, INSTALLATION)
         self._keeper = LedgerWriter(self.store, self.observed, lambda _namespace: None)
@@ -152,7 +153,7 @@ class Keeping:
 class _Read(ClusterStore):
     """What breaks the rule: the GPUQuota was read before the ledger."""
 
-    def __init__(self, api: QuotaAndRow, read: QuotaLedger | None) -> None:
+    def __init__(self, api: ApiClient, read: QuotaLedger | None) -> None:
         super().__init__(api, INSTALLATION)
         self._read = read
 

@@ -1,7 +1,7 @@
 """Published catalogues: what is read on demand, what is believed, and what becomes of a ConfigMap that others write."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -16,6 +16,7 @@ from tests.builders import CLASSES, RESOURCE_MAPPING
 from tests.webhook.quota.slow_store import Bench
 from tests.webhook.quota.world import NAMESPACE
 from webhook.cluster import errors
+from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import CATALOGUES
 from webhook.quota import catalogues
 from webhook.quota.catalogues import PublishedCatalogues
@@ -59,7 +60,7 @@ class ConfigMapApi:
 
 
 def published(api: ConfigMapApi) -> PublishedCatalogues:
-    return PublishedCatalogues(api, "gpu-admission", lambda: OURS)
+    return PublishedCatalogues(cast(ApiClient, api), "gpu-admission", lambda: OURS)
 
 
 def ledger(*digests: str) -> QuotaLedger:

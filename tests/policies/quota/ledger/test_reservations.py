@@ -14,7 +14,6 @@ from policies.quota.ledger.reservations import (
     LIMIT,
     Reservation,
     Reservations,
-    ReservationsError,
     _remembered,
 )
 
@@ -135,7 +134,7 @@ def test_an_id_is_not_the_line_that_reads_like_it() -> None:
     ],
 )
 def test_what_could_not_be_read_again_is_not_asked_for(reservation: Reservation) -> None:
-    with pytest.raises(ReservationsError, match="no reservation can be written as "):
+    with pytest.raises(ValueError, match="no reservation can be written as "):
         ReservationRequest(reservation=reservation, catalogues=frozenset("c"))
 
 
