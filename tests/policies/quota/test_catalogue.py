@@ -28,6 +28,7 @@ from policies.quota.catalogue import (
 )
 from policies.quota.demand import Catalogues, UnclassifiedPods, pod_demand
 from tests.builders import JSON, view
+from tests.cases import cases
 from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING
 from tests.strategies import PODS
 from webhook.configuration.loader import load_directory
@@ -74,9 +75,7 @@ def published(catalogue: Catalogues) -> PublishedCatalogue:
     return read_catalogue(catalogue_digest(catalogue), write_catalogue(catalogue))
 
 
-@pytest.mark.parametrize(
-    "catalogue", [pytest.param(BUILT_IN, id="built-in"), pytest.param(OURS, id="of-tests")]
-)
+@cases("catalogue", {"built-in": BUILT_IN, "of-tests": OURS})
 def test_a_published_catalogue_has_the_digest_of_the_one_it_was_made_from(catalogue: Catalogues) -> None:
     assert catalogue_digest(published(catalogue)) == catalogue_digest(catalogue)
     assert write_catalogue(published(catalogue)) == write_catalogue(catalogue)
@@ -124,15 +123,13 @@ def test_the_digest_covers_classes_and_vocabulary() -> None:
     assert digest != catalogue_digest(PublishedCatalogue(CLASSES, ResourceMapping(())))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("change", "said"),
-    [
-        pytest.param(
-            lambda text: text.replace('"memoryGiB":16', '"memoryGiB":17'), "the content of", id="altered"
-        ),
-        pytest.param(lambda text: text[:-9], "cannot be read", id="cut"),
-        pytest.param(lambda _: "", "cannot be read", id="empty"),
-    ],
+    {
+        "altered": (lambda text: text.replace('"memoryGiB":16', '"memoryGiB":17'), "the content of"),
+        "cut": (lambda text: text[:-9], "cannot be read"),
+        "empty": (lambda _: "", "cannot be read"),
+    },
 )
 def test_what_is_not_the_catalogue_of_that_digest_is_not_believed(
     change: Callable[[str], str], said: str

@@ -45,9 +45,7 @@ LIMITED = st.fixed_dictionaries(
     },
 )
 NVIDIA = st.sampled_from([gpu_class.name for gpu_class in CLASSES if gpu_class.resource == "nvidia.com/gpu"])
-generated = settings(
-    max_examples=settings().max_examples * 6 // 10,
-)
+generated = settings(max_examples=settings().max_examples * 6 // 10)
 
 
 def of(*amounts: dict[str, str], **spec: Any) -> JSON:

@@ -13,6 +13,7 @@ from policies.quota.catalogue import PublishedCatalogue
 from policies.quota.claims import MOST_ALTERNATIVES, MOST_REQUESTS, claim_demand
 from policies.quota.demand import Demand, UnclassifiedPods, pod_demand
 from tests.builders import JSON, container, pod, view
+from tests.cases import cases
 from webhook.configuration.loader import load_directory
 
 BUILT_IN = load_directory(None)
@@ -77,27 +78,25 @@ def test_a_stored_pod_with_more_names_is_charged_no_less_than_by_name() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@cases(
     ("containers", "want"),
-    [
-        pytest.param([slices(MOST_RESOURCES)], [], id="the-most"),
-        pytest.param(
+    {
+        "the-most": ([slices(MOST_RESOURCES)], []),
+        "one-more": (
             [slices(MOST_RESOURCES + 1)],
             [
                 'spec.containers[0].resources (container "c0"): must name at most 32 GPU resources in all containers [limits]'
             ],
-            id="one-more",
         ),
-        pytest.param(
+        "over-several-containers": (
             [slices(20), slices(20, 20), slices(20, 40)],
             [
                 'spec.containers[1].resources (container "c1"): must name at most 32 GPU resources in all containers [limits]'
             ],
-            id="over-several-containers",
         ),
-        pytest.param([slices(20), slices(20)], [], id="the-same-names-count-once"),
-        pytest.param([{f"example.com/dongle-{n}": "1" for n in range(60)}], [], id="no-gpus"),
-    ],
+        "the-same-names-count-once": ([slices(20), slices(20)], []),
+        "no-gpus": ([{f"example.com/dongle-{n}": "1" for n in range(60)}], []),
+    },
 )
 def test_so_many_names_are_refused(containers: list[dict[str, str]], want: list[str]) -> None:
     made = (container(f"c{n}", resources={"limits": each}) for n, each in enumerate(containers))
@@ -123,23 +122,21 @@ def charged_claim(document: JSON) -> Demand:
     return claim_demand(decoded, PublishedCatalogue(CLASSES, MAPPING), UnclassifiedPods.MOST_EXPENSIVE)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("requests", "alternatives", "want"),
-    [
-        pytest.param(MOST_REQUESTS, MOST_ALTERNATIVES, [], id="the-most"),
-        pytest.param(
+    {
+        "the-most": (MOST_REQUESTS, MOST_ALTERNATIVES, []),
+        "requests": (
             MOST_REQUESTS + 1,
             1,
             ["spec.devices.requests: split the claim; must have at most 32 items [gpu-quota]"],
-            id="requests",
         ),
-        pytest.param(
+        "alternatives": (
             1,
             MOST_ALTERNATIVES + 1,
             ["spec.devices.requests[0].firstAvailable: remove some; must have at most 8 items [gpu-quota]"],
-            id="alternatives",
         ),
-    ],
+    },
 )
 def test_claims_that_the_api_server_would_not_store_are_refused(
     requests: int, alternatives: int, want: list[str]

@@ -15,6 +15,7 @@ from policies.quota.ledger.decide import Reason, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.quota_request import QuotaRequest, quota_request_for_claim, quota_request_for_pod
 from tests.builders import JSON, gpu_container, pod, view
+from tests.cases import cases
 from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING
 
 T4 = "nvidia-t4"
@@ -59,19 +60,17 @@ CARDS = {"nvidia.com/gpu": "2"}
 SPOT = {"example.com/spot": "3"}
 
 
-@pytest.mark.parametrize(
-    "own", [pytest.param(OLD, id="at-an-old-replica"), pytest.param(NEW, id="at-a-new-one")]
-)
-@pytest.mark.parametrize(
+@cases("own", {"at-an-old-replica": OLD, "at-a-new-one": NEW})
+@cases(
     ("now", "following", "amounts", "want"),
-    [
-        pytest.param(OLD, None, CARDS, "2", id="cards-by-the-old-one"),
-        pytest.param(NEW, None, CARDS, "1", id="cards-by-the-new-one"),
-        pytest.param(OLD, NEW, CARDS, "2", id="cards-while-it-moves"),
-        pytest.param(NEW, OLD, CARDS, "2", id="cards-while-it-moves-back"),
-        pytest.param(OLD, None, SPOT, None, id="a-new-name-by-the-old-one"),
-        pytest.param(OLD, NEW, SPOT, "3", id="a-new-name-while-it-moves"),
-    ],
+    {
+        "cards-by-the-old-one": (OLD, None, CARDS, "2"),
+        "cards-by-the-new-one": (NEW, None, CARDS, "1"),
+        "cards-while-it-moves": (OLD, NEW, CARDS, "2"),
+        "cards-while-it-moves-back": (NEW, OLD, CARDS, "2"),
+        "a-new-name-by-the-old-one": (OLD, None, SPOT, None),
+        "a-new-name-while-it-moves": (OLD, NEW, SPOT, "3"),
+    },
 )
 def test_every_replica_charges_by_the_bases_of_the_row(
     own: Catalogues, now: Catalogues, following: Catalogues | None, amounts: dict[str, str], want: str | None
@@ -99,20 +98,17 @@ def test_a_change_is_charged_by_what_grows_under_either_basis() -> None:
     assert texts(counted.reservation.demand)["gpus"] == "5/2"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("ledger_object", "want"),
-    [
-        pytest.param(ledger(catalogue_version(NEW)), Reason.OTHER_CATALOGUE, id="the-row's-is-not-published"),
-        pytest.param(
+    {
+        "the-row's-is-not-published": (ledger(catalogue_version(NEW)), Reason.OTHER_CATALOGUE),
+        "the-next-is-not-published": (
             ledger(catalogue_version(OLD), catalogue_version(NEW)),
             Reason.OTHER_CATALOGUE,
-            id="the-next-is-not-published",
         ),
-        pytest.param(
-            ledger(f"{catalogue_digest(OLD)}/Later"), Reason.OTHER_CATALOGUE, id="of-a-later-release"
-        ),
-        pytest.param(ledger(catalogue_version(OLD)), Reason.RESERVED, id="our-own"),
-    ],
+        "of-a-later-release": (ledger(f"{catalogue_digest(OLD)}/Later"), Reason.OTHER_CATALOGUE),
+        "our-own": (ledger(catalogue_version(OLD)), Reason.RESERVED),
+    },
 )
 def test_what_cannot_be_charged_by_the_row_is_denied(ledger_object: QuotaLedger, want: Reason) -> None:
     counted = asking(OLD, CARDS).on(ledger_object, {})
@@ -120,12 +116,12 @@ def test_what_cannot_be_charged_by_the_row_is_denied(ledger_object: QuotaLedger,
     assert [verdict.reason for verdict in decide(ledger_object, [counted]).verdicts] == [want]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("now", "following", "denied"),
-    [
-        pytest.param(UnclassifiedPods.TOTAL_ONLY, UnclassifiedPods.DENY, True, id="from-now-on-denied"),
-        pytest.param(UnclassifiedPods.DENY, UnclassifiedPods.TOTAL_ONLY, False, id="not-denied-any-more"),
-    ],
+    {
+        "from-now-on-denied": (UnclassifiedPods.TOTAL_ONLY, UnclassifiedPods.DENY, True),
+        "not-denied-any-more": (UnclassifiedPods.DENY, UnclassifiedPods.TOTAL_ONLY, False),
+    },
 )
 def test_the_basis_to_come_decides_what_is_denied(
     now: UnclassifiedPods, following: UnclassifiedPods, denied: bool
@@ -144,17 +140,17 @@ def on_node(*containers: dict[str, str]) -> JSON:
     return pod(*(gpu_container(resources={"limits": each}) for each in containers), nodeName="n")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "before", "denied"),
-    [
-        pytest.param(on_node(GPU | PART), None, True, id="parts-of-whole-cards"),
-        pytest.param(on_node(GPU, GPU | PART), None, True, id="parts-in-another-container"),
-        pytest.param(on_node(GPU, PART), None, False, id="limit-of-no-card-beside-it"),
-        pytest.param(on_node(GPU | {"amd.com/gpu": "1"}), None, False, id="whole-cards"),
-        pytest.param(on_node({"gpu.intel.com/millicores": "1", "gpu.intel.com/i915": "8"}), None, False, id="compute"),
-        pytest.param(requested(GPU | PART), None, False, id="its-scheduler-places-it"),
-        pytest.param(on_node(GPU | PART), on_node(GPU | PART), False, id="its-scheduler-has-placed-it"),
-    ],
+    {
+        "parts-of-whole-cards": (on_node(GPU | PART), None, True),
+        "parts-in-another-container": (on_node(GPU, GPU | PART), None, True),
+        "limit-of-no-card-beside-it": (on_node(GPU, PART), None, False),
+        "whole-cards": (on_node(GPU | {"amd.com/gpu": "1"}), None, False),
+        "compute": (on_node({"gpu.intel.com/millicores": "1", "gpu.intel.com/i915": "8"}), None, False),
+        "its-scheduler-places-it": (requested(GPU | PART), None, False),
+        "its-scheduler-has-placed-it": (on_node(GPU | PART), on_node(GPU | PART), False),
+    },
 )  # fmt: skip
 def test_a_new_pod_that_names_its_node_gets_no_parts(
     document: JSON, before: JSON | None, denied: bool

@@ -1,7 +1,5 @@
 """gpu-class where the nodes are known: a pod that no node could take gets a warning, and only such a pod."""
 
-import pytest
-
 from policies.gpus.classes import ClassCatalogue, NodeLabel
 from policies.placement.named_nodes import Labels
 from policies.placement.nodes import NodeFacts, NodePool
@@ -10,6 +8,7 @@ from policies.pods.patch import PodPatch
 from policies.rule import Phase
 from policies.rules.gpu_class import GPUClassOptions, check, mutate
 from tests.builders import CLASSES, JSON, apply, context, gpu_class, gpu_container, pod, view
+from tests.cases import cases
 
 CLASS = "gpu-admission.dev/gpu-class"
 ZONE = "topology.kubernetes.io/zone"
@@ -50,11 +49,11 @@ def reported(
     return [each.sentence() for each in check(view(document), options or GPUClassOptions(), given)]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "label_sets", "options", "want"),
-    [
-        pytest.param(asking("nvidia-t4"), [T4], GPUClassOptions(), [], id="its-class-is-there"),
-        pytest.param(
+    {
+        "its-class-is-there": (asking("nvidia-t4"), [T4], GPUClassOptions(), []),
+        "others-are-there": (
             asking("nvidia-l4"),
             [T4, A100],
             GPUClassOptions(),
@@ -64,9 +63,8 @@ def reported(
                     "nvidia-l4: no node matches accelerator=nvidia-l4, so the pod stays pending [gpu-class]"
                 )
             ],
-            id="others-are-there",
         ),
-        pytest.param(
+        "of-the-others-it-may-use-one": (
             asking("nvidia-l4"),
             [T4, A100],
             GPUClassOptions(allowed=("nvidia-l4", "nvidia-t4")),
@@ -76,9 +74,8 @@ def reported(
                     "matches accelerator=nvidia-l4, so the pod stays pending [gpu-class]"
                 )
             ],
-            id="of-the-others-it-may-use-one",
         ),
-        pytest.param(
+        "nothing-is-there": (
             asking("nvidia-l4"),
             [],
             GPUClassOptions(),
@@ -88,9 +85,8 @@ def reported(
                     "platform team for nodes of nvidia-l4 [gpu-class]"
                 )
             ],
-            id="nothing-is-there",
         ),
-        pytest.param(
+        "its-nodes-lack-the-label": (
             asking("nvidia-l4"),
             [L4_BY_PRODUCT],
             GPUClassOptions(),
@@ -101,16 +97,9 @@ def reported(
                     "[gpu-class]"
                 )
             ],
-            id="its-nodes-lack-the-label",
         ),
-        pytest.param(
-            asking("nvidia-l4"),
-            [L4_BY_PRODUCT],
-            GPUClassOptions(label_key=PRODUCT),
-            [],
-            id="the-label-they-have",
-        ),
-        pytest.param(
+        "the-label-they-have": (asking("nvidia-l4"), [L4_BY_PRODUCT], GPUClassOptions(label_key=PRODUCT), []),
+        "a-family-goes-by-its-own-name": (
             asking("nvidia-a100"),
             [A100],
             GPUClassOptions(),
@@ -120,9 +109,8 @@ def reported(
                     "no node matches accelerator=nvidia-a100, so the pod stays pending [gpu-class]"
                 )
             ],
-            id="a-family-goes-by-its-own-name",
         ),
-        pytest.param(
+        "nodes-labelled-by-the-family-are-reached-by-its-name": (
             asking("nvidia-a100-80gb"),
             [A100_BY_FAMILY, T4],
             GPUClassOptions(),
@@ -132,9 +120,8 @@ def reported(
                     "nvidia-a100-80gb: no node matches accelerator=nvidia-a100-80gb, so the pod stays pending [gpu-class]"
                 )
             ],
-            id="nodes-labelled-by-the-family-are-reached-by-its-name",
         ),
-        pytest.param(
+        "and-by-its-label": (
             pod(gpu_container(), nodeSelector={"accelerator": "nvidia-a100-80gb"}),
             [A100_BY_FAMILY],
             GPUClassOptions(),
@@ -144,9 +131,8 @@ def reported(
                     "matches nodeSelector accelerator=nvidia-a100-80gb, so the pod stays pending [gpu-class]"
                 )
             ],
-            id="and-by-its-label",
         ),
-        pytest.param(
+        "what-was-meant-is-a-family-with-nodes": (
             asking("nvidia-a1O0"),
             [A100_BY_FAMILY],
             GPUClassOptions(allowed=("nvidia-a100", "nvidia-l4")),
@@ -156,9 +142,8 @@ def reported(
                     "GPU class or a family of classes [gpu-class]"
                 )
             ],
-            id="what-was-meant-is-a-family-with-nodes",
         ),
-        pytest.param(
+        "what-is-allowed-is-a-family-with-nodes": (
             asking("nvidia-t4"),
             [A100_BY_FAMILY],
             GPUClassOptions(allowed=("nvidia-a100", "nvidia-l4")),
@@ -168,9 +153,8 @@ def reported(
                     "nvidia-a100; must be a class that namespace ml-training may use [gpu-class]"
                 )
             ],
-            id="what-is-allowed-is-a-family-with-nodes",
         ),
-        pytest.param(
+        "the-default-of-the-policy": (
             pod(gpu_container()),
             [T4],
             GPUClassOptions(default="nvidia-l4"),
@@ -180,9 +164,8 @@ def reported(
                     "matches accelerator=nvidia-l4, so the pod stays pending [gpu-class]"
                 )
             ],
-            id="the-default-of-the-policy",
         ),
-        pytest.param(
+        "a-selector-of-its-own": (
             pod(gpu_container(), nodeSelector={"accelerator": "nvidia-l4"}),
             [T4],
             GPUClassOptions(),
@@ -192,36 +175,25 @@ def reported(
                     "matches nodeSelector accelerator=nvidia-l4, so the pod stays pending [gpu-class]"
                 )
             ],
-            id="a-selector-of-its-own",
         ),
-        pytest.param(
-            asking("nvidia-l4"),
-            [T4],
-            GPUClassOptions(autoscaled_classes=("nvidia-l4",)),
-            [],
-            id="made-on-demand",
-        ),
-        pytest.param(
+        "made-on-demand": (asking("nvidia-l4"), [T4], GPUClassOptions(autoscaled_classes=("nvidia-l4",)), []),
+        "made-on-demand-by-glob": (
             asking("nvidia-l4"),
             [T4],
             GPUClassOptions(autoscaled_classes=("nvidia-*",)),
             [],
-            id="made-on-demand-by-glob",
         ),
-        pytest.param(
-            asking("nvidia-l4", nodeName="n"), [T4], GPUClassOptions(), "has no effect", id="bound-by-hand"
-        ),
-        pytest.param(asking("nvidia-l4", schedulingGates=GATED), [T4], GPUClassOptions(), [], id="gated"),
-        pytest.param(pod(gpu_container()), [], GPUClassOptions(), [], id="a-pod-of-no-class"),
-        pytest.param(pod(), [], GPUClassOptions(default="nvidia-l4"), [], id="a-pod-without-gpu"),
-        pytest.param(
+        "bound-by-hand": (asking("nvidia-l4", nodeName="n"), [T4], GPUClassOptions(), "has no effect"),
+        "gated": (asking("nvidia-l4", schedulingGates=GATED), [T4], GPUClassOptions(), []),
+        "a-pod-of-no-class": (pod(gpu_container()), [], GPUClassOptions(), []),
+        "a-pod-without-gpu": (pod(), [], GPUClassOptions(default="nvidia-l4"), []),
+        "a-label-that-no-class-knows-but-a-node-has": (
             pod(gpu_container(), nodeSelector={"accelerator": "our-own"}),
             [(("accelerator", "our-own"),)],
             GPUClassOptions(),
             [],
-            id="a-label-that-no-class-knows-but-a-node-has",
         ),
-    ],
+    },
 )
 def test_what_is_said(
     document: JSON, label_sets: list[Labels], options: GPUClassOptions, want: list[str] | str
@@ -242,18 +214,17 @@ NOT_ADDED = (
 )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "options", "label_sets", "want", "said"),
-    [
-        pytest.param(
+    {
+        "a-default-whose-nodes-are-elsewhere": (
             pod(gpu_container(), nodeSelector={ZONE: "a"}),
             DEFAULT,
             [A100_IN_B, T4_IN_A],
             None,
             [NOT_ADDED],
-            id="a-default-whose-nodes-are-elsewhere",
         ),
-        pytest.param(
+        "by-affinity-likewise": (
             pod(
                 gpu_container(),
                 affinity={
@@ -270,25 +241,22 @@ NOT_ADDED = (
             [A100_IN_B, T4_IN_A],
             None,
             [NOT_ADDED],
-            id="by-affinity-likewise",
         ),
-        pytest.param(
+        "a-node-meets-both": (
             pod(gpu_container(), nodeSelector={ZONE: "b"}),
             DEFAULT,
             [A100_IN_B, T4_IN_A],
             "nvidia-a100-80gb",
             [],
-            id="a-node-meets-both",
         ),
-        pytest.param(
+        "a-label-that-nobody-follows": (
             pod(gpu_container(), nodeSelector={"team": "vision"}),
             DEFAULT,
             [A100_IN_B],
             "nvidia-a100-80gb",
             [],
-            id="a-label-that-nobody-follows",
         ),
-        pytest.param(
+        "a-class-without-any-node-is-no-fault-of-the-pod": (
             pod(gpu_container(), nodeSelector={ZONE: "a"}),
             DEFAULT,
             [T4_IN_A],
@@ -297,17 +265,15 @@ NOT_ADDED = (
                 "set gpu-admission.dev/gpu-class: nvidia-t4, of which there are nodes; class nvidia-a100-80gb: no node matches "
                 "nodeSelector accelerator=nvidia-a100-80gb, by the policy's default, so the pod stays pending [gpu-class]"
             ],
-            id="a-class-without-any-node-is-no-fault-of-the-pod",
         ),
-        pytest.param(
+        "nodes-that-are-made-on-demand": (
             pod(gpu_container(), nodeSelector={ZONE: "a"}),
             GPUClassOptions(default="nvidia-a100-80gb", autoscaled_classes=("nvidia-a100",)),
             [A100_IN_B, T4_IN_A],
             "nvidia-a100-80gb",
             [],
-            id="nodes-that-are-made-on-demand",
         ),
-        pytest.param(
+        "where-classes-are-restricted-pods-stay-pinned": (
             pod(gpu_container(), nodeSelector={ZONE: "a"}),
             GPUClassOptions(default="nvidia-a100-80gb", allowed=("nvidia-a100",)),
             [A100_IN_B, T4_IN_A],
@@ -316,9 +282,8 @@ NOT_ADDED = (
                 "remove what else the pod's nodeSelector or affinity demands; class nvidia-a100-80gb: no node matches "
                 "nodeSelector accelerator=nvidia-a100-80gb, by the policy's default, so the pod stays pending [gpu-class]"
             ],
-            id="where-classes-are-restricted-pods-stay-pinned",
         ),
-        pytest.param(
+        "an-estimate-likewise": (
             pod(
                 gpu_container(),
                 annotations={"gpu-admission.dev/model-params": "13b"},
@@ -334,9 +299,8 @@ NOT_ADDED = (
                     "accelerator=nvidia-a100-40gb and the pod's own nodeSelector and affinity [gpu-class]"
                 )
             ],
-            id="an-estimate-likewise",
         ),
-        pytest.param(
+        "what-the-annotation-names-is-added": (
             asking("nvidia-a100-80gb", nodeSelector={ZONE: "a"}),
             GPUClassOptions(),
             [A100_IN_B, T4_IN_A],
@@ -345,9 +309,8 @@ NOT_ADDED = (
                 "remove what else the pod's nodeSelector or affinity demands; class nvidia-a100-80gb: no node matches "
                 "nodeSelector accelerator=nvidia-a100-80gb, so the pod stays pending [gpu-class]"
             ],
-            id="what-the-annotation-names-is-added",
         ),
-    ],
+    },
 )
 def test_a_guess_that_no_node_can_meet_together_with_the_pod(
     document: JSON, options: GPUClassOptions, label_sets: list[Labels], want: str | None, said: list[str]
@@ -380,15 +343,14 @@ def test_a_pod_of_a_daemonset_is_not_judged() -> None:
     assert all("no node" not in each for each in reported(asking("nvidia-l4"), T4, made_by_daemonset=True))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("options", "want"),
-    [
-        pytest.param(
+    {
+        "an-empty-glob": (
             GPUClassOptions(autoscaled_classes=("",)),
             [("autoscaledClasses[0]", "must not be empty")],
-            id="an-empty-glob",
-        ),
-    ],
+        )
+    },
 )
 def test_options_that_make_no_sense(options: GPUClassOptions, want: list[tuple[str, str]]) -> None:
     assert list(options.problems()) == want

@@ -1,7 +1,5 @@
 """gpu-requests: the most of a resource by number, by name, by class, and what a node of the class has."""
 
-import pytest
-
 from policies.finding import Finding
 from policies.gpus.classes import ClassCatalogue
 from policies.pods.annotations import GPU_CLASS
@@ -9,6 +7,7 @@ from policies.rule import RuleOptions
 from policies.rules.gpu_class import GPUClassOptions
 from policies.rules.gpu_requests import GPURequestsOptions, check
 from tests.builders import CLASSES, JSON, context, gpu_class, gpu_container, pod, view
+from tests.cases import cases
 
 LIMITS = {
     "*": 2,
@@ -34,26 +33,26 @@ def asking(count: int, resource: str = "nvidia.com/gpu", gpu_class: str = "") ->
     return pod(gpu_container(str(count), resource=resource), nodeSelector=selector)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("most", "resource", "gpu_class"),
-    [
-        pytest.param(8, "nvidia.com/gpu", "", id="by-name"),
-        pytest.param(4, "nvidia.com/mig-1g.10gb", "", id="by-pattern"),
-        pytest.param(16, "aws.amazon.com/neuroncore", "", id="by-the-longest-pattern"),
-        pytest.param(2, "amd.com/gpu", "", id="all-others"),
-        pytest.param(4, "nvidia.com/gpu", "nvidia-a100-80gb", id="by-class"),
-        pytest.param(6, "nvidia.com/gpu", "nvidia-a100-40gb", id="by-family"),
-        pytest.param(6, "nvidia.com/gpu", "nvidia-a100", id="the-largest-of-the-classes"),
-        pytest.param(8, "nvidia.com/gpu", "nvidia-t4", id="a-class-without-a-limit-of-its-own"),
-        pytest.param(4, "nvidia.com/mig-1g.10gb", "nvidia-a100-80gb", id="a-class-limits-whole-cards"),
-    ],
+    {
+        "by-name": (8, "nvidia.com/gpu", ""),
+        "by-pattern": (4, "nvidia.com/mig-1g.10gb", ""),
+        "by-the-longest-pattern": (16, "aws.amazon.com/neuroncore", ""),
+        "all-others": (2, "amd.com/gpu", ""),
+        "by-class": (4, "nvidia.com/gpu", "nvidia-a100-80gb"),
+        "by-family": (6, "nvidia.com/gpu", "nvidia-a100-40gb"),
+        "the-largest-of-the-classes": (6, "nvidia.com/gpu", "nvidia-a100"),
+        "a-class-without-a-limit-of-its-own": (8, "nvidia.com/gpu", "nvidia-t4"),
+        "a-class-limits-whole-cards": (4, "nvidia.com/mig-1g.10gb", "nvidia-a100-80gb"),
+    },
 )
-@pytest.mark.parametrize(
+@cases(
     ("options", "message"),
-    [
-        pytest.param(PER_CONTAINER, "must be at most {} per container by policy", id="container"),
-        pytest.param(PER_POD, "must be at most {} per pod by policy", id="pod"),
-    ],
+    {
+        "container": (PER_CONTAINER, "must be at most {} per container by policy"),
+        "pod": (PER_POD, "must be at most {} per pod by policy"),
+    },
 )
 def test_limits_by_name(
     options: GPURequestsOptions, message: str, most: int, resource: str, gpu_class: str
@@ -63,13 +62,13 @@ def test_limits_by_name(
     assert finding.message == message.format(most)
 
 
-@pytest.mark.parametrize(
+@cases(
     "document",
-    [
-        pytest.param(asking(100, "amd.com/gpu"), id="another-resource"),
-        pytest.param(asking(100, gpu_class="nvidia-t4"), id="another-class"),
-        pytest.param(asking(16), id="no-class"),
-    ],
+    {
+        "another-resource": asking(100, "amd.com/gpu"),
+        "another-class": asking(100, gpu_class="nvidia-t4"),
+        "no-class": asking(16),
+    },
 )
 def test_no_name_fits(document: JSON) -> None:
     limits = {"nvidia-a100": 8, "nvidia.com/mig-*": 1}
@@ -82,11 +81,11 @@ SIZED = ClassCatalogue(
 )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "want"),
-    [
-        pytest.param(asking(8, gpu_class="h100"), [], id="all-of-a-node"),
-        pytest.param(
+    {
+        "all-of-a-node": (asking(8, gpu_class="h100"), []),
+        "more-than-a-node-has": (
             asking(64, gpu_class="h100"),
             [
                 (
@@ -95,9 +94,8 @@ SIZED = ClassCatalogue(
                     "more [gpu-requests]"
                 )
             ],
-            id="more-than-a-node-has",
         ),
-        pytest.param(
+        "of-two-containers": (
             pod(gpu_container("5", "a"), gpu_container("4", "b"), nodeSelector={"accelerator": "h100"}),
             [
                 (
@@ -106,18 +104,16 @@ SIZED = ClassCatalogue(
                     "has more [gpu-requests]"
                 )
             ],
-            id="of-two-containers",
         ),
-        pytest.param(
+        "init-steps-run-before": (
             pod(
                 gpu_container("5", "a"),
                 initContainers=[gpu_container("8", "b")],
                 nodeSelector={"accelerator": "h100"},
             ),
             [],
-            id="init-steps-run-before",
         ),
-        pytest.param(
+        "of-the-class-that-the-pod-names": (
             pod(gpu_container("9"), annotations={GPU_CLASS: "h100"}),
             [
                 (
@@ -126,10 +122,9 @@ SIZED = ClassCatalogue(
                     "gpu-admission.dev/gpu-class) has more [gpu-requests]"
                 )
             ],
-            id="of-the-class-that-the-pod-names",
         ),
-        pytest.param(asking(16), [], id="it-may-run-on-nodes-of-no-class"),
-    ],
+        "it-may-run-on-nodes-of-no-class": (asking(16), []),
+    },
 )
 def test_cards_of_a_node(document: JSON, want: list[str]) -> None:
     found = [finding.sentence() for finding in findings(document, GPURequestsOptions(), SIZED)]
@@ -145,16 +140,12 @@ def test_a_closed_catalogue_denies_other_profiles() -> None:
     assert finding.message == "must be a slice that some GPU class has: none has 1g.11gb"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("limits", "want"),
-    [
-        pytest.param(LIMITS, [], id="valid"),
-        pytest.param(
-            {"nvidia.com/gpu": -1},
-            [("maxPerPod[nvidia.com/gpu]", "must be 0 or more, not -1")],
-            id="negative",
-        ),
-        pytest.param(
+    {
+        "valid": (LIMITS, []),
+        "negative": ({"nvidia.com/gpu": -1}, [("maxPerPod[nvidia.com/gpu]", "must be 0 or more, not -1")]),
+        "no-resource": (
             {"*/gpu": 1, "nvidia.com/*g*": 1},
             [
                 (
@@ -163,9 +154,8 @@ def test_a_closed_catalogue_denies_other_profiles() -> None:
                 )
                 for name in ("*/gpu", "nvidia.com/*g*")
             ],
-            id="no-resource",
         ),
-        pytest.param(
+        "no-class": (
             {"nvidia-a1000": 1, "what": 1},
             [
                 (
@@ -174,9 +164,8 @@ def test_a_closed_catalogue_denies_other_profiles() -> None:
                 ),
                 ("maxPerPod[what]", "must be a resource, a class or a family"),
             ],
-            id="no-class",
         ),
-    ],
+    },
 )
 def test_problems(limits: dict[str, int], want: list[tuple[str, str]]) -> None:
     options = GPURequestsOptions(max_per_pod=limits)

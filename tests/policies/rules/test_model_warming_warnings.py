@@ -4,18 +4,16 @@ import pytest
 
 from policies.finding import Severity
 from tests.builders import JSON, gpu_container, pod
+from tests.cases import cases
 from tests.policies.rules.test_model_warming import CLAIM, LLAMA, URI, options, run
 
 HUB_TOKEN = {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}}
 SECRET = {"envFrom": [{"secretRef": {"name": "hub"}}]}
 
 
-@pytest.mark.parametrize(
+@cases(
     "spec",
-    [
-        pytest.param({"os": {"name": "windows"}}, id="os"),
-        pytest.param({"nodeSelector": {"kubernetes.io/os": "windows"}}, id="node-selector"),
-    ],
+    {"os": {"os": {"name": "windows"}}, "node-selector": {"nodeSelector": {"kubernetes.io/os": "windows"}}},
 )
 def test_a_windows_pod_gets_no_linux_container(spec: JSON) -> None:
     document = pod(gpu_container(resource="microsoft.com/directx"), annotations=LLAMA, **spec)
@@ -55,21 +53,19 @@ def test_a_gated_model_without_a_token_is_warned_of(model: str) -> None:
     assert [(each.severity, each.sentence()) for each in findings] == [(Severity.WARNING, gated(model))]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("model", "server", "source"),
-    [
-        pytest.param("Qwen/Qwen3-8B", {}, {}, id="open-model"),
-        pytest.param("google/flan-t5-base", {}, {}, id="open-model-of-the-same-owner"),
-        pytest.param("meta-llama-3/copy", {}, {}, id="owner-of-a-similar-name"),
-        pytest.param("meta-llama/Llama-3.1-8B", {"env": [HUB_TOKEN]}, {}, id="token-of-the-server"),
-        pytest.param("meta-llama/Llama-3.1-8B", SECRET, {}, id="secret-of-the-server-may-have-it"),
-        pytest.param("meta-llama/Llama-3.1-8B", {}, {"credentialsSecret": "hub"}, id="secret-of-the-policy"),
-        pytest.param("meta-llama/Llama-3.1-8B", {}, {"env": {"HF_TOKEN": "x"}}, id="variable-of-the-policy"),
-        pytest.param(
-            "meta-llama/Llama-3.1-8B", {}, {"endpoint": "https://hub.example.com"}, id="mirror-of-one-s-own"
-        ),
-        pytest.param("meta-llama/Llama-3.1-8B", {}, {"image": "fetcher:with-token"}, id="image-of-one-s-own"),
-    ],
+    {
+        "open-model": ("Qwen/Qwen3-8B", {}, {}),
+        "open-model-of-the-same-owner": ("google/flan-t5-base", {}, {}),
+        "owner-of-a-similar-name": ("meta-llama-3/copy", {}, {}),
+        "token-of-the-server": ("meta-llama/Llama-3.1-8B", {"env": [HUB_TOKEN]}, {}),
+        "secret-of-the-server-may-have-it": ("meta-llama/Llama-3.1-8B", SECRET, {}),
+        "secret-of-the-policy": ("meta-llama/Llama-3.1-8B", {}, {"credentialsSecret": "hub"}),
+        "variable-of-the-policy": ("meta-llama/Llama-3.1-8B", {}, {"env": {"HF_TOKEN": "x"}}),
+        "mirror-of-one-s-own": ("meta-llama/Llama-3.1-8B", {}, {"endpoint": "https://hub.example.com"}),
+        "image-of-one-s-own": ("meta-llama/Llama-3.1-8B", {}, {"image": "fetcher:with-token"}),
+    },
 )
 def test_a_model_that_may_be_fetched_is_not_warned_of(model: str, server: JSON, source: JSON) -> None:
     document = pod(gpu_container(**server), annotations={URI: f"hf://{model}"})

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from policies.quota.quota_request import LedgerError
 from tests.builders import JSON, gpu_container, pod, uid
+from tests.cases import cases
 from tests.webhook.app_client import AppClient
 from webhook.configuration.loader import load_directory
 from webhook.quota.batcher import ReservationBatcher
@@ -179,14 +180,14 @@ def test_a_pod_without_gpus_is_not_asked_about(serve: Callable[..., Served]) -> 
     assert served.validate(pod()).allowed
 
 
-@pytest.mark.parametrize(
+@cases(
     ("rule", "allowed", "warned"),
-    [
-        pytest.param("{mode: enforce}", False, False, id="enforce"),
-        pytest.param("{mode: warn}", True, True, id="warn"),
-        pytest.param("{mode: audit}", True, False, id="audit"),
-        pytest.param("{mode: disabled}", True, False, id="disabled"),
-    ],
+    {
+        "enforce": ("{mode: enforce}", False, False),
+        "warn": ("{mode: warn}", True, True),
+        "audit": ("{mode: audit}", True, False),
+        "disabled": ("{mode: disabled}", True, False),
+    },
 )
 def test_modes(serve: Callable[..., Served], rule: str, allowed: bool, warned: bool) -> None:
     served = serve(rule)
@@ -197,17 +198,16 @@ def test_modes(serve: Callable[..., Served], rule: str, allowed: bool, warned: b
     assert served.held() == ([] if "disabled" in rule else [uid("fits")])
 
 
-@pytest.mark.parametrize(
+@cases(
     ("rule", "want"),
-    [
-        pytest.param("{}", None, id="let-in"),
-        pytest.param(
+    {
+        "let-in": ("{}", None),
+        "required": (
             "{required: true}",
             "namespace elsewhere must have a GPUQuota for pods and claims that request GPUs; ask the platform team for a "
             "GPUQuota named default [gpu-quota]",
-            id="required",
         ),
-    ],
+    },
 )
 def test_without_a_quota(serve: Callable[..., Served], rule: str, want: str | None) -> None:
     answer = serve(rule).validate(gpu_pod("one"), namespace="elsewhere")
@@ -216,22 +216,20 @@ def test_without_a_quota(serve: Callable[..., Served], rule: str, want: str | No
         assert message(answer) == f"pod elsewhere/one: {want}"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("rule", "allowed", "want"),
-    [
-        pytest.param(
+    {
+        "deny": (
             "{}",
             False,
             "the quota could not be checked: the GPUQuota could not be read: connection refused",
-            id="deny",
         ),
-        pytest.param(
+        "allow": (
             "{onLedgerError: allow}",
             True,
             "admitted without a quota check, which failed: the GPUQuota could not be read: connection refused",
-            id="allow",
         ),
-    ],
+    },
 )
 def test_a_ledger_that_cannot_be_asked(
     serve: Callable[..., Served], rule: str, allowed: bool, want: str
@@ -290,13 +288,7 @@ def test_a_claim_is_charged_by_its_own_uid(serve: Callable[..., Served]) -> None
     assert served.held() == [uid("claim1")]
 
 
-@pytest.mark.parametrize(
-    ("name", "want"),
-    [
-        pytest.param("train-0", "pods/train-0", id="a-name"),
-        pytest.param(None, "", id="none"),
-    ],
-)
+@cases(("name", "want"), {"a-name": ("train-0", "pods/train-0"), "none": (None, "")})
 def test_a_reservation_has_the_name_of_its_pod(
     serve: Callable[..., Served], name: str | None, want: str
 ) -> None:
@@ -350,14 +342,14 @@ def test_the_schedulers_claim_is_charged_where_nothing_says_what_its_pod_asked_f
     assert sorted(served.held()) == sorted([uid("claim1"), uid("one")])
 
 
-@pytest.mark.parametrize(
+@cases(
     ("rule", "namespace"),
-    [
-        pytest.param("{}", "team", id="under-a-quota"),
-        pytest.param("{mode: disabled}", "team", id="whatever-the-mode"),
-        pytest.param("{mode: audit}", "elsewhere", id="without-a-quota"),
-        pytest.param("{}", "kube-system", id="in-an-exempt-namespace"),
-    ],
+    {
+        "under-a-quota": ("{}", "team"),
+        "whatever-the-mode": ("{mode: disabled}", "team"),
+        "without-a-quota": ("{mode: audit}", "elsewhere"),
+        "in-an-exempt-namespace": ("{}", "kube-system"),
+    },
 )
 def test_an_allocated_claim_keeps_its_finalizer(
     serve: Callable[..., Served], rule: str, namespace: str
@@ -376,14 +368,14 @@ def test_an_allocated_claim_keeps_its_finalizer(
     assert served.validate(kept, **change).allowed
 
 
-@pytest.mark.parametrize(
+@cases(
     ("rule", "namespace"),
-    [
-        pytest.param("{}", "team", id="under-a-quota"),
-        pytest.param("{mode: disabled}", "team", id="whatever-the-mode"),
-        pytest.param("{mode: audit}", "elsewhere", id="without-a-quota"),
-        pytest.param("{}", "kube-system", id="in-an-exempt-namespace"),
-    ],
+    {
+        "under-a-quota": ("{}", "team"),
+        "whatever-the-mode": ("{mode: disabled}", "team"),
+        "without-a-quota": ("{mode: audit}", "elsewhere"),
+        "in-an-exempt-namespace": ("{}", "kube-system"),
+    },
 )
 def test_only_the_scheduler_marks_claims_as_its_own(
     serve: Callable[..., Served], rule: str, namespace: str

@@ -14,6 +14,7 @@ from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.decide import Reason, ReservationRequest
 from policies.quota.ledger.quota_ledger import NO_QUOTA_SECONDS, QuotaLedger
 from policies.quota.quota_request import LedgerError, ReservationOutcome
+from tests.cases import cases
 from tests.webhook.quota.ledgers import configuration, spec
 from tests.webhook.quota.slow_store import Bench, reason
 from tests.webhook.quota.world import NAMESPACE, vector
@@ -353,12 +354,9 @@ def test_a_dry_run_decides_and_writes_nothing() -> None:
     assert (bench.held(), bench.store.writes) == ([], 0)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("age", "believed"),
-    [
-        pytest.param(NO_QUOTA_SECONDS - 0.1, True, id="younger-than-D"),
-        pytest.param(NO_QUOTA_SECONDS + 0.1, False, id="older-than-D"),
-    ],
+    {"younger-than-D": (NO_QUOTA_SECONDS - 0.1, True), "older-than-D": (NO_QUOTA_SECONDS + 0.1, False)},
 )
 def test_no_quota_is_believed_for_as_long_as_the_controller_waits(age: float, believed: bool) -> None:
     now = 100.0
@@ -371,12 +369,9 @@ def test_no_quota_is_believed_for_as_long_as_the_controller_waits(age: float, be
     assert (bench.reserve("pod2").ledger is None) is believed
 
 
-@pytest.mark.parametrize(
+@cases(
     ("seconds", "believed"),
-    [
-        pytest.param(VANISHED_SECONDS - 1, False, id="just-now"),
-        pytest.param(VANISHED_SECONDS + 1, True, id="long-ago"),
-    ],
+    {"just-now": (VANISHED_SECONDS - 1, False), "long-ago": (VANISHED_SECONDS + 1, True)},
 )
 def test_no_quota_is_not_believed_where_one_was_just_now(seconds: float, believed: bool) -> None:
     now = 100.0
@@ -411,9 +406,7 @@ def test_without_that_bound_a_new_quota_would_be_passed_by(monkeypatch: pytest.M
     assert bench.reserve("pod2").ledger is None
 
 
-@pytest.mark.parametrize(
-    "granted", [pytest.param(True, id="with-a-quota"), pytest.param(False, id="without-one")]
-)
+@cases("granted", {"with-a-quota": True, "without-one": False})
 def test_no_more_namespaces_are_remembered_than_that(granted: bool) -> None:
     bench = Bench(gpus=1)
     names = [f"team{number}" for number in range(NAMESPACES_REMEMBERED + 1)]

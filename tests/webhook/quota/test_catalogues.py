@@ -13,6 +13,7 @@ from policies.quota.ledger.decide import ReservationRequest
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.quota_request import LedgerError
 from tests.builders import CLASSES, RESOURCE_MAPPING
+from tests.cases import cases
 from tests.webhook.quota.slow_store import Bench
 from tests.webhook.quota.world import NAMESPACE
 from webhook.cluster import errors
@@ -77,19 +78,15 @@ def ledger(*digests: str) -> QuotaLedger:
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("ledger_object", "data", "found", "calls"),
-    [
-        pytest.param(ledger(OUR_DIGEST), {}, set(), 0, id="our-own-is-not-looked-up"),
-        pytest.param(ledger(THEIR_DIGEST), {THEIR_DIGEST: THEIRS}, {THEIR_DIGEST}, 1, id="another"),
-        pytest.param(
-            ledger(OUR_DIGEST, THEIR_DIGEST), {THEIR_DIGEST: THEIRS}, {THEIR_DIGEST}, 1, id="the-next"
-        ),
-        pytest.param(ledger(THEIR_DIGEST), {}, set(), 1, id="not-published"),
-        pytest.param(
-            ledger(THEIR_DIGEST), {THEIR_DIGEST: OURS}, set(), 1, id="another-content-under-its-name"
-        ),
-    ],
+    {
+        "our-own-is-not-looked-up": (ledger(OUR_DIGEST), {}, set(), 0),
+        "another": (ledger(THEIR_DIGEST), {THEIR_DIGEST: THEIRS}, {THEIR_DIGEST}, 1),
+        "the-next": (ledger(OUR_DIGEST, THEIR_DIGEST), {THEIR_DIGEST: THEIRS}, {THEIR_DIGEST}, 1),
+        "not-published": (ledger(THEIR_DIGEST), {}, set(), 1),
+        "another-content-under-its-name": (ledger(THEIR_DIGEST), {THEIR_DIGEST: OURS}, set(), 1),
+    },
 )
 def test_what_a_row_names_is_read_on_demand(
     ledger_object: QuotaLedger, data: dict[str, PublishedCatalogue], found: set[str], calls: int
@@ -116,14 +113,14 @@ def test_what_was_read_is_remembered_within_bounds(monkeypatch: pytest.MonkeyPat
     assert len(api.calls) == 4, "three, and the first again, which the third put out"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("failure", "transient"),
-    [
-        pytest.param(AWAY, True, id="unreachable"),
-        pytest.param(errors.Unavailable("overloaded", code=503), True, id="overloaded"),
-        pytest.param(errors.Forbidden("no right", code=403), False, id="forbidden-is-not-published"),
-        pytest.param(errors.NotFound("no ConfigMap", code=404), False, id="missing-is-not-published"),
-    ],
+    {
+        "unreachable": (AWAY, True),
+        "overloaded": (errors.Unavailable("overloaded", code=503), True),
+        "forbidden-is-not-published": (errors.Forbidden("no right", code=403), False),
+        "missing-is-not-published": (errors.NotFound("no ConfigMap", code=404), False),
+    },
 )
 def test_an_api_server_that_is_away_is_an_error_that_may_pass(failure: Exception, transient: bool) -> None:
     api = ConfigMapApi()
@@ -140,15 +137,15 @@ def test_an_api_server_that_is_away_is_an_error_that_may_pass(failure: Exception
 RACED = errors.Conflict("the object has been modified", code=409)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("fails", "done", "calls"),
-    [
-        pytest.param([], True, ["get", "patch"], id="at-once"),
-        pytest.param([None, RACED], True, ["get", "patch"] * 2, id="after-a-race"),
-        pytest.param([errors.NotFound("none", code=404)], False, ["get"], id="no-config-map"),
-        pytest.param([None, errors.Forbidden("no", code=403)], False, ["get", "patch"], id="no-right"),
-        pytest.param([None, errors.ApiError("too long", code=422)], False, ["get", "patch"], id="too-long"),
-    ],
+    {
+        "at-once": ([], True, ["get", "patch"]),
+        "after-a-race": ([None, RACED], True, ["get", "patch"] * 2),
+        "no-config-map": ([errors.NotFound("none", code=404)], False, ["get"]),
+        "no-right": ([None, errors.Forbidden("no", code=403)], False, ["get", "patch"]),
+        "too-long": ([None, errors.ApiError("too long", code=422)], False, ["get", "patch"]),
+    },
 )
 def test_a_catalogue_is_published_once(fails: list[Exception | None], done: bool, calls: list[str]) -> None:
     api = ConfigMapApi(other="of somebody else")

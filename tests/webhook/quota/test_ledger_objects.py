@@ -9,6 +9,7 @@ from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.ledger.reservations import Reservation, Reservations
 from tests.builders import JSON
+from tests.cases import cases
 from webhook.quota.ledger_objects import (
     LedgerObjectError,
     decode_identity,
@@ -41,21 +42,20 @@ def stored(body: bytes) -> JSON:
     return found
 
 
-@pytest.mark.parametrize(
+@cases(
     "ledger",
-    [
-        pytest.param(LEDGER, id="all"),
-        pytest.param(
+    {
+        "all": LEDGER,
+        "never-counted": (
             QuotaLedger(
                 ledger_uid="row",
                 quota_uid="q",
                 generation=1,
                 hard={},
                 unclassified_pods=UnclassifiedPods.TOTAL_ONLY,
-            ),
-            id="never-counted",
+            )
         ),
-    ],
+    },
 )
 def test_what_is_written_is_read(ledger: QuotaLedger) -> None:
     ledger_object = decode_ledger_object(
@@ -72,27 +72,25 @@ def test_a_row_replaces_one_version_and_is_created_without_one() -> None:
     assert creates["metadata"] == {"name": "team", "managedFields": [{}]}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("change", "want"),
-    [
-        pytest.param({"ledger": "{"}, "truncated", id="cut"),
-        pytest.param({"ledger": "{}"}, "missing required field `quotaUid`", id="empty"),
-        pytest.param({"ledger": None}, "Expected `str`, got `null`", id="no-ledger"),
-        pytest.param(
+    {
+        "cut": ({"ledger": "{"}, "truncated"),
+        "empty": ({"ledger": "{}"}, "missing required field `quotaUid`"),
+        "no-ledger": ({"ledger": None}, "Expected `str`, got `null`"),
+        "amount": (
             {
                 "ledger": '{"quotaUid":"q","generation":1,"hard":{},"unclassifiedPods":"Deny","used":{"gpus":"one"}}'
             },
             "must be an amount such as 16",
-            id="amount",
         ),
-        pytest.param(
+        "revision": (
             {
                 "ledger": '{"quotaUid":"q","generation":1,"hard":{},"unclassifiedPods":"Deny","revisions":{"pods":"x"}}'
             },
             "Expected `int`",
-            id="revision",
         ),
-    ],
+    },
 )
 def test_a_row_that_cannot_be_read_is_an_error(change: JSON, want: str) -> None:
     document = stored(encode_ledger_object("team", "11", LEDGER)) | change

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.cases import cases
 from tests.webhook.quota.contract import StoreContract, read, reserve
 from tests.webhook.quota.ledgers import MemoryLedger, configuration
 from tests.webhook.quota.world import NAMESPACE, SECONDS, vector
@@ -29,12 +30,8 @@ def test_a_class_that_is_granted_later_counts_what_is_held_already(ledger: Memor
     assert (granted.uncounted, granted.reserved) == ((), vector(gpus=1))
 
 
-@pytest.mark.parametrize(
-    ("deleted", "left"),
-    [
-        pytest.param("pod1", [], id="the-pod-itself"),
-        pytest.param("pod", ["pod1"], id="a-pod-whose-uid-begins-alike"),
-    ],
+@cases(
+    ("deleted", "left"), {"the-pod-itself": ("pod1", []), "a-pod-whose-uid-begins-alike": ("pod", ["pod1"])}
 )
 def test_a_deleted_object_gives_back(ledger: MemoryLedger, deleted: str, left: list[str]) -> None:
     before = reserve(ledger, read(ledger), "pod1")

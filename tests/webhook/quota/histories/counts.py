@@ -12,12 +12,7 @@ from policies.quota.amounts import NOTHING
 from policies.quota.catalogue import CatalogueVersion
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger import reconcile as settling
-from policies.quota.ledger.quota_ledger import (
-    EXPIRY_SECONDS,
-    NO_QUOTA_SECONDS,
-    QuotaLedger,
-    Revisions,
-)
+from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, NO_QUOTA_SECONDS, QuotaLedger, Revisions
 from policies.quota.ledger.reconcile import Reconciled, StoredObject
 from policies.quota.ledger.reservations import Reservation, Reservations
 from tests.webhook.quota.histories.setting import History, plain, row_of, stored_pod, world
