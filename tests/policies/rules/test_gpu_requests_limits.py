@@ -6,8 +6,17 @@ from policies.pods.annotations import GPU_CLASS
 from policies.rule import RuleOptions
 from policies.rules.gpu_class import GPUClassOptions
 from policies.rules.gpu_requests import GPURequestsOptions, check
-from tests.builders import CLASSES, JSON, context, gpu_class, gpu_container, pod, view
+from tests.builders import (
+    CLASSES,
+    JSON,
+    context,
+    gpu_class,
+    gpu_container,
+    pod,
+    view,
+)
 from tests.cases import cases
+from tests.policies.rules.test_gpu_requests import GPU, sentences
 
 LIMITS = {
     "*": 2,
@@ -171,3 +180,102 @@ def test_problems(limits: dict[str, int], want: list[tuple[str, str]]) -> None:
     options = GPURequestsOptions(max_per_pod=limits)
 
     assert [*options.problems(), *options.class_problems(CLASSES)] == want
+
+
+POD_OF_TWO = pod(gpu_container("5", "a"), gpu_container("4", "b"))
+
+
+@cases(
+    ("document", "want"),
+    {
+        "as-many-as-allowed": (pod(gpu_container("4")), []),
+        "one-container-is-one-finding": (
+            pod(gpu_container("9")),
+            [
+                f'{LIMIT} (container "main") = "9": set {GPU}: 4 or less; must be at most 4 per container by policy '
+                "[gpu-requests]"
+            ],
+        ),
+        "a-container-and-the-pod": (
+            POD_OF_TWO,
+            [
+                f'{LIMIT} (container "a") = "5": set {GPU}: 4 or less; must be at most 4 per container by policy '
+                "[gpu-requests]",
+                f"spec: request {GPU}: 6 or less; the pod needs 9 {GPU} at one time: must be at most 6 per pod by policy "
+                "[gpu-requests]",
+            ],
+        ),
+        "init-steps-run-before": (pod(gpu_container("3", "a"), initContainers=[gpu_container("4", "b")]), []),
+        "each-resource-by-itself": (
+            pod(gpu_container("4", "a", resource="amd.com/gpu"), gpu_container("4", "b")),
+            [],
+        ),
+        "memory-is-not-counted": (pod(gpu_container("90000", resource="nvidia.com/gpumem")), []),
+        "what-cannot-be-counted-has-no-total": (
+            pod(gpu_container("5", "a"), gpu_container("many", "b")),
+            [
+                f'{LIMIT} (container "a") = "5": set {GPU}: 4 or less; must be at most 4 per container by policy '
+                "[gpu-requests]",
+                f'spec.containers[1].resources.limits[{GPU}] (container "b") = "many": set {GPU}: 1; must be a '
+                "quantity that Kubernetes can count [gpu-requests]",
+            ],
+        ),
+    },
+)
+def test_more_than_the_policy_allows(document: JSON, want: list[str]) -> None:
+    assert sentences(document, GPURequestsOptions(max_per_container=4, max_per_pod=6)) == want
+
+
+def test_the_limit_per_pod_alone_is_reported_at_the_container() -> None:
+    assert sentences(pod(gpu_container("7")), GPURequestsOptions(max_per_pod=6)) == [
+        f'{LIMIT} (container "main") = "7": request {GPU}: 6 or less; must be at most 6 per pod by policy '
+        "[gpu-requests]"
+    ]
+
+
+def test_no_limits_are_set_by_default() -> None:
+    assert sentences(pod(gpu_container("16"))) == []
+
+
+MOST_KNOWN = (
+    "request nvidia.com/gpu: {0} or less, and spread the work over several pods; {1}should be at most {0}: a pod runs on one "
+    "node, and the largest machines have no more [gpu-requests]"
+)
+
+
+@cases(
+    ("document", "options", "want"),
+    {
+        "one-container": (
+            pod(gpu_container("64")),
+            GPURequestsOptions(),
+            [
+                'spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "64": '
+                + MOST_KNOWN.format(16, "")
+            ],
+        ),
+        "two-containers": (
+            pod(gpu_container("12", "a"), gpu_container("12", "b")),
+            GPURequestsOptions(),
+            ["spec: " + MOST_KNOWN.format(16, "the pod needs 24 nvidia.com/gpu at one time: ")],
+        ),
+        "larger-machines": (pod(gpu_container("20")), GPURequestsOptions(gpus_per_node=32), []),
+        "partitions": (pod(gpu_container("64", resource="amd.com/gpu")), GPURequestsOptions(), []),
+        "shares": (
+            pod(gpu_container("64", resource="nvidia.com/gpu.shared")),
+            GPURequestsOptions(),
+            ["should be 1: several time-sliced shares"],
+        ),
+        "tpu": (pod(gpu_container("64", resource="google.com/tpu")), GPURequestsOptions(), []),
+        "a-limit-of-the-policy": (
+            pod(gpu_container("64")),
+            GPURequestsOptions(max_per_pod=8),
+            ["must be at most 8 per pod by policy"],
+        ),
+    },
+)
+def test_more_gpus_than_any_machine_has(document: JSON, options: GPURequestsOptions, want: list[str]) -> None:
+    found = sentences(document, options)
+
+    assert len(found) == len(want)
+    assert all(part in sentence for part, sentence in zip(want, found, strict=True))

@@ -5,7 +5,7 @@ import pytest
 from policies.finding import Severity
 from tests.builders import JSON, gpu_container, pod
 from tests.cases import cases
-from tests.policies.rules.test_model_warming import CLAIM, LLAMA, URI, options, run
+from tests.policies.rules.test_model_warming import CLAIM, FETCHER, LLAMA, PATH, URI, options, run
 
 HUB_TOKEN = {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}}
 SECRET = {"envFrom": [{"secretRef": {"name": "hub"}}]}
@@ -81,3 +81,141 @@ def test_a_gated_model_that_a_claim_may_hold_already_is_not_warned_of() -> None:
     _, findings = run(pod(gpu_container(), annotations=annotations, securityContext={"fsGroup": 1000}))
 
     assert findings == []
+
+
+@cases(
+    ("annotations", "want"),
+    {
+        "unknown-source": (
+            {URI: "ftp://host/m"},
+            [
+                (
+                    'metadata.annotations[gpu-admission.dev/model-uri] = "ftp://host/m": write s3://bucket/prefix, '
+                    "gs://bucket/prefix, hf://owner/name, https://host/file or pvc://claim/path; is not from a "
+                    "supported source [model-warming]"
+                )
+            ],
+        ),
+        "credentials": (
+            {URI: "https://bob:hunter2@host/m?sig=hunter2"},
+            [
+                (
+                    'metadata.annotations[gpu-admission.dev/model-uri] = "https://host/m": remove the credentials, and '
+                    "put them into a Secret that the policy names as credentialsSecret of source https; holds "
+                    "credentials, which everyone who may see the pod can read [model-warming]"
+                )
+            ],
+        ),
+        "everything-at-once": (
+            {URI: "s3://models/$(AWS_SECRET_ACCESS_KEY)", PATH: "models", CLAIM: "My Claim"},
+            [
+                (
+                    'metadata.annotations[gpu-admission.dev/model-uri] = "s3://models/$(AWS_SECRET_ACCESS_KEY)": write '
+                    "such characters %-encoded in an https:// URI, or rename the object; holds a space, a quote, $ or "
+                    "another character that no URI may hold [model-warming]"
+                ),
+                (
+                    'metadata.annotations[gpu-admission.dev/model-path] = "models": write an absolute path such as '
+                    "/models/llama; is not an absolute path below / [model-warming]"
+                ),
+                (
+                    'metadata.annotations[gpu-admission.dev/model-cache-claim] = "My Claim": name a claim of the pod\'s '
+                    "namespace; is not the name of a PersistentVolumeClaim [model-warming]"
+                ),
+            ],
+        ),
+    },
+)
+def test_what_cannot_be_used_is_refused(annotations: dict[str, str], want: list[str]) -> None:
+    document = pod(gpu_container(), annotations=annotations)
+
+    after, findings = run(document)
+
+    assert after == document
+    assert [finding.sentence() for finding in findings] == want
+    assert {finding.severity for finding in findings} == {Severity.DENIAL}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(
+            "/",
+            "",
+            "relative",
+            "/a/../b",
+            "/proc/1",
+            "/sys",
+            "/dev/x",
+            "/a:b",
+            "/a\tb",
+            "/.",
+            "//",
+            "/dev/",
+            "/sys/.",
+        ),
+        *("/./dev/x", "//dev/x", "/.//./proc", "///sys", "/model/../dev", "./dev"),
+    ],
+)
+def test_paths_that_cannot_be_mounted(path: str) -> None:
+    _, findings = run(pod(gpu_container(), annotations={**LLAMA, PATH: path}))
+
+    assert [finding.path for finding in findings] == [f"metadata.annotations[{PATH}]"]
+    assert [where for where, _ in options(mountPath=path).problems()] == ["mountPath"]
+
+
+MINE = {"name": "mine", "mountPath": "/model-cache/"}
+
+
+@cases(
+    ("document", "path", "message"),
+    {
+        "mount-path": (
+            pod(
+                gpu_container(volumeMounts=[MINE]),
+                annotations=LLAMA,
+                volumes=[{"name": "mine", "emptyDir": {}}],
+            ),
+            "spec.containers[0].volumeMounts[0].mountPath",
+            "volume mine is mounted at /model-cache already",
+        ),
+        "mount-path-written-otherwise": (
+            pod(
+                gpu_container(volumeMounts=[MINE]),
+                annotations={**LLAMA, PATH: "/.//model-cache"},
+                volumes=[{"name": "mine", "emptyDir": {}}],
+            ),
+            "spec.containers[0].volumeMounts[0].mountPath",
+            "volume mine is mounted at /.//model-cache already",
+        ),
+        "volume-name": (
+            pod(
+                gpu_container(),
+                annotations=LLAMA,
+                volumes=[{"name": "gpu-admission-model", "hostPath": {"path": "/"}}],
+            ),
+            "spec.volumes",
+            "the name gpu-admission-model is taken",
+        ),
+        "another-claim": (
+            pod(
+                gpu_container(),
+                annotations={**LLAMA, CLAIM: "b"},
+                volumes=[{"name": "gpu-admission-model", "persistentVolumeClaim": {"claimName": "a"}}],
+            ),
+            "spec.volumes",
+            "the name gpu-admission-model is taken",
+        ),
+        "container-name": (
+            pod(gpu_container(name=FETCHER), annotations=LLAMA),
+            "spec.containers[0].name",
+            f"the name {FETCHER} is taken",
+        ),
+    },
+)
+def test_what_is_taken_stays(document: JSON, path: str, message: str) -> None:
+    after, findings = run(document)
+
+    assert after == document
+    assert [(finding.severity, finding.path) for finding in findings] == [(Severity.WARNING, path)]
+    assert findings[0].message == f"{message}, so the model is not fetched in advance"
