@@ -19,6 +19,10 @@ from tests.policies.rules.test_gpu_class import (
 )
 
 
+def must_pin(remedy: str) -> str:
+    return f"spec: {remedy}; must pin the pod to a GPU class: namespace ml-training may not use every class [gpu-class]"
+
+
 @cases(
     ("document", "options", "want"),
     {
@@ -104,29 +108,16 @@ from tests.policies.rules.test_gpu_class import (
                 "[gpu-class]"
             ),
         ),
-        "could-be-any-class": (
-            asking(),
-            T4_ONLY,
-            (
-                "spec: set gpu-admission.dev/gpu-class: nvidia-t4; must pin the pod to a GPU class: namespace "
-                "ml-training may not use every class [gpu-class]"
-            ),
-        ),
+        "could-be-any-class": (asking(), T4_ONLY, must_pin("set gpu-admission.dev/gpu-class: nvidia-t4")),
         "could-be-a-class-that-nobody-knows": (
             asking(**affinity("accelerator", "In", "nvidia-t4", "somebody-elses")),
             T4_ONLY,
-            (
-                "spec: set gpu-admission.dev/gpu-class: nvidia-t4; must pin the pod to a GPU class: namespace "
-                "ml-training may not use every class [gpu-class]"
-            ),
+            must_pin("set gpu-admission.dev/gpu-class: nvidia-t4"),
         ),
         "nobody-gets-around-it-by-naming-a-node": (
             asking("nvidia-t4", nodeName="node-1"),
             T4_ONLY,
-            (
-                "spec: set nodeSelector accelerator: nvidia-t4; must pin the pod to a GPU class: namespace "
-                "ml-training may not use every class [gpu-class]"
-            ),
+            must_pin("set nodeSelector accelerator: nvidia-t4"),
         ),
     },
 )
@@ -263,12 +254,7 @@ def test_everything_is_told_at_once() -> None:
         "released-to-anywhere-where-not-all-is-allowed": (
             asking("nvidia-t4"),
             T4_ONLY,
-            [
-                (
-                    "spec: have the controller that removes its gates set nodeSelector accelerator: nvidia-t4; must "
-                    "pin the pod to a GPU class: namespace ml-training may not use every class [gpu-class]"
-                )
-            ],
+            [must_pin("have the controller that removes its gates set nodeSelector accelerator: nvidia-t4")],
         ),
         "released-to-anywhere": (
             asking("nvidia-t4"),
@@ -297,12 +283,7 @@ def test_update(document: JSON, options: GPUClassOptions, want: list[str]) -> No
         "template-does-not-pin": (
             asking(),
             T4_ONLY,
-            [
-                (
-                    "spec: in the template of the DaemonSet set nodeSelector accelerator: nvidia-t4; must pin the "
-                    "pod to a GPU class: namespace ml-training may not use every class [gpu-class]"
-                )
-            ],
+            [must_pin("in the template of the DaemonSet set nodeSelector accelerator: nvidia-t4")],
         ),
         "annotation-pins-nothing": (
             asking("nvidia-t4"),
@@ -324,13 +305,7 @@ def test_daemonset(document: JSON, options: GPUClassOptions, want: list[str]) ->
 def test_template_whose_pods_will_be_pinned_is_fine() -> None:
     assert reported(asking("nvidia-t4"), T4_ONLY, phase=Phase.TEMPLATE) == []
     assert reported(asking(), T4_ONLY, phase=Phase.TEMPLATE) == [
-        (
-            Severity.DENIAL,
-            (
-                "spec: set gpu-admission.dev/gpu-class: nvidia-t4; must pin the pod to a GPU class: namespace "
-                "ml-training may not use every class [gpu-class]"
-            ),
-        )
+        (Severity.DENIAL, must_pin("set gpu-admission.dev/gpu-class: nvidia-t4"))
     ]
 
 
@@ -338,10 +313,7 @@ def test_pin_that_a_later_webhook_took_out_is_missed_where_not_all_is_allowed() 
     stripped = asking("nvidia-t4")
 
     assert [f.sentence() for f in check(view(stripped), T4_ONLY, context())] == [
-        (
-            "spec: set gpu-admission.dev/gpu-class: nvidia-t4; must pin the pod to a GPU class: namespace "
-            "ml-training may not use every class [gpu-class]"
-        )
+        must_pin("set gpu-admission.dev/gpu-class: nvidia-t4")
     ]
     only_warns = GPUClassOptions(
         mode=Mode.WARN, allowed=("nvidia-t4",)

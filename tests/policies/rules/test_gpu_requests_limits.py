@@ -6,15 +6,7 @@ from policies.pods.annotations import GPU_CLASS
 from policies.rule import RuleOptions
 from policies.rules.gpu_class import GPUClassOptions
 from policies.rules.gpu_requests import GPURequestsOptions, check
-from tests.builders import (
-    CLASSES,
-    JSON,
-    context,
-    gpu_class,
-    gpu_container,
-    pod,
-    view,
-)
+from tests.builders import CLASSES, JSON, context, gpu_class, gpu_container, pod, view
 from tests.cases import cases
 from tests.policies.rules.test_gpu_requests import GPU, sentences
 

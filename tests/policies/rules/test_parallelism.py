@@ -59,9 +59,7 @@ def sentence(where: str, value: str, rest: str) -> str:
         "sglang-in-a-script": (
             shell("python3 -m sglang.launch_server \\\n  --tp 8 --port 80", 4),
             sentence(
-                "args[0]",
-                "--tp 8",
-                "set 4 or request 8 GPUs; should be at most 4, the GPUs of the container",
+                "args[0]", "--tp 8", "set 4 or request 8 GPUs; should be at most 4, the GPUs of the container"
             ),
         ),
         "torchrun-with-more": (

@@ -394,18 +394,6 @@ def test_nothing_but_that_answer_is_kept_of_namespaces_without_a_quota() -> None
     assert kept == {"_without_quota": 10}
 
 
-def test_without_that_bound_a_new_quota_would_be_passed_by(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("webhook.quota.batcher.NO_QUOTA_SECONDS", float("inf"))
-    now = 100.0
-    bench = Bench(gpus=0, clock=lambda: now)
-    granted = bench.ledger.configuration
-    bench.ledger.configuration = configuration()
-    bench.reserve("pod1")
-    bench.ledger.configuration = granted
-    now += NO_QUOTA_SECONDS + 0.1
-    assert bench.reserve("pod2").ledger is None
-
-
 @cases("granted", {"with-a-quota": True, "without-one": False})
 def test_no_more_namespaces_are_remembered_than_that(granted: bool) -> None:
     bench = Bench(gpus=1)
