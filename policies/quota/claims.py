@@ -19,14 +19,7 @@ from policies.placement.candidates import all_classes
 from policies.pods.pod import Metadata
 from policies.quota import amounts as vector
 from policies.quota.amounts import RESOURCES, Vector
-from policies.quota.demand import (
-    RULE_ID,
-    Catalogues,
-    Demand,
-    UnclassifiedPods,
-    unknown_device_class,
-    weighed,
-)
+from policies.quota.demand import RULE_ID, Catalogues, Demand, UnclassifiedPods, unknown_device_class, weighed
 
 MOST_DEVICES = 32
 """Devices that `allocationMode: All` counts as: the maximum of one claim (`AllocationResultsMaxSize`)."""

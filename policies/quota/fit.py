@@ -15,16 +15,7 @@ import msgspec
 
 from policies.placement.pinning import named_nodes
 from policies.pods.workload import PodCount, Workload
-from policies.quota.amounts import (
-    CLASSES,
-    GPUS,
-    NOTHING,
-    Excess,
-    Vector,
-    exceeds,
-    positive_difference,
-    total,
-)
+from policies.quota.amounts import CLASSES, GPUS, NOTHING, Excess, Vector, exceeds, positive_difference, total
 from policies.quota.demand import Catalogues, UnclassifiedPods, pod_demand
 from policies.quota.quota_request import QuotaGrant
 

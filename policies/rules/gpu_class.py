@@ -41,13 +41,7 @@ from policies.placement.class_choice import (
 from policies.placement.hardware import hardware_keys
 from policies.placement.label_keys import EXCEPT
 from policies.placement.nodes import NodeFacts
-from policies.placement.pinning import (
-    Pinning,
-    admits,
-    classes_of_label,
-    is_narrowed_to,
-    pinning,
-)
+from policies.placement.pinning import Pinning, admits, classes_of_label, is_narrowed_to, pinning
 from policies.pods.annotations import GPU_CLASS, MODEL_FAMILY, MODEL_LAYERS
 from policies.pods.field_paths import annotation_path
 from policies.pods.names import is_qualified_name

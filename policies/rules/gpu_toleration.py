@@ -100,8 +100,5 @@ def _wanted(pod: Pod, options: GPUTolerationOptions, context: Context) -> list[T
 
 
 RULE = Rule(
-    id=ID,
-    summary="GPU pods tolerate the taints of GPU nodes",
-    options=GPUTolerationOptions,
-    mutate=mutate,
+    id=ID, summary="GPU pods tolerate the taints of GPU nodes", options=GPUTolerationOptions, mutate=mutate
 )

@@ -143,10 +143,7 @@ def fetch_resources(pod: Pod, options: ModelWarmingOptions) -> Resources | None:
     """
     if pod.spec.resources is not None or not any(has_compute(place.container) for place in pod.places):
         return None
-    amounts: ResourceList = {
-        "cpu": str(options.resources.cpu),
-        "memory": str(options.resources.memory),
-    }
+    amounts: ResourceList = {"cpu": str(options.resources.cpu), "memory": str(options.resources.memory)}
     return Resources(limits=amounts, requests=amounts)
 
 

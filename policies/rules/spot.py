@@ -60,10 +60,7 @@ class SpotOptions(RuleOptions, frozen=True):
                 yield f"nodeSelector[{key}]", f'must be a label value, not "{value}"'
         seconds = self.min_termination_seconds
         if seconds is not None and not 1 <= seconds <= LONGEST_GRACE_SECONDS:
-            yield (
-                "minTerminationSeconds",
-                f"must be from 1 to {LONGEST_GRACE_SECONDS}, not {seconds}",
-            )
+            yield ("minTerminationSeconds", f"must be from 1 to {LONGEST_GRACE_SECONDS}, not {seconds}")
         if self.mode is not Mode.DISABLED and not self.node_selector:
             yield "nodeSelector", "must have the labels of the spot pool"
 

@@ -71,15 +71,11 @@ class LedgerCollector(Collector):
             "gpu_admission_quota_used", "What stored pods and claims use.", labels=per_dimension
         )
         reserved = GaugeMetricFamily(
-            "gpu_admission_quota_reserved",
-            "What creations and changes in flight hold.",
-            labels=per_dimension,
+            "gpu_admission_quota_reserved", "What creations and changes in flight hold.", labels=per_dimension
         )
         hard = GaugeMetricFamily("gpu_admission_quota_hard", "What the quota grants.", labels=per_dimension)
         reservations = GaugeMetricFamily(
-            "gpu_admission_quota_reservations",
-            "Creations and changes in flight.",
-            labels=["namespace"],
+            "gpu_admission_quota_reservations", "Creations and changes in flight.", labels=["namespace"]
         )
         condition = GaugeMetricFamily(
             "gpu_admission_quota_condition",
