@@ -21,6 +21,8 @@ from tests.cases import cases
 READY: JSON = {"httpGet": {"path": "/v2/health/ready", "port": 8000}}
 LIVE: JSON = {"grpc": {"port": 9000}, "timeoutSeconds": 5, "terminationGracePeriodSeconds": 7}
 PATIENT: JSON = {**LIVE, "initialDelaySeconds": 60}
+COMMAND: JSON = {"exec": {"command": ["ready", "--all"]}, "timeoutSeconds": 9}
+HALF: JSON = {"annotations": {"gpu-fraction": "0.5"}}
 LOAD = "gpu-admission.dev/model-load-seconds"
 LOAD_60 = {LOAD: "60"}
 ONE_MINUTE = ReadinessDelayOptions(model_load_seconds=60)
@@ -39,6 +41,10 @@ def delayed(seconds: int) -> JSON:
     return {**READY, "initialDelaySeconds": seconds}
 
 
+def live_after(seconds: int) -> JSON:
+    return {**LIVE, "initialDelaySeconds": seconds}
+
+
 def covering(handler: JSON, failures: int, **tweaks: Any) -> JSON:
     return {**handler, "periodSeconds": 10, "failureThreshold": failures, **tweaks}
 
@@ -49,202 +55,118 @@ def run(document: JSON, options: ReadinessDelayOptions = ONE_MINUTE) -> tuple[JS
     return apply(document, patch), [finding.sentence() for finding in findings]
 
 
+def settled(document: JSON, options: ReadinessDelayOptions) -> JSON:
+    """Return the pod as the rule leaves it, without a finding; a second pass changes nothing, though there is a startupProbe."""
+    once, findings = run(document, options)
+    assert findings == []
+    assert run(once, options) == (once, [])
+    return once
+
+
+PARAMS, PRECISION = "gpu-admission.dev/model-params", "gpu-admission.dev/model-precision"
+
+
 @cases(
-    ("document", "options", "want"),
+    ("annotations", "options", "delay"),
     {
-        "load-time-of-the-policy-plus-a-fifth": (
-            server(readinessProbe=READY),
-            ONE_MINUTE,
-            server(readinessProbe=delayed(72)),
-        ),
-        "annotation-before-policy": (
-            pod(
-                gpu_container(readinessProbe=READY),
-                annotations={"gpu-admission.dev/model-load-seconds": "100"},
-            ),
-            ONE_MINUTE,
-            pod(
-                gpu_container(readinessProbe=delayed(120)),
-                annotations={"gpu-admission.dev/model-load-seconds": "100"},
-            ),
-        ),
-        "estimate-before-policy": (  # 140e9 bytes at 256 MiB/s: 521.5 s, so 522 s, and 626.4 s with the buffer
-            pod(gpu_container(readinessProbe=READY), annotations={"gpu-admission.dev/model-params": "70b"}),
-            ONE_MINUTE,
-            pod(
-                gpu_container(readinessProbe=delayed(627)),
-                annotations={"gpu-admission.dev/model-params": "70b"},
-            ),
-        ),
+        "of-the-policy-plus-a-fifth": ({}, ONE_MINUTE, 72),
+        "annotation-before-policy": ({LOAD: "100"}, ONE_MINUTE, 120),
+        # 140e9 bytes at 256 MiB/s: 521.5 s, so 522 s, and 626.4 s with the buffer
+        "estimate-before-policy": ({PARAMS: "70b"}, ONE_MINUTE, 627),
         "estimate-at-the-rate-of-the-policy": (
-            pod(gpu_container(readinessProbe=READY), annotations={"gpu-admission.dev/model-params": "70b"}),
+            {PARAMS: "70b"},
             ReadinessDelayOptions(load_mib_per_second=2048, buffer=0),
-            pod(
-                gpu_container(readinessProbe=delayed(66)),
-                annotations={"gpu-admission.dev/model-params": "70b"},
-            ),
+            66,
         ),
-        "estimate-by-precision": (
-            pod(
-                gpu_container(readinessProbe=READY),
-                annotations={
-                    "gpu-admission.dev/model-params": "70b",
-                    "gpu-admission.dev/model-precision": "int4",
-                },
-            ),
-            ReadinessDelayOptions(buffer=0),
-            pod(
-                gpu_container(readinessProbe=delayed(131)),
-                annotations={
-                    "gpu-admission.dev/model-params": "70b",
-                    "gpu-admission.dev/model-precision": "int4",
-                },
-            ),
-        ),
-        "estimate-of-more-than-a-day-is-a-day": (
-            pod(gpu_container(readinessProbe=READY), annotations={"gpu-admission.dev/model-params": "1e15"}),
-            ReadinessDelayOptions(buffer=0),
-            pod(
-                gpu_container(readinessProbe=delayed(86_400)),
-                annotations={"gpu-admission.dev/model-params": "1e15"},
-            ),
-        ),
-        "bad-model-annotation-is-for-gpu-class-to-refuse": (
-            pod(
-                gpu_container(readinessProbe=READY), annotations={"gpu-admission.dev/model-params": "seventy"}
-            ),
-            ONE_MINUTE,
-            pod(
-                gpu_container(readinessProbe=delayed(72)),
-                annotations={"gpu-admission.dev/model-params": "seventy"},
-            ),
-        ),
-        "no-load-time-known": (
-            server(readinessProbe=READY),
-            ReadinessDelayOptions(),
-            server(readinessProbe=READY),
-        ),
-        "longer-delay-is-kept": (
-            server(readinessProbe=delayed(300)),
-            ONE_MINUTE,
-            server(readinessProbe=delayed(300)),
-        ),
-        "shorter-one-is-raised": (
-            server(readinessProbe=delayed(5)),
-            ONE_MINUTE,
-            server(readinessProbe=delayed(72)),
-        ),
-        "no-readiness-probe": (server(), ONE_MINUTE, server()),
-        "no-gpu": (
-            pod(container(readinessProbe=READY), annotations=LOAD_60),
-            ONE_MINUTE,
-            pod(container(readinessProbe=READY), annotations=LOAD_60),
-        ),
-        "only-the-container-with-the-gpu": (
-            pod(container("proxy", readinessProbe={**READY}), gpu_container(readinessProbe=READY)),
-            ONE_MINUTE,
-            pod(container("proxy", readinessProbe={**READY}), gpu_container(readinessProbe=delayed(72))),
-        ),
-        "fraction-goes-to-the-first-container": (
-            pod(
-                container(readinessProbe=READY),
-                container("proxy", readinessProbe={**READY}),
-                annotations={"gpu-fraction": "0.5"},
-            ),
-            ONE_MINUTE,
-            pod(
-                container(readinessProbe=delayed(72)),
-                container("proxy", readinessProbe={**READY}),
-                annotations={"gpu-fraction": "0.5"},
-            ),
-        ),
+        "estimate-by-precision": ({PARAMS: "70b", PRECISION: "int4"}, ReadinessDelayOptions(buffer=0), 131),
+        "estimate-of-more-than-a-day-is-a-day": ({PARAMS: "1e15"}, ReadinessDelayOptions(buffer=0), 86_400),
+        "bad-model-annotation-is-for-gpu-class-to-refuse": ({PARAMS: "seventy"}, ONE_MINUTE, 72),
+    },
+)
+def test_load_time(annotations: dict[str, str], options: ReadinessDelayOptions, delay: int) -> None:
+    document = pod(gpu_container(readinessProbe=READY), annotations=annotations)
+
+    assert settled(document, options) == pod(
+        gpu_container(readinessProbe=delayed(delay)), annotations=annotations
+    )
+
+
+@cases(
+    ("document", "options"),
+    {
+        "no-load-time-known": (server(readinessProbe=READY), ReadinessDelayOptions()),
+        "longer-delay": (server(readinessProbe=delayed(300)), ONE_MINUTE),
+        "no-probe": (server(), ONE_MINUTE),
+        "no-gpu": (pod(container(readinessProbe=READY), annotations=LOAD_60), ONE_MINUTE),
         "own-startup-probe": (
             server(readinessProbe=READY, startupProbe=READY, livenessProbe=LIVE),
             ONE_MINUTE,
-            server(readinessProbe=READY, startupProbe=READY, livenessProbe=LIVE),
         ),
-        "liveness-that-kills-after-20-s": (
+        "liveness-alone-that-waits-long-enough": (server(livenessProbe=PATIENT), ONE_MINUTE),
+    },
+)
+def test_what_stays_as_it_is(document: JSON, options: ReadinessDelayOptions) -> None:
+    assert settled(document, options) == document
+
+
+@cases(
+    ("document", "want"),
+    {
+        "shorter-delay-is-raised": (server(readinessProbe=delayed(5)), server(readinessProbe=delayed(72))),
+        "only-the-container-with-the-gpu": (
+            pod(container("proxy", readinessProbe={**READY}), gpu_container(readinessProbe=READY)),
+            pod(container("proxy", readinessProbe={**READY}), gpu_container(readinessProbe=delayed(72))),
+        ),
+        "fraction-goes-to-the-first-container": (
+            pod(container(readinessProbe=READY), container("proxy", readinessProbe={**READY}), **HALF),
+            pod(container(readinessProbe=delayed(72)), container("proxy", readinessProbe={**READY}), **HALF),
+        ),
+        "liveness-that-kills-after-20-s": (  # failures at 0, 10, … 80 s; the ninth kills
             server(readinessProbe=READY, livenessProbe=LIVE),
-            ONE_MINUTE,
-            server(
-                readinessProbe=delayed(72),
-                livenessProbe=LIVE,
-                startupProbe=covering(LIVE, 9),  # failures at 0, 10, … 80 s; the ninth kills
-            ),
+            server(readinessProbe=delayed(72), livenessProbe=LIVE, startupProbe=covering(LIVE, 9)),
         ),
         "liveness-that-kills-one-second-too-soon": (
-            server(readinessProbe=delayed(300), livenessProbe={**LIVE, "initialDelaySeconds": 51}),
-            ONE_MINUTE,
-            server(
-                readinessProbe=delayed(300),
-                livenessProbe={**LIVE, "initialDelaySeconds": 51},
-                startupProbe=covering(LIVE, 9),
-            ),
+            server(readinessProbe=delayed(300), livenessProbe=live_after(51)),
+            server(readinessProbe=delayed(300), livenessProbe=live_after(51), startupProbe=covering(LIVE, 9)),
         ),
         "liveness-that-waits-just-long-enough": (
-            server(readinessProbe=READY, livenessProbe={**LIVE, "initialDelaySeconds": 52}),
-            ONE_MINUTE,
-            server(readinessProbe=delayed(72), livenessProbe={**LIVE, "initialDelaySeconds": 52}),
+            server(readinessProbe=READY, livenessProbe=live_after(52)),
+            server(readinessProbe=delayed(72), livenessProbe=live_after(52)),
         ),
         "liveness-alone-that-kills-after-20-s": (
             server(livenessProbe=LIVE),
-            ONE_MINUTE,
             server(livenessProbe=LIVE, startupProbe=covering(LIVE, 9)),
-        ),
-        "liveness-alone-that-waits-long-enough": (
-            server(livenessProbe=PATIENT),
-            ONE_MINUTE,
-            server(livenessProbe=PATIENT),
-        ),
-        "strategy-startup-probe": (
-            server(readinessProbe=READY, livenessProbe=LIVE),
-            BY_STARTUP_PROBE,
-            server(readinessProbe=READY, livenessProbe=LIVE, startupProbe=covering(READY, 9)),
-        ),
-        "strategy-startup-probe-with-liveness-alone": (
-            server(livenessProbe=LIVE),
-            BY_STARTUP_PROBE,
-            server(livenessProbe=LIVE, startupProbe=covering(LIVE, 9)),
-        ),
-        "strategy-startup-probe-takes-the-handler-only": (
-            server(
-                readinessProbe={**READY, "successThreshold": 3, "periodSeconds": 2, "initialDelaySeconds": 4}
-            ),
-            BY_STARTUP_PROBE,
-            server(
-                readinessProbe={**READY, "successThreshold": 3, "periodSeconds": 2, "initialDelaySeconds": 4},
-                startupProbe=covering(READY, 9),
-            ),
-        ),
-        "strategy-startup-probe-with-a-command-and-its-timeout": (
-            server(readinessProbe={"exec": {"command": ["ready", "--all"]}, "timeoutSeconds": 9}),
-            BY_STARTUP_PROBE,
-            server(
-                readinessProbe={"exec": {"command": ["ready", "--all"]}, "timeoutSeconds": 9},
-                startupProbe=covering({"exec": {"command": ["ready", "--all"]}, "timeoutSeconds": 9}, 9),
-            ),
         ),
         "sidecar-gets-the-delay": (
             sidecar(readinessProbe=READY, livenessProbe=PATIENT),
-            ONE_MINUTE,
             sidecar(readinessProbe=delayed(72), livenessProbe=PATIENT),
-        ),
-        "sidecar-gets-no-startup-probe-which-would-hold-back-the-others": (
-            sidecar(readinessProbe=READY),
-            BY_STARTUP_PROBE,
-            sidecar(readinessProbe=delayed(72)),
         ),
     },
 )
-def test_probes(document: JSON, options: ReadinessDelayOptions, want: JSON) -> None:
-    once, findings = run(document, options)
+def test_probes(document: JSON, want: JSON) -> None:
+    assert settled(document, ONE_MINUTE) == want
 
-    assert once == want
-    assert findings == []
-    assert run(once, options) == (
-        once,
-        [],
-    )  # reinvocation changes nothing, although a startupProbe is there by now
+
+@cases(
+    ("probes", "source"),
+    {
+        "handler-of-the-readiness-probe": ({"readinessProbe": READY, "livenessProbe": LIVE}, READY),
+        "handler-of-liveness-alone": ({"livenessProbe": LIVE}, LIVE),
+        "nothing-but-the-handler": (
+            {"readinessProbe": delayed(4) | {"successThreshold": 3, "periodSeconds": 2}},
+            READY,
+        ),
+        "a-command-with-its-timeout": ({"readinessProbe": COMMAND}, COMMAND),
+    },
+)
+def test_strategy_startup_probe(probes: JSON, source: JSON) -> None:
+    assert settled(server(**probes), BY_STARTUP_PROBE) == server(**probes, startupProbe=covering(source, 9))
+
+
+def test_a_sidecar_gets_no_startup_probe_which_would_hold_back_the_others() -> None:
+    found = settled(sidecar(readinessProbe=READY), BY_STARTUP_PROBE)
+
+    assert found == sidecar(readinessProbe=delayed(72))
 
 
 def test_liveness_of_a_sidecar_is_only_warned_of() -> None:
