@@ -49,36 +49,44 @@ def reported(
     return [each.sentence() for each in check(view(document), options or GPUClassOptions(), given)]
 
 
+ANY = GPUClassOptions()
+FAMILY_ONLY = GPUClassOptions(allowed=("nvidia-a100", "nvidia-l4"))
+SET = "set gpu-admission.dev/gpu-class:"
+ANNOTATION = "metadata.annotations[gpu-admission.dev/gpu-class]"
+
+
+def selecting(name: str) -> JSON:
+    return pod(gpu_container(), nodeSelector={"accelerator": name})
+
+
+def pending(remedy: str, name: str = "nvidia-l4", selector: str = "") -> list[str]:
+    """Return the warning of a class without nodes, where there are nodes of others."""
+    return [
+        f"{remedy}, of which there are nodes; class {name}: no node matches {selector}accelerator={name}, so the pod stays "
+        "pending [gpu-class]"
+    ]
+
+
 @cases(
     ("document", "label_sets", "options", "want"),
     {
-        "its-class-is-there": (asking("nvidia-t4"), [T4], GPUClassOptions(), []),
+        "its-class-is-there": (asking("nvidia-t4"), [T4], ANY, []),
         "others-are-there": (
             asking("nvidia-l4"),
             [T4, A100],
-            GPUClassOptions(),
-            [
-                (
-                    "set gpu-admission.dev/gpu-class: nvidia-a100-80gb or nvidia-t4, of which there are nodes; class "
-                    "nvidia-l4: no node matches accelerator=nvidia-l4, so the pod stays pending [gpu-class]"
-                )
-            ],
+            ANY,
+            pending(f"{SET} nvidia-a100-80gb or nvidia-t4"),
         ),
         "of-the-others-it-may-use-one": (
             asking("nvidia-l4"),
             [T4, A100],
             GPUClassOptions(allowed=("nvidia-l4", "nvidia-t4")),
-            [
-                (
-                    "set gpu-admission.dev/gpu-class: nvidia-t4, of which there are nodes; class nvidia-l4: no node "
-                    "matches accelerator=nvidia-l4, so the pod stays pending [gpu-class]"
-                )
-            ],
+            pending(f"{SET} nvidia-t4"),
         ),
         "nothing-is-there": (
             asking("nvidia-l4"),
             [],
-            GPUClassOptions(),
+            ANY,
             [
                 (
                     "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod stays pending; ask the "
@@ -89,7 +97,7 @@ def reported(
         "its-nodes-lack-the-label": (
             asking("nvidia-l4"),
             [L4_BY_PRODUCT],
-            GPUClassOptions(),
+            ANY,
             [
                 (
                     "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod stays pending; ask the "
@@ -102,79 +110,48 @@ def reported(
         "a-family-goes-by-its-own-name": (
             asking("nvidia-a100"),
             [A100],
-            GPUClassOptions(),
-            [
-                (
-                    "set gpu-admission.dev/gpu-class: nvidia-a100-80gb, of which there are nodes; class nvidia-a100: "
-                    "no node matches accelerator=nvidia-a100, so the pod stays pending [gpu-class]"
-                )
-            ],
+            ANY,
+            pending(f"{SET} nvidia-a100-80gb", "nvidia-a100"),
         ),
         "nodes-labelled-by-the-family-are-reached-by-its-name": (
             asking("nvidia-a100-80gb"),
             [A100_BY_FAMILY, T4],
-            GPUClassOptions(),
-            [
-                (
-                    "set gpu-admission.dev/gpu-class: nvidia-a100 or nvidia-t4, of which there are nodes; class "
-                    "nvidia-a100-80gb: no node matches accelerator=nvidia-a100-80gb, so the pod stays pending [gpu-class]"
-                )
-            ],
+            ANY,
+            pending(f"{SET} nvidia-a100 or nvidia-t4", "nvidia-a100-80gb"),
         ),
         "and-by-its-label": (
-            pod(gpu_container(), nodeSelector={"accelerator": "nvidia-a100-80gb"}),
+            selecting("nvidia-a100-80gb"),
             [A100_BY_FAMILY],
-            GPUClassOptions(),
-            [
-                (
-                    "set nodeSelector accelerator: nvidia-a100, of which there are nodes; class nvidia-a100-80gb: no node "
-                    "matches nodeSelector accelerator=nvidia-a100-80gb, so the pod stays pending [gpu-class]"
-                )
-            ],
+            ANY,
+            pending("set nodeSelector accelerator: nvidia-a100", "nvidia-a100-80gb", "nodeSelector "),
         ),
         "what-was-meant-is-a-family-with-nodes": (
             asking("nvidia-a1O0"),
             [A100_BY_FAMILY],
-            GPUClassOptions(allowed=("nvidia-a100", "nvidia-l4")),
+            FAMILY_ONLY,
             [
-                (
-                    'metadata.annotations[gpu-admission.dev/gpu-class] = "nvidia-a1O0": did you mean nvidia-a100? Must be a '
-                    "GPU class or a family of classes [gpu-class]"
-                )
+                f'{ANNOTATION} = "nvidia-a1O0": did you mean nvidia-a100? Must be a GPU class or a family of classes [gpu-class]'
             ],
         ),
         "what-is-allowed-is-a-family-with-nodes": (
             asking("nvidia-t4"),
             [A100_BY_FAMILY],
-            GPUClassOptions(allowed=("nvidia-a100", "nvidia-l4")),
+            FAMILY_ONLY,
             [
-                (
-                    'metadata.annotations[gpu-admission.dev/gpu-class] = "nvidia-t4": set gpu-admission.dev/gpu-class: '
-                    "nvidia-a100; must be a class that namespace ml-training may use [gpu-class]"
-                )
+                f'{ANNOTATION} = "nvidia-t4": {SET} nvidia-a100; must be a class that namespace ml-training may use [gpu-class]'
             ],
         ),
         "the-default-of-the-policy": (
             pod(gpu_container()),
             [T4],
             GPUClassOptions(default="nvidia-l4"),
-            [
-                (
-                    "set gpu-admission.dev/gpu-class: nvidia-t4, of which there are nodes; class nvidia-l4: no node "
-                    "matches accelerator=nvidia-l4, so the pod stays pending [gpu-class]"
-                )
-            ],
+            pending(f"{SET} nvidia-t4"),
         ),
         "a-selector-of-its-own": (
-            pod(gpu_container(), nodeSelector={"accelerator": "nvidia-l4"}),
+            selecting("nvidia-l4"),
             [T4],
-            GPUClassOptions(),
-            [
-                (
-                    "set nodeSelector accelerator: nvidia-t4, of which there are nodes; class nvidia-l4: no node "
-                    "matches nodeSelector accelerator=nvidia-l4, so the pod stays pending [gpu-class]"
-                )
-            ],
+            ANY,
+            pending("set nodeSelector accelerator: nvidia-t4", selector="nodeSelector "),
         ),
         "made-on-demand": (asking("nvidia-l4"), [T4], GPUClassOptions(autoscaled_classes=("nvidia-l4",)), []),
         "made-on-demand-by-glob": (
@@ -183,14 +160,14 @@ def reported(
             GPUClassOptions(autoscaled_classes=("nvidia-*",)),
             [],
         ),
-        "bound-by-hand": (asking("nvidia-l4", nodeName="n"), [T4], GPUClassOptions(), "has no effect"),
-        "gated": (asking("nvidia-l4", schedulingGates=GATED), [T4], GPUClassOptions(), []),
-        "a-pod-of-no-class": (pod(gpu_container()), [], GPUClassOptions(), []),
+        "bound-by-hand": (asking("nvidia-l4", nodeName="n"), [T4], ANY, "has no effect"),
+        "gated": (asking("nvidia-l4", schedulingGates=GATED), [T4], ANY, []),
+        "a-pod-of-no-class": (pod(gpu_container()), [], ANY, []),
         "a-pod-without-gpu": (pod(), [], GPUClassOptions(default="nvidia-l4"), []),
         "a-label-that-no-class-knows-but-a-node-has": (
-            pod(gpu_container(), nodeSelector={"accelerator": "our-own"}),
+            selecting("our-own"),
             [(("accelerator", "our-own"),)],
-            GPUClassOptions(),
+            ANY,
             [],
         ),
     },
@@ -212,18 +189,21 @@ NOT_ADDED = (
     "policy) is not added: no node matches both accelerator=nvidia-a100-80gb and the pod's own nodeSelector and "
     "affinity [gpu-class]"
 )
+NODES = [A100_IN_B, T4_IN_A]
+CANNOT_MEET_BOTH = (
+    "remove what else the pod's nodeSelector or affinity demands; class nvidia-a100-80gb: no node matches nodeSelector "
+    "accelerator=nvidia-a100-80gb"
+)
+
+
+def in_zone(zone: str) -> JSON:
+    return pod(gpu_container(), nodeSelector={ZONE: zone})
 
 
 @cases(
     ("document", "options", "label_sets", "want", "said"),
     {
-        "a-default-whose-nodes-are-elsewhere": (
-            pod(gpu_container(), nodeSelector={ZONE: "a"}),
-            DEFAULT,
-            [A100_IN_B, T4_IN_A],
-            None,
-            [NOT_ADDED],
-        ),
+        "a-default-whose-nodes-are-elsewhere": (in_zone("a"), DEFAULT, NODES, None, [NOT_ADDED]),
         "by-affinity-likewise": (
             pod(
                 gpu_container(),
@@ -238,17 +218,11 @@ NOT_ADDED = (
                 },
             ),
             DEFAULT,
-            [A100_IN_B, T4_IN_A],
+            NODES,
             None,
             [NOT_ADDED],
         ),
-        "a-node-meets-both": (
-            pod(gpu_container(), nodeSelector={ZONE: "b"}),
-            DEFAULT,
-            [A100_IN_B, T4_IN_A],
-            "nvidia-a100-80gb",
-            [],
-        ),
+        "a-node-meets-both": (in_zone("b"), DEFAULT, NODES, "nvidia-a100-80gb", []),
         "a-label-that-nobody-follows": (
             pod(gpu_container(), nodeSelector={"team": "vision"}),
             DEFAULT,
@@ -257,7 +231,7 @@ NOT_ADDED = (
             [],
         ),
         "a-class-without-any-node-is-no-fault-of-the-pod": (
-            pod(gpu_container(), nodeSelector={ZONE: "a"}),
+            in_zone("a"),
             DEFAULT,
             [T4_IN_A],
             "nvidia-a100-80gb",
@@ -267,21 +241,18 @@ NOT_ADDED = (
             ],
         ),
         "nodes-that-are-made-on-demand": (
-            pod(gpu_container(), nodeSelector={ZONE: "a"}),
+            in_zone("a"),
             GPUClassOptions(default="nvidia-a100-80gb", autoscaled_classes=("nvidia-a100",)),
-            [A100_IN_B, T4_IN_A],
+            NODES,
             "nvidia-a100-80gb",
             [],
         ),
         "where-classes-are-restricted-pods-stay-pinned": (
-            pod(gpu_container(), nodeSelector={ZONE: "a"}),
+            in_zone("a"),
             GPUClassOptions(default="nvidia-a100-80gb", allowed=("nvidia-a100",)),
-            [A100_IN_B, T4_IN_A],
+            NODES,
             "nvidia-a100-80gb",
-            [
-                "remove what else the pod's nodeSelector or affinity demands; class nvidia-a100-80gb: no node matches "
-                "nodeSelector accelerator=nvidia-a100-80gb, by the policy's default, so the pod stays pending [gpu-class]"
-            ],
+            [f"{CANNOT_MEET_BOTH}, by the policy's default, so the pod stays pending [gpu-class]"],
         ),
         "an-estimate-likewise": (
             pod(
@@ -289,7 +260,7 @@ NOT_ADDED = (
                 annotations={"gpu-admission.dev/model-params": "13b"},
                 nodeSelector={ZONE: "b"},
             ),
-            GPUClassOptions(),
+            ANY,
             [(("accelerator", "nvidia-a100-40gb"), (ZONE, "a")), A100_IN_B],
             None,
             [
@@ -302,13 +273,10 @@ NOT_ADDED = (
         ),
         "what-the-annotation-names-is-added": (
             asking("nvidia-a100-80gb", nodeSelector={ZONE: "a"}),
-            GPUClassOptions(),
-            [A100_IN_B, T4_IN_A],
+            ANY,
+            NODES,
             "nvidia-a100-80gb",
-            [
-                "remove what else the pod's nodeSelector or affinity demands; class nvidia-a100-80gb: no node matches "
-                "nodeSelector accelerator=nvidia-a100-80gb, so the pod stays pending [gpu-class]"
-            ],
+            [f"{CANNOT_MEET_BOTH}, so the pod stays pending [gpu-class]"],
         ),
     },
 )
