@@ -175,21 +175,19 @@ def quota_request_for_pod(
     metadata = pod.metadata or Metadata()
     uid = metadata.uid or ""
     if before is None:
-        name, is_free = _qualified("pods", metadata), not _names_a_resource(pod)
-        controlled_by = metadata.controlled_by
         return QuotaRequest(
             request_uid,
             uid,
             catalogues,
             demand_of_new,
-            name=name,
-            controlled_by=controlled_by,
-            is_free=is_free,
+            name=_qualified("pods", metadata),
+            controlled_by=metadata.controlled_by,
+            is_free=not _names_a_resource(pod),
         )
     version = before.metadata.version if before.metadata else 0
-    alike = demand_input(pod) == demand_input(before)
+    is_free = demand_input(pod) == demand_input(before)
     return QuotaRequest(
-        request_uid, uid, catalogues, demand(pod), demand(before), version=version, is_free=alike
+        request_uid, uid, catalogues, demand(pod), demand(before), version=version, is_free=is_free
     )
 
 
@@ -240,10 +238,10 @@ def _names_a_resource(pod: Pod) -> bool:
 
 def demand_input(pod: Pod) -> bytes:
     """Return all fields of a pod that its demand may depend on. Pods of equal demand have equal inputs."""
-    body = pod.spec
+    spec = pod.spec
     containers = [
         (place.path, place.container.resources, place.container.restart_policy) for place in pod.places
     ]
-    placement = (body.node_selector, body.affinity, body.node_name)
-    found = containers, body.resources, body.overhead, placement, pod.annotations, pod.is_terminal
+    placement = (spec.node_selector, spec.affinity, spec.node_name)
+    found = containers, spec.resources, spec.overhead, placement, pod.annotations, pod.is_terminal
     return msgspec.json.encode(found, order="deterministic")

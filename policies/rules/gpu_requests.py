@@ -153,7 +153,6 @@ def check(pod: Pod, options: GPURequestsOptions, context: Context) -> Iterator[F
 
 
 def class_use(context: Context) -> ClassUse:
-    """Return what the policy says of classes."""
     options = context.options_of(RULE_ID)
     if not isinstance(options, GPUClassOptions):
         return ClassUse(reads_annotation=False)
@@ -166,8 +165,13 @@ def class_use(context: Context) -> ClassUse:
 
 
 def mutate(patch: PodPatch, options: GPURequestsOptions, context: Context) -> Iterator[Finding]:
-    for missing in list(requests_without_limit(patch.pod, context)) if options.complete_limits else ():
-        patch.set_resource(missing.place, "limits", missing.resource.name, missing.raw)
+    for place in patch.pod.places if options.complete_limits else ():
+        for resource in context.resource_mapping.named_resources(place.container):
+            limit, request = amounts(place, resource)
+            if limit is None and request is not None and is_extended(resource.name):
+                quantity = request.quantity
+                if quantity is not None and quantity.is_whole and quantity.nano >= 0:
+                    patch.set_resource(place, "limits", resource.name, request.raw)
     yield from ()
 
 
@@ -179,17 +183,6 @@ def amounts(place: ContainerPlace, resource: GPUResource) -> tuple[Amount | None
         return Amount(place, resource, kind, raw, readable(raw)) if resource.name in amounts else None
 
     return written("limits", place.container.limits), written("requests", place.container.requests)
-
-
-def requests_without_limit(pod: Pod, context: Context) -> Iterator[Amount]:
-    """Yield requests that are fine but for the limit that they lack."""
-    for place in pod.places:
-        for resource in context.resource_mapping.named_resources(place.container):
-            limit, request = amounts(place, resource)
-            if limit is None and request is not None and is_extended(resource.name):
-                quantity = request.quantity
-                if quantity is not None and quantity.is_whole and quantity.nano >= 0:
-                    yield request
 
 
 # ---- the number itself

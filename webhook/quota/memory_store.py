@@ -70,32 +70,27 @@ class MemoryStore:
         if spec is None:
             return None
         held = self._ledgers.get(namespace)
-        hard, catalogue = (
-            spec.amounts,
-            str(CatalogueVersion(catalogue_digest(configuration), spec.unclassified_pods)),
-        )
-        if held is None:
-            uid = f"memory/{namespace}"
-            ledger = QuotaLedger(
-                quota_uid=uid, generation=0, hard={}, unclassified_pods=spec.unclassified_pods
+        version = CatalogueVersion(catalogue_digest(configuration), spec.unclassified_pods)
+        ledger = (
+            held.ledger
+            if held is not None
+            else QuotaLedger(
+                quota_uid=f"memory/{namespace}",
+                generation=0,
+                hard={},
+                unclassified_pods=spec.unclassified_pods,
             )
-        else:
-            ledger = held.ledger
-            if (ledger.hard, ledger.unclassified_pods, ledger.class_catalogue) == (
-                hard,
-                spec.unclassified_pods,
-                catalogue,
-            ):
-                return held
-        changed = msgspec.structs.replace(
-            ledger,
-            generation=ledger.generation + 1,
-            hard=hard,
-            unclassified_pods=spec.unclassified_pods,
-            used={**dict.fromkeys(hard, NOTHING), **(ledger.used or {})},
-            class_catalogue=catalogue,
         )
-        return self._replace(namespace, changed)
+        granted = msgspec.structs.replace(
+            ledger,
+            hard=spec.amounts,
+            unclassified_pods=spec.unclassified_pods,
+            used={**dict.fromkeys(spec.amounts, NOTHING), **(ledger.used or {})},
+            class_catalogue=str(version),
+        )
+        if held is not None and granted == ledger:
+            return held
+        return self._replace(namespace, msgspec.structs.replace(granted, generation=ledger.generation + 1))
 
     def _replace(self, namespace: str, ledger: QuotaLedger) -> VersionedLedger:
         held = self._ledgers.get(namespace)

@@ -66,22 +66,15 @@ class LedgerCollector(Collector):
         return []
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        per_dimension = ("namespace", "dimension")
-        used = GaugeMetricFamily(
-            "gpu_admission_quota_used", "What stored pods and claims use.", labels=per_dimension
-        )
-        reserved = GaugeMetricFamily(
-            "gpu_admission_quota_reserved", "What creations and changes in flight hold.", labels=per_dimension
-        )
-        hard = GaugeMetricFamily("gpu_admission_quota_hard", "What the quota grants.", labels=per_dimension)
-        reservations = GaugeMetricFamily(
-            "gpu_admission_quota_reservations", "Creations and changes in flight.", labels=["namespace"]
-        )
-        condition = GaugeMetricFamily(
-            "gpu_admission_quota_condition",
-            "1 for each condition of the quota that is true, 0 for each that is not.",
-            labels=["namespace", "condition"],
-        )
+        def gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:
+            return GaugeMetricFamily(f"gpu_admission_quota_{name}", text, labels=("namespace", *labels))
+
+        used = gauge("used", "What stored pods and claims use.", "dimension")
+        reserved = gauge("reserved", "What creations and changes in flight hold.", "dimension")
+        hard = gauge("hard", "What the quota grants.", "dimension")
+        reservations = gauge("reservations", "Creations and changes in flight.")
+        text = "1 for each condition of the quota that is true, 0 for each that is not."
+        condition = gauge("condition", text, "condition")
         for namespace, ledger in self._ledgers().items():
             held = ledger.reserved_shown
             for key in ledger.dimensions:
