@@ -1,9 +1,11 @@
 """What a review demands of a ledger, by each of the catalogue versions of the ledger: key by key the larger amount."""
 
+from fractions import Fraction
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from policies.gpus.claims import decode_claim
 from policies.gpus.classes import ClassCatalogue
@@ -83,6 +85,21 @@ def test_every_replica_charges_by_the_bases_of_the_row(
 
     assert texts(counted.reservation.demand).get("gpus") == want
     assert counted.catalogues == ledger_object.catalogue_versions
+
+
+@cases(
+    ("changes", "is_anew"),
+    {
+        "another-catalogue": ({"class_catalogue": catalogue_version(NEW)}, True),
+        "moving-to-another-one": ({"next_catalogue": catalogue_version(NEW)}, True),
+        "other-unclassified-pods": ({"unclassified_pods": UnclassifiedPods.DENY}, True),
+        "another-amount": ({"hard": {"gpus": Fraction(1)}, "used": {"gpus": Fraction(1)}}, False),
+    },
+)
+def test_demand_is_computed_anew_where_the_ledger_names_something_else(changes: JSON, is_anew: bool) -> None:
+    before = ledger(catalogue_version(OLD))
+
+    assert (replace(before, **changes).demand_key != before.demand_key) is is_anew
 
 
 def test_a_change_is_charged_by_what_grows_under_either_basis() -> None:
@@ -195,6 +212,23 @@ def test_what_is_free_by_every_catalogue_is_known_without_charging(
     after, before = view(documents[0]), None if documents[1] is None else view(documents[1])
 
     assert quota_request_for_pod("review", after, before, OLD).is_free is is_free
+
+
+@cases(
+    ("metadata", "want"),
+    {
+        "uid-and-name": ({"uid": "c", "name": "train"}, ("c", "resourceclaims/train")),
+        "no-uid-so-each-review-is-another-object": ({"name": "train"}, ("review", "resourceclaims/train")),
+        "a-name-that-no-object-can-have": ({"uid": "c", "name": "a b"}, ("c", "")),
+        "no-metadata": (None, ("review", "")),
+    },
+)
+def test_a_claim_is_reserved_by_uid_and_name(metadata: JSON | None, want: tuple[str, str]) -> None:
+    claim = decode_claim(msgspec.json.encode({"metadata": metadata, "spec": {"devices": {"requests": []}}}))
+
+    found = quota_request_for_claim("review", claim, "somebody", OLD).on(ledger(catalogue_version(OLD)), {})
+
+    assert (found.reservation.id, found.reservation.name) == want
 
 
 def test_nothing_is_charged_before_a_ledger_asks(monkeypatch: pytest.MonkeyPatch) -> None:

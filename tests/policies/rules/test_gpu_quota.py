@@ -14,7 +14,7 @@ from policies.quota.ledger.decide import Reason, ReservationRequest, Reservation
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.quota_request import ReservationOutcome, quota_request_for_pod
 from policies.rules.gpu_quota import GPUQuotaOptions, check_reservation
-from tests.builders import context, uid
+from tests.builders import context, gpu_container, pod, uid, view
 from tests.cases import cases
 
 LEDGER = QuotaLedger(
@@ -27,7 +27,10 @@ def short(key: str, requested: int, used: int, reserved: int, hard: int) -> Shor
 
 
 def findings(
-    reason: Reason, ledger: QuotaLedger = LEDGER, shortfalls: Iterable[Shortfall] = (), pod: Pod | None = None
+    reason: Reason,
+    ledger: QuotaLedger = LEDGER,
+    shortfalls: Iterable[Shortfall] = (),
+    asking: Pod | None = None,
 ) -> list[Finding]:
     """Return what the rule says once the ledger has decided."""
     denied = Finding(
@@ -37,7 +40,7 @@ def findings(
     outcome = ReservationOutcome(
         ledger, replace(demand, denials=(denied,)), ReservationVerdict(reason, tuple(shortfalls))
     )
-    request = quota_request_for_pod(uid("review"), pod or Pod(), None, context())
+    request = quota_request_for_pod(uid("review"), asking or Pod(), None, context())
     now = datetime(2027, 1, 1, 12, tzinfo=UTC)
     return list(check_reservation(outcome, request, GPUQuotaOptions(), "team", now))
 
@@ -51,6 +54,30 @@ def test_every_verdict_that_denies_says_why_and_what_to_do(reason: Reason) -> No
     for finding in found:
         assert "team/default" in finding.message
         assert finding.remedy
+
+
+@cases(
+    ("required", "gpus", "want"),
+    {
+        "required": (
+            True,
+            "1",
+            [
+                "namespace team must have a GPUQuota for pods and claims that request GPUs; ask the platform team for a "
+                "GPUQuota named default [gpu-quota]"
+            ],
+        ),
+        "required-of-pods-with-gpus-only": (True, "0", []),
+        "not-required": (False, "1", []),
+    },
+)
+def test_without_a_quota(required: bool, gpus: str, want: list[str]) -> None:
+    options, now = GPUQuotaOptions(required=required), datetime(2027, 1, 1, tzinfo=UTC)
+    request = quota_request_for_pod(uid("review"), view(pod(gpu_container(gpus))), None, context())
+
+    found = check_reservation(ReservationOutcome(), request, options, "team", now)
+
+    assert [each.sentence() for each in found] == want
 
 
 COUNTED = replace(LEDGER, revisions=Revisions(pods=1))

@@ -249,6 +249,28 @@ def test_a_decision_waits_for_the_catalogues_of_its_row() -> None:
     assert given == [{THEIR_DIGEST: THEIRS}], "nothing is charged before the catalogues are there"
 
 
+@cases(
+    ("transient", "calls"),
+    {
+        "that-may-pass-by-the-deadline": (True, range(2, 1000)),
+        "that-will-not-pass-at-once": (False, range(1, 2)),
+    },
+)
+def test_an_error_of_the_catalogues_is_told(transient: bool, calls: range) -> None:
+    bench, failures = Bench(gpus=8), []
+
+    def fail(_ledger: QuotaLedger, _seconds: float) -> dict[str, PublishedCatalogue]:
+        failures.append(bench.clock())
+        raise LedgerError("the class catalogue of the quota could not be read", transient=transient)
+
+    bench.batches._catalogues_of = fail
+    with pytest.raises(LedgerError, match="the class catalogue of the quota could not be read"):
+        bench.reserve("pod", seconds=0.2)
+
+    assert len(failures) in calls
+    assert bench.metric("ledger_errors_total") == 1
+
+
 def unreadable() -> None:
     raise LedgerError("the class catalogue of the quota could not be read", transient=True)
 
