@@ -39,6 +39,10 @@ def said(subject: Workload, grant: QuotaGrant, *, mode: Mode = Mode.ENFORCE, **a
 
 
 ROLLING: JSON = {"replicas": 3}
+A100_NEVER = "which can never fit: the GPUQuota of ml-training grants 8 in all"
+NEVER = "which can never fit: the GPUQuota of ml-training grants 16 in all"
+RAISE = "ask the platform team to raise spec.hard.gpus"
+RAISE_A100 = "ask the platform team to raise spec.hard.classes[nvidia-a100-80gb]"
 
 
 @cases(
@@ -47,10 +51,7 @@ ROLLING: JSON = {"replicas": 3}
         "replicas-times-demand-against-what-is-free": (
             workload(pods(2, running=16), kind="batch/Job"),
             {"gpus": 8},
-            (
-                "spec.parallelism: set parallelism: 4; needs 32 GPUs, which can never fit: the GPUQuota of ml-training "
-                "grants 16 in all; 4 of 16 pods will start; or ask the platform team to raise spec.hard.gpus"
-            ),
+            f"spec.parallelism: set parallelism: 4; needs 32 GPUs, {NEVER}; 4 of 16 pods will start; or {RAISE}",
         ),
         "the-class-that-limits-most-is-named": (
             workload(pods(2, on=A100, running=8), kind="apps/StatefulSet"),
@@ -79,10 +80,7 @@ ROLLING: JSON = {"replicas": 3}
         "a-pod-larger-than-the-quota": (
             workload(pods(17, running=1)),
             {},
-            (
-                "spec.template: request 16 GPUs or fewer; a pod needs 17 GPUs, which can never fit: the GPUQuota of "
-                "ml-training grants 16 in all; or ask the platform team to raise spec.hard.gpus"
-            ),
+            f"spec.template: request 16 GPUs or fewer; a pod needs 17 GPUs, {NEVER}; or {RAISE}",
         ),
         "also-before-the-quota-was-counted-and-whatever-the-number-of-nodes": (
             workload(pods(9, on=A100, running=None), kind="apps/DaemonSet"),
@@ -100,10 +98,7 @@ ROLLING: JSON = {"replicas": 3}
                 kind="kubeflow.org/PyTorchJob",
             ),
             {"gpus": 8},
-            (
-                "4 pods that must run together need 32 GPUs, which can never fit: the GPUQuota of ml-training grants "
-                "16 in all; ask the platform team to raise spec.hard.gpus"
-            ),
+            f"4 pods that must run together need 32 GPUs, {NEVER}; {RAISE}",
         ),
         "templates-add-up-in-their-order": (
             workload(
@@ -117,18 +112,12 @@ ROLLING: JSON = {"replicas": 3}
         "an-elastic-workload-at-its-maximum": (
             workload(pods(1, running=2, most=40), kind="ray.io/RayCluster"),
             {"gpus": 6},
-            (
-                "spec.template: may grow to 40 pods and then needs 40 GPUs, which can never fit: the GPUQuota of "
-                "ml-training grants 16 in all; 10 of 40 pods will start; ask the platform team to raise spec.hard.gpus"
-            ),
+            f"spec.template: may grow to 40 pods and then needs 40 GPUs, {NEVER}; 10 of 40 pods will start; {RAISE}",
         ),
         "one-that-starts-from-zero": (
             workload(pods(1, running=0, most=20), kind="serving.kserve.io/InferenceService"),
             {},
-            (
-                "spec.template: may grow to 20 pods and then needs 20 GPUs, which can never fit: the GPUQuota of "
-                "ml-training grants 16 in all; 16 of 20 pods will start; ask the platform team to raise spec.hard.gpus"
-            ),
+            f"spec.template: may grow to 20 pods and then needs 20 GPUs, {NEVER}; 16 of 20 pods will start; {RAISE}",
         ),
         "suspended-or-only-a-template": (workload(pods(17, running=0)), {}, None),
         "what-is-free-is-not-known-yet": (workload(pods(1, running=20)), None, None),
