@@ -90,8 +90,8 @@ def forged_mark(before: Metadata | None, after: Metadata | None, username: str) 
 def lost_protection(before: ResourceClaim, after: ResourceClaim) -> Finding | None:
     """Deny an update that removes the finalizer from an allocated claim.
 
-    Without the finalizer, a claim can be deleted while its pods run on. Then nobody pays for its devices, and the next pod gets
-    them, too.
+    Without the finalizer, a claim can be deleted while its pods run on. Then its devices count for no object, and the next pod
+    gets them, too.
     """
     was, now = (((each.metadata and each.metadata.finalizers) or ()) for each in (before, after))
     is_allocated = before.status is not None and before.status.allocation is not None
@@ -147,7 +147,7 @@ def uncovered(claim: ResourceClaim, mapping: ResourceMapping) -> ResourceClaim:
 
 
 def _without(claim: ResourceClaim, counted: Callable[[str, int], int]) -> ResourceClaim:
-    """Return the claim with each request reduced by `charged(device class, count)`. The scheduler requests only exact counts."""
+    """Return the claim with each request reduced by `counted(device class, count)`. The scheduler requests only exact counts."""
     left: list[DeviceRequest] = []
     for each in (claim.spec and claim.spec.devices and claim.spec.devices.requests) or ():
         devices = each.exactly or each

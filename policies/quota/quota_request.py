@@ -71,10 +71,10 @@ class QuotaRequest:
         )
 
     def on(self, ledger: QuotaLedger, published: Mapping[str, Catalogues]) -> ReservationRequest:
-        """Return what it asks of the ledger: by both its catalogue versions, key by key the larger amount.
+        """Return the request for this ledger. Each key has the larger amount of both catalogue versions of the ledger.
 
-        The next version decides what is denied. `published` are catalogues by digest. Of what is neither there nor our own
-        nothing can be said; where that is every version, it is charged by our own catalogue, and the ledger knows that.
+        The next version decides about denials. `published` are catalogues by digest. Versions that are neither published nor
+        our own are left out; if that leaves none, our own catalogue counts, and the ledger then denies.
         """
         own = catalogue_digest(self._own)
         known = {**published, own: self._own}
@@ -113,7 +113,7 @@ class QuotaRequest:
 class ReservationOutcome(msgspec.Struct, frozen=True):
     """The ledger that decided a request; None if there is no quota, or the request has no demand.
 
-    `request` is what was asked of that ledger.
+    `request` is the request to that ledger.
     """
 
     ledger: QuotaLedger | None = None
@@ -136,7 +136,7 @@ class QuotaGrant(msgspec.Struct, frozen=True):
     held: Vector | None = None
 
     def as_ledger(self, catalogues: Catalogues) -> QuotaLedger:
-        """Return the ledger of the quota, if this were all that is known of it; what is not known is not used."""
+        """Return a ledger with these limits and this usage. Unknown usage is zero."""
         version = CatalogueVersion(catalogue_digest(catalogues), self.unclassified_pods)
         return QuotaLedger(
             quota_uid="unknown",

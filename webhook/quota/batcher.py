@@ -1,13 +1,13 @@
-"""Decide together, with one write, on the requests that wait for one ledger.
+"""One write for all requests that wait for a ledger.
 
-A request that finds nobody at work on its namespace leads: it takes all that wait, reads the ledger, decides, swaps, wakes
-them, and hands the lead to the next that came meanwhile. So a namespace has one writer per process at a time, and a burst of n
-creations costs far fewer than n writes. The lock guards queues in memory and is held over no I/O. Nothing waits beyond its own
-deadline: what a write in flight then still reserves for it, the controller gives back. The leader computes no demand: each
-review does that in its own thread, by the catalogue versions of the ledger that we last saw, before it waits.
+The first request of a namespace leads. It takes all waiting requests, reads the ledger, decides, swaps, wakes them, and hands the
+lead to the next one. So each process has one writer for a namespace, and a burst of n creations needs far fewer than n writes.
+No lock is held during I/O. No request waits beyond its deadline; if a write in flight reserves for it after that, the controller
+removes the reservation. Each review computes its demand in its own thread before it waits, by the catalogue versions of the
+ledger that was last seen.
 
-Replicas that write one ledger take turns: after a write of its own each leaves it to the others for as long as TURN writes take,
-and after one that met another's for one to two. Requests gather meanwhile, so there are fewer writes, and fewer of them meet.
+Replicas that write one ledger take turns. After a write, a replica leaves the ledger to others for the time of TURN writes, and
+after a conflict for the time of one to two. Requests gather meanwhile, so there are fewer writes and fewer conflicts.
 """
 
 import random
@@ -28,17 +28,17 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.004, 0.25
 The second is also the most that a replica leaves to others after its own write."""
 
 REMEMBERED_SECONDS = 0.1
-"""How long the ledger that we wrote is taken for the stored one. Where writes come more seldom, others have mostly written."""
+"""A replica believes for so long that the ledger is what it wrote. Between rarer writes, others have mostly written."""
 
 RIVAL_SECONDS = 1.0
-"""How long the ledger is read before each write, and replicas take turns, after another replica was seen to write it."""
+"""A replica that saw the write of another one reads before each write, and takes turns, for so long."""
 
 TURN = 3
 """Measured with three and five replicas: with 1 there are a third more writes, with 5 as many as with 3."""
 
 VANISHED_SECONDS = 60.0
-"""How long after a quota was there "no quota" is read anew every time: who deletes one mostly makes another at once, as
-`kubectl replace --force` does, and belief in an old answer would admit everything meanwhile."""
+"""For so long after a quota was seen, "no quota" is not remembered: who deletes a quota mostly creates another one at once, as
+`kubectl replace --force` does, and an old answer would admit everything meanwhile."""
 
 NAMESPACES_REMEMBERED = 4096
 
@@ -52,7 +52,7 @@ CataloguesOf = Callable[[QuotaLedger, float], Mapping[str, Catalogues]]
 
 
 class _NoTimeLeftError(LedgerError):
-    """Nothing was asked: what went wrong before is the reason."""
+    """The store was not called; report the error before this one."""
 
 
 def _contended() -> LedgerError:
@@ -171,13 +171,13 @@ class ReservationBatcher:
         return begun is not None and self._clock() - begun <= NO_QUOTA_SECONDS
 
     def _give_up(self, waiting: _Waiting) -> bool:
-        """Stop waiting, unless an outcome or the lead has come at this very moment."""
+        """Stop waiting, unless an outcome or the lead has just come."""
         with self._lock:
             waiting.given_up = not waiting.turn.is_set()
             return waiting.given_up
 
     def _gather(self, namespace: str, batch: list[_Waiting]) -> None:
-        """Take everyone who waits into the batch, and leave out those who have given up or got their outcome."""
+        """Add all waiting requests to the batch, and drop those that gave up or have their outcome."""
         with self._lock:
             queue = self._queues[namespace]
             batch.extend(queue)
@@ -211,7 +211,7 @@ class ReservationBatcher:
             del self._queues[namespace]
 
     def _decide(self, namespace: str, batch: list[_Waiting], deadline: float) -> None:
-        """Decide on the batch and on what joins it meanwhile. Raises LedgerError once the deadline has passed."""
+        """Decide on the batch, and on requests that join it. Raises LedgerError once the deadline has passed."""
         pause, fresh = FIRST_PAUSE, False
         last = _contended()
         self._sleep(self._turns.get(namespace, 0.0) - self._clock(), deadline)
@@ -228,7 +228,7 @@ class ReservationBatcher:
                 self._metrics.conflicts.inc()
                 last = _contended()
                 if fresh or self._has_rivals(namespace):
-                    # Who won writes again after as long; of several that lost one is the first then.
+                    # The winner writes again after as long. A random pause lets one of several losers be first.
                     took = min(self._clock() - begun, LONGEST_PAUSE / 2)
                     self._sleep(random.uniform(took, 2 * took), deadline)  # noqa: S311 - jitter, no secret
                 fresh = True
@@ -249,9 +249,9 @@ class ReservationBatcher:
             sleep(min(seconds, max(0.0, deadline - self._clock())))
 
     def _attempt(self, namespace: str, batch: list[_Waiting], deadline: float, *, fresh: bool) -> None:
-        """Decide on the batch by the ledger as we left it, or else as it is; and write what is reserved.
+        """Decide on the batch by the remembered ledger, or else by a fresh one, and write the reservations.
 
-        A ledger that is only remembered may justify nothing but a write, which fails if it is not the ledger any more.
+        A remembered ledger justifies only a write, which fails if the ledger has changed.
         """
         known, until = self._known.get(namespace, (None, 0.0))
         is_usable = not fresh and not self._has_rivals(namespace) and self._clock() < until
@@ -283,10 +283,10 @@ class ReservationBatcher:
         *,
         requested: frozenset[_Waiting] | None = None,
     ) -> bool:
-        """Decide on the batch by this ledger, and return whether that was done.
+        """Decide on the batch by this ledger. Return False if it may not decide.
 
-        `requested` came before it was read. For others it may justify nothing but a write: they wait for the next read.
-        None: it is only remembered, and decides on nobody unless all is reserved.
+        `requested` are the requests that came before the ledger was read. It denies no others: they wait for the next read.
+        None means that the ledger is only remembered: then it decides only if every request can be reserved.
         """
         key, limit = before.ledger.demand_key, self._store.reservations_limit
         for waiting in batch:
@@ -318,13 +318,12 @@ class ReservationBatcher:
             self._turns[namespace] = now + min(TURN * (now - begun), LONGEST_PAUSE)
 
     def _has_rivals(self, namespace: str) -> bool:
-        """Whether another replica has written the ledger lately."""
         return self._clock() < self._rivals.get(namespace, 0.0)
 
     def _remember(self, namespace: str, ledger: VersionedLedger) -> None:
         now = self._clock()
         if len(self._quota_seen) >= NAMESPACES_REMEMBERED and namespace not in self._quota_seen:
-            # All of it only saves reads and conflicts, and most may be of namespaces that are gone.
+            # These only save reads and conflicts, and most namespaces may be gone.
             for remembered in (self._known, self._quota_seen, self._rivals, self._turns):
                 remembered.clear()
         self._known[namespace] = ledger, now + REMEMBERED_SECONDS

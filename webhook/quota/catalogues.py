@@ -29,10 +29,10 @@ log = logging.getLogger("gpu_admission.quota")
 REMEMBERED = 8
 """Catalogues in memory, besides our own. An upgrade has two; a built-in one takes 12 KB as a document."""
 MISSED_SECONDS = 1.0
-"""How long one that was not there is not asked for again: each review of such a ledger would read the ConfigMap."""
+"""A missing catalogue is not read again for so long: else each review of such a ledger would read the ConfigMap."""
 UNNAMED_SECONDS = 600.0
-"""How long no ledger must have named a catalogue before it is removed: a controller that was about to name it has done so, or
-lost the lead, long before."""
+"""A catalogue that no ledger named for so long is removed. A controller that was about to name it has done so long before, or
+lost the lead."""
 ATTEMPTS = 5
 _SECONDS = 5.0
 
@@ -58,10 +58,7 @@ class PublishedCatalogues:
         self._warned = ""
 
     def named_by(self, ledger: QuotaLedger, seconds: float) -> Mapping[str, Catalogues]:
-        """Return, by digest, the catalogues that the ledger names, but our own and those that are not published.
-
-        Raises LedgerError if the API server cannot be reached.
-        """
+        """Return the published catalogues that the ledger names, by digest, without our own. Raises LedgerError."""
         digests = digests_of(ledger) - {catalogue_digest(self._own())}
         try:
             return {digest: found for digest in digests if (found := self.get(digest, seconds)) is not None}
@@ -70,7 +67,7 @@ class PublishedCatalogues:
             raise LedgerError(message, transient=True) from None
 
     def get(self, digest: str, seconds: float = _SECONDS) -> Catalogues | None:
-        """Return a catalogue, None if it is not published. Raises `errors.ApiError` if the API server cannot be reached."""
+        """Return a published catalogue, or None. Raises `errors.ApiError` if the API server cannot be reached."""
         if digest in self._remembered:
             return self._remembered[digest]
         if monotonic() - self._missed.get(digest, -MISSED_SECONDS) < MISSED_SECONDS:
@@ -89,7 +86,7 @@ class PublishedCatalogues:
         return found
 
     def publish(self, catalogues: Catalogues) -> bool:
-        """Have a catalogue published; return whether it is. Raises `errors.ApiError` if another attempt may succeed."""
+        """Publish a catalogue; return whether it is published. Raises `errors.ApiError` if another attempt may succeed."""
         digest = catalogue_digest(catalogues)
         if digest in self._published:
             return True
@@ -110,7 +107,7 @@ class PublishedCatalogues:
         raise errors.Conflict(f"others kept writing to {CATALOGUES}", code=409)
 
     def tidy(self, named: Collection[str]) -> None:
-        """Remove what no ledger has named for long, and note what is there. Raises `errors.ApiError`."""
+        """Remove catalogues that no ledger named for UNNAMED_SECONDS. Raises `errors.ApiError`."""
         try:
             version, data = self._read(_SECONDS)
         except (errors.NotFound, errors.Forbidden):
@@ -124,7 +121,7 @@ class PublishedCatalogues:
             self._published -= frozenset(gone)
 
     def follow(self) -> None:
-        """Believe nothing of what is published, or was named: while another process leads, that one removes catalogues."""
+        """Forget what is published and was named, because another process now leads and removes catalogues."""
         self._published, self._named_at = frozenset(), {}
 
     def _warn(self, problem: str) -> None:

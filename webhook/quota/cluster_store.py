@@ -1,7 +1,7 @@
 """Ledgers in GPUQuotaLedger objects, in the namespace of the installation, swapped by resourceVersion.
 
-Made for many threads and processes: whoever writes first wins, everybody else reads again. A namespace has no quota where there
-is neither a ledger nor a GPUQuota; a GPUQuota of which no controller has made a ledger yet was never counted, and denies.
+Any number of threads and processes may write: the first write succeeds, the others read again. A namespace has no quota if it has
+neither a ledger nor a GPUQuota. A GPUQuota without a ledger was never counted, and denies.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from webhook.quota import documents, ledger_objects
 from webhook.quota.store import LedgerConflict, VersionedLedger
 
 NO_LEDGER_OBJECT = ""
-"""Version of a ledger that is nowhere written yet: to replace it is to create the ledger, as only controllers may."""
+"""Version of a ledger that is not stored yet. Only controllers replace it, which creates the ledger object."""
 
 
 class ClusterStore:
@@ -31,10 +31,9 @@ class ClusterStore:
         self._installation = installation
 
     def read(self, namespace: str, seconds: float) -> VersionedLedger | None:
-        """Read from etcd itself: a GET without a resourceVersion is never served from a cache.
+        """Read from etcd: no cache serves a GET without a resourceVersion.
 
-        The GPUQuota is read after the ledger. So where neither is found, there was none at the moment of the second read; and a
-        quota that is replaced while its ledger stands is never taken for none.
+        The GPUQuota is read after the ledger. If neither is found, the namespace had no quota at the second read.
         """
         with _as_ledger_errors("read"):
             found = self._get(self._path(namespace), ledger_objects.PLURAL, seconds)
@@ -74,11 +73,11 @@ class ClusterStore:
         return VersionedLedger(msgspec.structs.replace(ledger, ledger_uid=uid), version)
 
     def delete(self, namespace: str, before: VersionedLedger, seconds: float) -> None:
-        """Delete `before`, of which the GPUQuota was looked for after it was read. Raises as `compare_and_swap` does."""
+        """Delete `before`. The GPUQuota must have been looked for after it was read. Raises as `compare_and_swap` does."""
         self._delete(namespace, before.version, seconds)
 
     def discard(self, namespace: str, seconds: float) -> bool:
-        """Delete a ledger that cannot be read where there is no GPUQuota; return whether that was so. Raises as `delete` does."""
+        """Delete an unreadable ledger if there is no GPUQuota; return whether it was deleted. Raises as `delete` does."""
         with _as_ledger_errors("read"):
             found = self._get(self._path(namespace), ledger_objects.PLURAL, seconds)
             if (

@@ -99,7 +99,7 @@ def decode_quota(document: bytes | msgspec.Raw) -> QuotaRecord | None:
     try:
         spec = _SPEC.decode(read.spec)
         spec.amounts  # noqa: B018 - raises
-    except ValueError as error:  # of msgspec and amounts alike
+    except ValueError as error:  # of msgspec and amounts
         spec, problem = None, f"the GPUQuota cannot be read: {error}"
     return QuotaRecord(
         namespace=metadata.namespace,

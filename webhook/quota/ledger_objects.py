@@ -1,7 +1,7 @@
 """GPUQuotaLedger objects, one for each namespace, in the namespace of the installation: decoded and encoded.
 
-Its one field is a text, the ledger as JSON, so that a write costs the API server little: no schema to validate, and no managed
-fields to compare. A ledger that cannot be read raises `LedgerObjectError`: it must not count as an empty one.
+The only field is the ledger as JSON text. So a write is cheap for the API server: it validates no schema and compares no managed
+fields. An unreadable ledger raises `LedgerObjectError`, because it must not count as an empty one.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ KIND = "GPUQuotaLedger"
 
 
 class LedgerObjectError(ValueError):
-    """The object is not a ledger that could be used; the message says where."""
+    """The ledger object cannot be read. The message says where."""
 
 
 class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
@@ -58,8 +58,8 @@ msgspec.convert({}, Revisions)  # msgspec crashes where threads use a type for t
 _ENCODER = msgspec.json.Encoder()
 
 LONGEST_BODY = 1024 * 1024
-"""Bytes of a body that is written with holders: etcd takes requests of 1.5 MiB (`--max-request-bytes`), and what could not be
-written would never give anything back."""
+"""Bytes of a body with holders at most. etcd takes requests of 1.5 MiB (`--max-request-bytes`), and a ledger that
+cannot be written never frees quota."""
 
 
 def ledger_objects_path(installation: str, *namespace: str) -> str:
@@ -86,7 +86,7 @@ def decode_ledger_object(document: bytes | msgspec.Raw) -> VersionedLedger:
             next_catalogue=written.next_catalogue,
             holders=written.holders,
         )
-    except ValueError as error:  # of msgspec, amounts and numbers alike
+    except ValueError as error:  # of msgspec, amounts and numbers
         raise LedgerObjectError(f"the {KIND} cannot be read: {error}") from None
     return VersionedLedger(ledger, metadata.resource_version)
 
@@ -118,7 +118,7 @@ def encode_ledger_object(namespace: str, version: str, ledger: QuotaLedger) -> b
         next_catalogue=ledger.next_catalogue,
         holders=ledger.holders,
     )
-    # An empty entry removes the managed fields, and of an object without any the API server tracks none until it is applied
+    # An empty entry removes the managed fields. If an object has none, the API server tracks none until it is applied
     # (`skipNonAppliedManager` in `k8s.io/apimachinery/pkg/util/managedfields/internal`): a write takes 1.7 ms, not 2.2.
     metadata = {"name": namespace, "managedFields": [{}]} | ({"resourceVersion": version} if version else {})
     text = _ENCODER.encode(written).decode()

@@ -1,7 +1,7 @@
-"""Ledgers in memory, for a webhook without a cluster: nothing is counted from lists, and DELETE reviews give back.
+"""Ledgers in memory, for a webhook without a cluster. No list is counted, and DELETE reviews free quota.
 
-A ledger starts at zero with the process, so what runs already is not charged; and what was admitted but never created stays
-charged until it is deleted or the process ends. That is the price of having no API server to ask.
+A ledger starts at zero with the process: running pods do not count. An admitted pod that was never created counts until it is
+deleted or the process ends.
 """
 
 import threading
@@ -16,7 +16,7 @@ from webhook.configuration.loader import Configuration
 from webhook.quota.store import LedgerConflict, VersionedLedger
 
 RESERVATIONS_LIMIT = 16 * 1024 * 1024
-"""Characters: every live pod stays a reservation here, and nothing is ever written anywhere. Some 150,000 pods."""
+"""Characters: some 150,000 pods. Every live pod stays a reservation here, and nothing is written to etcd."""
 
 
 class MemoryStore:
@@ -38,7 +38,7 @@ class MemoryStore:
         namespace: str,
         before: VersionedLedger,
         ledger: QuotaLedger,
-        seconds: float,  # noqa: ARG002 - likewise
+        seconds: float,  # noqa: ARG002 - memory answers at once
     ) -> VersionedLedger:
         with self._lock:
             current = self._current(namespace)
@@ -49,7 +49,7 @@ class MemoryStore:
             return self._replace(namespace, ledger)
 
     def release(self, namespace: str, uid: str) -> None:
-        """Give back what an object holds, and its changes: it is being deleted."""
+        """Remove the reservations of an object that is being deleted."""
         with self._lock:
             held = self._ledgers.get(namespace)
             if held and (ids := held.ledger.reservations.of_object(uid)):
@@ -64,7 +64,7 @@ class MemoryStore:
             return {namespace: held.ledger for namespace, held in found if held is not None}
 
     def _current(self, namespace: str) -> VersionedLedger | None:
-        """Return the ledger under the spec in force; another spec makes it another version."""
+        """Return the ledger under the spec in force. A changed spec makes another version."""
         configuration = self._configuration()
         spec = configuration.quotas.get(namespace)
         if spec is None:
