@@ -74,7 +74,7 @@ SPOT = {"example.com/spot": "3"}
         "a-new-name-while-it-moves": (OLD, NEW, SPOT, "3"),
     },
 )
-def test_every_replica_charges_by_the_bases_of_the_row(
+def test_every_replica_charges_by_the_bases_of_the_ledger(
     own: Catalogues, now: Catalogues, following: Catalogues | None, amounts: dict[str, str], want: str | None
 ) -> None:
     ledger_object = ledger(
@@ -118,7 +118,7 @@ def test_a_change_is_charged_by_what_grows_under_either_basis() -> None:
 @cases(
     ("ledger_object", "want"),
     {
-        "the-row's-is-not-published": (ledger(catalogue_version(NEW)), Reason.OTHER_CATALOGUE),
+        "the-ledger's-is-not-published": (ledger(catalogue_version(NEW)), Reason.OTHER_CATALOGUE),
         "the-next-is-not-published": (
             ledger(catalogue_version(OLD), catalogue_version(NEW)),
             Reason.OTHER_CATALOGUE,
@@ -127,7 +127,7 @@ def test_a_change_is_charged_by_what_grows_under_either_basis() -> None:
         "our-own": (ledger(catalogue_version(OLD)), Reason.RESERVED),
     },
 )
-def test_what_cannot_be_charged_by_the_row_is_denied(ledger_object: QuotaLedger, want: Reason) -> None:
+def test_what_cannot_be_charged_by_the_ledger_is_denied(ledger_object: QuotaLedger, want: Reason) -> None:
     counted = asking(OLD, CARDS).on(ledger_object, {})
 
     assert [verdict.reason for verdict in decide(ledger_object, [counted]).verdicts] == [want]

@@ -21,7 +21,7 @@ from webhook.quota.store import LedgerConflict, VersionedLedger
 NAMESPACE, INSTALLATION = "team", "ours"
 
 
-class QuotaAndRow:
+class QuotaAndLedger:
     """The two calls on each that the protocol needs, with the API server's checks of versions. `broken` is for histories."""
 
     def __init__(self, gpus: int | None = None) -> None:
@@ -77,7 +77,7 @@ class QuotaAndRow:
         self._happen("POST", ledger_objects.PLURAL)
         if self.ledger_object is not None:
             raise errors.AlreadyExists("it exists")
-        return self._store(body, f"row-{self._next()}")
+        return self._store(body, f"ledger-{self._next()}")
 
     def put(self, path: str, body: bytes, *, timeout: float | None = None, accept: str = JSON) -> bytes:
         assert timeout
@@ -93,7 +93,7 @@ class QuotaAndRow:
         self._happen("DELETE", ledger_objects.PLURAL)
         self._check(version)
         if self.quota and (gone := self.ledger) and gone.quota_uid == self.quota["metadata"]["uid"]:
-            self.broken.append("the row of a quota that is there was deleted")
+            self.broken.append("the ledger of a quota that is there was deleted")
         self.ledger_object = None
         return b"{}"
 
@@ -127,7 +127,7 @@ class QuotaAndRow:
 class Keeping:
     """A controller as far as it keeps the ledger."""
 
-    def __init__(self, quota_and_ledger: QuotaAndRow, read: QuotaLedger | None, *, has_read: bool) -> None:
+    def __init__(self, quota_and_ledger: QuotaAndLedger, read: QuotaLedger | None, *, has_read: bool) -> None:
         api = cast(ApiClient, quota_and_ledger)
         self.observed = ObservedLedgers()
         self.store = _Read(api, read) if has_read else ClusterStore(api, INSTALLATION)

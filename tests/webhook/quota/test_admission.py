@@ -51,7 +51,7 @@ class BrokenStore:
         raise LedgerError("the GPUQuota could not be read: connection refused", transient=False)
 
     def compare_and_swap(self, *_: object) -> VersionedLedger:
-        raise AssertionError("nothing is written on a row that could not be read")
+        raise AssertionError("nothing is written on a ledger that could not be read")
 
 
 class Served:
@@ -396,7 +396,7 @@ def test_an_old_pod_that_cannot_be_read_is_refused(serve: Callable[..., Served])
     assert answer.status.code == 400
 
 
-def test_metrics_show_the_rows(serve: Callable[..., Served]) -> None:
+def test_metrics_show_the_ledgers(serve: Callable[..., Served]) -> None:
     served = serve()
     served.registry.register(LedgerCollector(served.store.ledgers))
     served.validate(gpu_pod("one"))

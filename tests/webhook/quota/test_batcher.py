@@ -70,7 +70,7 @@ def test_one_client_alone_reads_once_and_then_only_writes() -> None:
     assert (bench.store.reads, bench.store.writes) == (1, 20)
 
 
-def test_a_repeated_call_is_answered_from_the_row_itself() -> None:
+def test_a_repeated_call_is_answered_from_the_ledger_itself() -> None:
     bench = Bench(gpus=2)
     bench.reserve("pod1")
     reads = bench.store.reads
@@ -119,7 +119,7 @@ def test_nobody_is_refused_by_what_was_read_before_it_came() -> None:
         assert reason(late[0].result()) is Reason.RESERVED
 
 
-def test_a_row_that_somebody_else_changed_is_decided_again() -> None:
+def test_a_ledger_that_somebody_else_changed_is_decided_again() -> None:
     bench = Bench(gpus=2)
     bench.reserve("pod1")
     bench.ledger.grant(vector(gpus=1))
@@ -154,7 +154,7 @@ def test_a_write_of_a_controller_costs_a_conflict_and_no_reads_before_later_writ
     assert reads == [1, 0, 0]
 
 
-def test_after_a_write_of_another_replica_the_row_is_read_first() -> None:
+def test_after_a_write_of_another_replica_the_ledger_is_read_first() -> None:
     now = 100.0
     bench = Bench(gpus=10, clock=lambda: now)
     other = ReservationBatcher(bench.store, QuotaMetrics(CollectorRegistry()), lambda: now)
@@ -410,7 +410,7 @@ def test_no_more_namespaces_are_remembered_than_that(granted: bool) -> None:
     )
 
 
-def test_a_full_row_says_so() -> None:
+def test_a_full_ledger_says_so() -> None:
     bench = Bench(gpus=100)
     bench.store.reservations_limit = 40
     assert [reason(bench.reserve(f"pod{number}")) for number in range(8)][-1] is Reason.FULL

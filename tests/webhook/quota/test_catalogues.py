@@ -88,7 +88,7 @@ def ledger(*digests: str) -> QuotaLedger:
         "another-content-under-its-name": (ledger(THEIR_DIGEST), {THEIR_DIGEST: OURS}, set(), 1),
     },
 )
-def test_what_a_row_names_is_read_on_demand(
+def test_what_a_ledger_names_is_read_on_demand(
     ledger_object: QuotaLedger, data: dict[str, PublishedCatalogue], found: set[str], calls: int
 ) -> None:
     api = ConfigMapApi(**{digest: write_catalogue(each) for digest, each in data.items()})
@@ -189,7 +189,7 @@ def test_what_another_leader_removed_is_published_again() -> None:
     publisher.follow()
 
     assert publisher.publish(OURS)
-    assert list(api.data) == [OUR_DIGEST], "a row would name a catalogue that nobody can read"
+    assert list(api.data) == [OUR_DIGEST], "a ledger would name a catalogue that nobody can read"
 
 
 def test_who_leads_again_counts_anew_for_how_long_a_catalogue_is_unnamed(
@@ -208,7 +208,7 @@ def test_who_leads_again_counts_anew_for_how_long_a_catalogue_is_unnamed(
     assert set(api.data) == {"theirs"}, "the leader in between may have named it a moment ago"
 
 
-def test_only_what_no_row_has_named_for_long_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_what_no_ledger_has_named_for_long_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(catalogues, "monotonic", lambda: now[0])
     api = ConfigMapApi(named="1", unnamed="2", later="3")
@@ -226,7 +226,7 @@ def test_only_what_no_row_has_named_for_long_is_removed(monkeypatch: pytest.Monk
     assert set(api.data) == {"named", "later"}
 
 
-def test_a_decision_waits_for_the_catalogues_of_its_row() -> None:
+def test_a_decision_waits_for_the_catalogues_of_its_ledger() -> None:
     bench = Bench(gpus=8)
     requested = bench.ask("pod")
     given: list[object] = []

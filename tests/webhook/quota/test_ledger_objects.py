@@ -64,7 +64,7 @@ def test_what_is_written_is_read(ledger: QuotaLedger) -> None:
     assert (ledger_object.version, ledger_object.ledger) == ("12", ledger)
 
 
-def test_a_row_replaces_one_version_and_is_created_without_one() -> None:
+def test_a_ledger_replaces_one_version_and_is_created_without_one() -> None:
     replaces, creates = (
         msgspec.json.decode(encode_ledger_object("team", version, LEDGER)) for version in ("11", "")
     )
@@ -92,7 +92,7 @@ def test_a_row_replaces_one_version_and_is_created_without_one() -> None:
         ),
     },
 )
-def test_a_row_that_cannot_be_read_is_an_error(change: JSON, want: str) -> None:
+def test_a_ledger_that_cannot_be_read_is_an_error(change: JSON, want: str) -> None:
     document = stored(encode_ledger_object("team", "11", LEDGER)) | change
     with pytest.raises(LedgerObjectError, match=f"the GPUQuotaLedger cannot be read: .*{want}"):
         decode_ledger_object(msgspec.json.encode(document))
@@ -112,7 +112,7 @@ def test_an_answer_has_uid_and_version() -> None:
         decode_identity(b'{"metadata":{"name":"team","resourceVersion":"7"}}')
 
 
-def test_where_rows_are() -> None:
+def test_where_ledgers_are() -> None:
     ledger_objects = "/apis/gpu-admission.dev/v1alpha1/namespaces/gpu-admission/gpuquotaledgers"
     assert (ledger_objects_path("gpu-admission"), ledger_objects_path("gpu-admission", "team")) == (
         ledger_objects,

@@ -77,7 +77,7 @@ class PlainStore:
 
     def __init__(self, hard: Vector) -> None:
         self.blind = False
-        self.versioned = VersionedLedger(fresh_row("quota-1", hard), "1")
+        self.versioned = VersionedLedger(fresh_ledger("quota-1", hard), "1")
 
     def read(self, namespace: str, seconds: float) -> VersionedLedger | None:
         assert namespace == NAMESPACE
@@ -118,10 +118,10 @@ class PlainLedger:
         self.store.put(msgspec.structs.replace(ledger, hard=hard, generation=ledger.generation + 1))
 
     def replace(self, hard: Vector) -> None:
-        self.store.put(fresh_row(f"quota-{self.store.versioned.version}", hard))
+        self.store.put(fresh_ledger(f"quota-{self.store.versioned.version}", hard))
 
 
-def fresh_row(uid: str, hard: Vector) -> QuotaLedger:
+def fresh_ledger(uid: str, hard: Vector) -> QuotaLedger:
     return QuotaLedger(quota_uid=uid, generation=1, hard=hard, unclassified_pods=UnclassifiedPods.TOTAL_ONLY)
 
 
@@ -407,7 +407,7 @@ class World:
         known = add(ledger.used, ledger.reserved)
         for key, amount in self.committed().items():
             if key in ledger.dimensions and amount > known.get(key, NOTHING):
-                self.broken.append(f"S2: {key} is {amount}, of which the row knows {known.get(key)}")
+                self.broken.append(f"S2: {key} is {amount}, of which the ledger knows {known.get(key)}")
 
     def _may_come(self, flight: Flight) -> bool:
         return flight.promised and self.now - flight.begun <= CREATION_SECONDS and self._counts(flight)
