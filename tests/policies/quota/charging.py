@@ -105,7 +105,7 @@ def counted(
     )
 
 
-def charged_claim(
+def counted_claim(
     document: JSON, unclassified_pods: UnclassifiedPods = UnclassifiedPods.TOTAL_ONLY
 ) -> Demand:
     """Return what the ResourceClaim costs."""

@@ -91,7 +91,7 @@ def test_every_catalogue_can_be_published(catalogue: PublishedCatalogue) -> None
 
 
 @given(PODS, st.sampled_from(UnclassifiedPods))
-def test_a_published_catalogue_charges_as_the_one_it_was_made_from(
+def test_a_published_catalogue_counts_as_the_one_it_was_made_from(
     document: JSON, unclassified_pods: UnclassifiedPods
 ) -> None:
     def counted(by: Catalogues) -> object:
@@ -100,7 +100,7 @@ def test_a_published_catalogue_charges_as_the_one_it_was_made_from(
     assert counted(published(OURS)) == counted(OURS)
 
 
-def test_an_older_release_can_read_what_no_charge_depends_on_left_out() -> None:
+def test_an_older_release_can_read_what_no_demand_depends_on_left_out() -> None:
     built_in = load_directory(None)
     published = msgspec.json.decode(write_catalogue(built_in))
 
@@ -148,12 +148,12 @@ def test_a_field_of_a_later_release_is_not_passed_over() -> None:
 
 
 @pytest.mark.parametrize("unclassified_pods", UnclassifiedPods)
-def test_a_basis_reads_what_it_wrote(unclassified_pods: UnclassifiedPods) -> None:
+def test_a_catalogue_version_reads_what_it_wrote(unclassified_pods: UnclassifiedPods) -> None:
     catalogue_version = CatalogueVersion(catalogue_digest(OURS), unclassified_pods)
 
     assert CatalogueVersion.parse(str(catalogue_version)) == catalogue_version
 
 
 @pytest.mark.parametrize("text", ["", "0123456789abcdef", "0123456789abcdef/Later"])
-def test_a_basis_of_another_release_is_none(text: str) -> None:
+def test_a_catalogue_version_of_another_release_is_none(text: str) -> None:
     assert CatalogueVersion.parse(text) is None

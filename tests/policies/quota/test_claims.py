@@ -33,7 +33,7 @@ from policies.quota.demand import UnclassifiedPods, pod_demand
 from policies.quota.quota_request import quota_request_for_claim
 from tests.builders import JSON, container, context, pod, view
 from tests.cases import cases
-from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING, charged_claim
+from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING, counted_claim
 
 PREFIX = "resources/deviceclass.resource.kubernetes.io/"
 GPU, H100, LARGE, ANY = "gpu.nvidia.com", "h100.example.com", "large.example.com", "any.example.com"
@@ -93,7 +93,7 @@ def exactly(device_class: str, **more: Any) -> JSON:
     },
 )
 def test_claims(document: JSON, want: dict[str, str]) -> None:
-    demand = charged_claim(document)
+    demand = counted_claim(document)
 
     assert texts(demand.vector) == want
     assert demand.denials == ()
@@ -130,7 +130,7 @@ def test_claims(document: JSON, want: dict[str, str]) -> None:
     },
 )
 def test_what_cannot_be_counted_is_a_denial(document: JSON, path: str, message: str) -> None:
-    denials = charged_claim(document).denials
+    denials = counted_claim(document).denials
 
     assert [(each.path, each.message, each.severity) for each in denials] == [
         (path, message, Severity.DENIAL)
@@ -141,9 +141,9 @@ def test_what_cannot_be_counted_is_a_denial(document: JSON, path: str, message: 
     ("device_class", "unclassified_pods", "want", "denials"),
     {
         "total-only": (GPU, UnclassifiedPods.TOTAL_ONLY, set(), 0),
-        "refuse": (GPU, UnclassifiedPods.DENY, set(), 1),
-        "refuse-knows-this-one": (H100, UnclassifiedPods.DENY, {"nvidia-h100"}, 0),
-        "dearest-is-all-of-the-vendor": (
+        "denied": (GPU, UnclassifiedPods.DENY, set(), 1),
+        "denied-knows-this-one": (H100, UnclassifiedPods.DENY, {"nvidia-h100"}, 0),
+        "most-expensive-is-all-of-the-vendor": (
             GPU,
             UnclassifiedPods.MOST_EXPENSIVE,
             {
@@ -157,7 +157,7 @@ def test_what_cannot_be_counted_is_a_denial(document: JSON, path: str, message: 
             },
             0,
         ),
-        "dearest-of-nobody-knows-whose": (
+        "most-expensive-of-nobody-knows-whose": (
             ANY,
             UnclassifiedPods.MOST_EXPENSIVE,
             {
@@ -177,7 +177,7 @@ def test_what_cannot_be_counted_is_a_denial(document: JSON, path: str, message: 
 def test_claims_of_no_class_in_particular(
     device_class: str, unclassified_pods: UnclassifiedPods, want: set[str], denials: int
 ) -> None:
-    demand = charged_claim(claim(exactly(device_class)), unclassified_pods)
+    demand = counted_claim(claim(exactly(device_class)), unclassified_pods)
 
     assert set(demand.classes) == want
     assert len(demand.denials) == denials
@@ -196,8 +196,8 @@ def test_requests_weigh_together_what_each_weighs_alone(unclassified_pods: Uncla
         for name in (GPU, H100, LARGE, ANY, "other.example.com")
         for count in (1, 3)
     ]
-    alone = [charged_claim(claim(request), unclassified_pods=unclassified_pods) for request in requests]
-    together = charged_claim(claim(*requests), unclassified_pods=unclassified_pods)
+    alone = [counted_claim(claim(request), unclassified_pods=unclassified_pods) for request in requests]
+    together = counted_claim(claim(*requests), unclassified_pods=unclassified_pods)
 
     assert together.vector == total(each.vector for each in alone)
     assert together.because == " and ".join(dict.fromkeys(each.because for each in alone if each.because))
@@ -207,7 +207,7 @@ def test_requests_weigh_together_what_each_weighs_alone(unclassified_pods: Uncla
 
 
 def test_a_claim_says_why() -> None:
-    demand = charged_claim(claim(exactly(H100), exactly(LARGE)))
+    demand = counted_claim(claim(exactly(H100), exactly(LARGE)))
 
     assert demand.classes == ("nvidia-h100", "nvidia-h200")
     assert demand.because == "device class h100.example.com and device class large.example.com"
@@ -215,7 +215,7 @@ def test_a_claim_says_why() -> None:
 
 def test_a_field_of_the_wrong_type_is_told_with_its_path() -> None:
     with pytest.raises(msgspec.ValidationError, match=r"\$\.spec\.devices\.requests\[0\]\.exactly\.count"):
-        charged_claim(claim(exactly(GPU, count="two")))
+        counted_claim(claim(exactly(GPU, count="two")))
 
 
 OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "trainer", "uid": "pod-1", "controller": True}
@@ -252,7 +252,7 @@ def test_which_pod_a_claim_was_made_for(annotation: str | None, owner: JSON | No
         "created-without": (None, None, "tenant", False),
         "changed": ("", "true", "tenant", True),
         "kept": ("true", "true", "tenant", False),
-        "removed-so-it-is-charged-in-full": ("true", None, "tenant", False),
+        "removed-so-it-is-counted-in-full": ("true", None, "tenant", False),
     },
 )
 def test_who_may_mark_a_claim(before: str | None, after: str | None, username: str, is_refused: bool) -> None:
@@ -319,7 +319,7 @@ LISTED = ResourceMapping(
 @cases(
     ("document", "own", "want"),
     {
-        "its-pod-is-charged-nothing": (claim(exactly(GPU, count=3)), {}, "3"),
+        "its-pod-is-counted-nothing": (claim(exactly(GPU, count=3)), {}, "3"),
         "by-the-implicit-name": (claim(exactly(GPU, count=3)), {PREFIX + GPU: 3}, "0"),
         "flat-as-in-v1beta1": (claim(devices(GPU, count=3)), {PREFIX + GPU: 3}, "0"),
         "by-the-extended-name": (claim(exactly(FAST, count=3)), {"resources/example.com/fastgpu": 3}, "0"),
@@ -347,7 +347,7 @@ LISTED = ResourceMapping(
         ),
     },
 )
-def test_what_a_claim_costs_beyond_its_pod(document: JSON, own: dict[str, int], want: str) -> None:
+def test_what_a_claim_counts_beyond_its_pod(document: JSON, own: dict[str, int], want: str) -> None:
     names = {key.removeprefix("resources/"): Fraction(amount) for key, amount in own.items()}
     rest = beyond_pod(decoded(document), names, LISTED)
     demand = claim_demand(rest, PublishedCatalogue(CLASSES, LISTED), UnclassifiedPods.TOTAL_ONLY)
@@ -355,7 +355,7 @@ def test_what_a_claim_costs_beyond_its_pod(document: JSON, own: dict[str, int], 
     assert demand.vector.get("gpus", Fraction(0)) == Fraction(want)
 
 
-def test_classes_are_charged_once_for_a_pod_and_the_claim_that_the_scheduler_made_for_it() -> None:
+def test_classes_are_counted_once_for_a_pod_and_the_claim_that_the_scheduler_made_for_it() -> None:
     """A claim could be of every class; its pod is bound, and charged for one."""
     document = pod(container(resources={"limits": {"example.com/fastgpu": 2}}))
     own = pod_demand(view(document), PublishedCatalogue(CLASSES, LISTED), UnclassifiedPods.MOST_EXPENSIVE)
@@ -370,13 +370,13 @@ def test_classes_are_charged_once_for_a_pod_and_the_claim_that_the_scheduler_mad
 @cases(
     ("device_class", "username", "mapping", "asks"),
     {
-        "its-pod-was-charged-by-the-extended-name": (FAST, SCHEDULER, LISTED, False),
-        "its-pod-was-charged-by-the-implicit-name": (GPU, SCHEDULER, LISTED, False),
+        "its-pod-was-counted-by-the-extended-name": (FAST, SCHEDULER, LISTED, False),
+        "its-pod-was-counted-by-the-implicit-name": (GPU, SCHEDULER, LISTED, False),
         "a-device-class-that-was-not-seen-yet": (FAST, SCHEDULER, RESOURCE_MAPPING, True),
         "somebody-elses": (FAST, "tenant", LISTED, True),
     },
 )
-def test_the_schedulers_claim_is_free_where_its_pod_was_charged(
+def test_the_schedulers_claim_is_free_where_its_pod_was_counted(
     device_class: str, username: str, mapping: ResourceMapping, asks: bool
 ) -> None:
     catalogues = context(classes=CLASSES, resource_mapping=mapping)

@@ -36,8 +36,8 @@ GPU, SHARED = "resources/nvidia.com/gpu", "resources/nvidia.com/gpu.shared"
 @cases(
     ("document", "want"),
     {
-        "no-gpu-costs-nothing": (pod(), {}),
-        "zero-costs-nothing": (pod(gpu_container("0")), {}),
+        "no-gpu-counts-nothing": (pod(), {}),
+        "zero-counts-nothing": (pod(gpu_container("0")), {}),
         "limit-is-the-request": (pod(gpu_container("2")), {"gpus": "2", GPU: "2"}),
         "another-spelling-of-two": (pod(gpu_container("2000m")), {"gpus": "2", GPU: "2"}),
         "two-containers": (pod(gpu_container("1", "a"), gpu_container("1", "b")), {"gpus": "2", GPU: "2"}),
@@ -61,7 +61,7 @@ GPU, SHARED = "resources/nvidia.com/gpu", "resources/nvidia.com/gpu.shared"
             pod(gpu_container("1"), schedulingGates=[{"name": "example.com/later"}]),
             {"gpus": "1", GPU: "1"},
         ),
-        "a-claim-is-charged-by-itself": (
+        "a-claim-is-counted-by-itself": (
             pod(gpu_container("1"), resourceClaims=[{"name": "gpu", "resourceClaimName": "shared"}]),
             {"gpus": "1", GPU: "1"},
         ),
@@ -74,9 +74,9 @@ GPU, SHARED = "resources/nvidia.com/gpu", "resources/nvidia.com/gpu.shared"
             pod(gpu_container("2", resource="aws.amazon.com/neuroncore")),
             {"gpus": "2", "resources/aws.amazon.com/neuroncore": "2"},
         ),
-        "succeeded-costs-nothing": ({**pod(gpu_container("2")), "status": {"phase": "Succeeded"}}, {}),
-        "failed-costs-nothing": ({**pod(gpu_container("2")), "status": {"phase": "Failed"}}, {}),
-        "running-costs-all": (
+        "succeeded-counts-nothing": ({**pod(gpu_container("2")), "status": {"phase": "Succeeded"}}, {}),
+        "failed-counts-nothing": ({**pod(gpu_container("2")), "status": {"phase": "Failed"}}, {}),
+        "running-counts-all": (
             {**pod(gpu_container("2")), "status": {"phase": "Running"}},
             {"gpus": "2", GPU: "2"},
         ),

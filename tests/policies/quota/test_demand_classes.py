@@ -42,7 +42,7 @@ from tests.policies.quota.test_demand import A100, GPU, H100, T4, affinity, aski
             {"nvidia-t4": "1"},
             "node affinity accelerator in (nvidia-t4, amd-mi300x)",
         ),
-        "another-vendors-class-is-charged-all-the-same": (
+        "another-vendors-class-is-counted-all-the-same": (
             on("amd-mi300x", gpu_container("1")),
             {"amd-mi300x": "1"},
             "nodeSelector accelerator=amd-mi300x",
@@ -78,7 +78,7 @@ A100S = {"nvidia-a100": "2", "nvidia-a100-40gb": "2", A100: "2"}
     ("document", "node", "family", "each"),
     {
         "the-label-of-a-family": (on("nvidia-a100", gpu_container("2")), None, {"nvidia-a100": "2"}, A100S),
-        "two-of-them-at-the-dearest": (
+        "two-of-them-at-the-most-expensive": (
             pod(gpu_container("2"), affinity=affinity(T4, "t4-shared")),
             None,
             {T4: "2"},
@@ -124,25 +124,25 @@ NVIDIA = ["nvidia-a100", "nvidia-a100-40gb", A100, H100, "nvidia-h200", T4]
     ("document", "unclassified_pods", "want", "denial"),
     {
         "total-only": (pod(gpu_container("1")), UnclassifiedPods.TOTAL_ONLY, {}, ""),
-        "refuse": (
+        "denied": (
             pod(gpu_container("1")),
             UnclassifiedPods.DENY,
             {},
             "counts GPUs by class: it pins no GPU class",
         ),
-        "dearest-is-every-class-of-the-vendor-and-its-family": (
+        "most-expensive-is-every-class-of-the-vendor-and-its-family": (
             pod(gpu_container("1")),
             UnclassifiedPods.MOST_EXPENSIVE,
             {**dict.fromkeys(NVIDIA, "1"), "t4-shared": "1/4"},
             "",
         ),
-        "dearest-of-slices-is-who-has-them": (
+        "most-expensive-of-slices-is-who-has-them": (
             pod(gpu_container("2", resource="nvidia.com/mig-1g.20gb")),
             UnclassifiedPods.MOST_EXPENSIVE,
             {"nvidia-a100": "1/2", A100: "1/2"},
             "",
         ),
-        "dearest-by-the-memory-of-each": (
+        "most-expensive-by-the-memory-of-each": (
             pod(asking(gpu="1", gpumem="8192")),
             UnclassifiedPods.MOST_EXPENSIVE,
             {
@@ -156,21 +156,21 @@ NVIDIA = ["nvidia-a100", "nvidia-a100-40gb", A100, H100, "nvidia-h200", T4]
             },
             "",
         ),
-        "dearest-of-what-no-class-is-known-to-have-is-all": (
+        "most-expensive-of-what-no-class-is-known-to-have-is-all": (
             pod(gpu_container("1", resource="volcano.sh/vgpu-number")),
             UnclassifiedPods.MOST_EXPENSIVE,
             {**dict.fromkeys([*NVIDIA, "amd-mi300x", "t4-shared"], "1")},
             "",
         ),
         "contradiction-total-only": (NOWHERE, UnclassifiedPods.TOTAL_ONLY, {}, ""),
-        "contradiction-refuse": (
+        "contradiction-denied": (
             NOWHERE,
             UnclassifiedPods.DENY,
             {},
             "nodeSelector accelerator=nvidia-t4 and node affinity accelerator in (nvidia-a100-80gb) contradict each other "
             "and leave no GPU class",
         ),
-        "contradiction-dearest": (
+        "contradiction-most-expensive": (
             NOWHERE,
             UnclassifiedPods.MOST_EXPENSIVE,
             {**dict.fromkeys(NVIDIA, "1"), "t4-shared": "1/4"},
@@ -178,7 +178,7 @@ NVIDIA = ["nvidia-a100", "nvidia-a100-40gb", A100, H100, "nvidia-h200", T4]
         ),
     },
 )
-def test_unpinned(
+def test_unclassified(
     document: JSON, unclassified_pods: UnclassifiedPods, want: dict[str, str], denial: str
 ) -> None:
     demand = counted(document, unclassified_pods)
@@ -197,7 +197,7 @@ def test_unpinned(
             {"accelerator": A100},
             {"nvidia-a100": "2", A100: "2"},
         ),
-        "unpinned-has-a-class-now": (pod(gpu_container("2")), {"accelerator": T4}, {T4: "2"}),
+        "unclassified-has-a-class-now": (pod(gpu_container("2")), {"accelerator": T4}, {T4: "2"}),
         "a-label-of-the-vendor": (
             pod(gpu_container("2")),
             {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "zone": "a"},
@@ -235,8 +235,8 @@ SELECTS = {"nodeSelector": {HOSTNAME: "node"}}
     ("spec", "labels", "unclassified_pods", "want", "denial"),
     {
         "of-no-class-total-only": ({"nodeName": "node"}, {}, UnclassifiedPods.TOTAL_ONLY, {}, ""),
-        "of-no-class-dearest": ({"nodeName": "node"}, {}, UnclassifiedPods.MOST_EXPENSIVE, ANY, ""),
-        "of-no-class-refuse": (
+        "of-no-class-most-expensive": ({"nodeName": "node"}, {}, UnclassifiedPods.MOST_EXPENSIVE, ANY, ""),
+        "of-no-class-denied": (
             {"nodeName": "node"},
             {},
             UnclassifiedPods.DENY,
@@ -244,12 +244,12 @@ SELECTS = {"nodeSelector": {HOSTNAME: "node"}}
             "its node node has no label of a GPU class",
         ),
         "hostname-of-no-class-total-only": (SELECTS, {}, UnclassifiedPods.TOTAL_ONLY, {}, ""),
-        "hostname-of-no-class-dearest": (SELECTS, {}, UnclassifiedPods.MOST_EXPENSIVE, ANY, ""),
+        "hostname-of-no-class-most-expensive": (SELECTS, {}, UnclassifiedPods.MOST_EXPENSIVE, ANY, ""),
         "hostname-of-a-class": (SELECTS, {"accelerator": T4}, UnclassifiedPods.TOTAL_ONLY, {T4: "1"}, ""),
         "hostname-of-a-class-pins": (SELECTS, {"accelerator": T4}, UnclassifiedPods.DENY, {T4: "1"}, ""),
-        "unknown-costs-every-class": ({"nodeName": "other"}, {}, UnclassifiedPods.TOTAL_ONLY, ANY, ""),
-        "unknown-dearest": ({"nodeName": "other"}, {}, UnclassifiedPods.MOST_EXPENSIVE, ANY, ""),
-        "unknown-refuse-and-charge-if-stored": (
+        "unknown-counts-every-class": ({"nodeName": "other"}, {}, UnclassifiedPods.TOTAL_ONLY, ANY, ""),
+        "unknown-most-expensive": ({"nodeName": "other"}, {}, UnclassifiedPods.MOST_EXPENSIVE, ANY, ""),
+        "unknown-denied-and-count-if-stored": (
             {"nodeName": "other"},
             {},
             UnclassifiedPods.DENY,

@@ -63,7 +63,7 @@ def test_a_stored_pod_with_more_names_costs_no_more_work_for_each_of_them() -> N
     assert of_stored < 8 * of_most
 
 
-def test_a_stored_pod_with_more_names_is_charged_no_less_than_by_name() -> None:
+def test_a_stored_pod_with_more_names_is_counted_no_less_than_by_name() -> None:
     in_two = [
         counted(view(pod(container(resources={"limits": slices(20, first)})))).vector for first in (0, 20)
     ]
@@ -117,7 +117,7 @@ def claim(requests: int, alternatives: int) -> JSON:
     return {"spec": {"devices": {"requests": listed}}}
 
 
-def charged_claim(document: JSON) -> Demand:
+def counted_claim(document: JSON) -> Demand:
     decoded = decode_claim(msgspec.json.encode(document))
     return claim_demand(decoded, PublishedCatalogue(CLASSES, MAPPING), UnclassifiedPods.MOST_EXPENSIVE)
 
@@ -141,7 +141,7 @@ def charged_claim(document: JSON) -> Demand:
 def test_claims_that_the_api_server_would_not_store_are_refused(
     requests: int, alternatives: int, want: list[str]
 ) -> None:
-    demand = charged_claim(claim(requests, alternatives))
+    demand = counted_claim(claim(requests, alternatives))
 
     assert [each.sentence() for each in demand.denials] == want
     assert bool(demand.vector) is not bool(want)
@@ -150,6 +150,6 @@ def test_claims_that_the_api_server_would_not_store_are_refused(
 def test_a_claim_without_end_costs_less_work_than_the_largest() -> None:
     largest, endless = claim(MOST_REQUESTS, MOST_ALTERNATIVES), claim(1000, 1)
 
-    of_largest, of_endless = seconds(lambda: charged_claim(largest), lambda: charged_claim(endless))
+    of_largest, of_endless = seconds(lambda: counted_claim(largest), lambda: counted_claim(endless))
 
     assert of_endless < of_largest

@@ -62,7 +62,7 @@ RAISE_A100 = "ask the platform team to raise spec.hard.classes[nvidia-a100-80gb]
                 "spec.hard.classes[nvidia-a100-80gb]"
             ),
         ),
-        "of-two-that-limit-alike-the-class-is-named": (
+        "of-two-that-limit-equally-the-class-is-named": (
             workload(pods(1, on=A100, running=17)),
             {"gpus": 8, "classes/nvidia-a100-80gb": 0},
             (
@@ -135,7 +135,7 @@ RAISE_A100 = "ask the platform team to raise spec.hard.classes[nvidia-a100-80gb]
             {"gpus": 1},
             "needs 16 GPUs; ml-training has 15 of 16 free: 15 of 16 pods will start",
         ),
-        "more-templates-than-are-charged": (
+        "more-templates-than-are-counted": (
             workload(
                 *(pods(17, f"spec.tasks[{n}].template", running=1) for n in range(17)),
                 kind="batch.volcano.sh/Job",
@@ -169,7 +169,7 @@ def test_will_it_fit(subject: Workload, held: dict[str, int] | None, want: str |
         "none-may-be-unavailable": ({"rollingUpdate": {"maxUnavailable": 0}}, 8, 0, True),
         "10-percent-of-8-rounds-down": ({"rollingUpdate": {"maxUnavailable": "10%"}}, 8, 0, True),
         "both-zero-means-one-unavailable": ({"rollingUpdate": {"maxSurge": 0}}, 3, 5, False),
-        "unreadable-is-the-api-servers-to-refuse": ({"rollingUpdate": {"maxSurge": "many"}}, 3, 5, False),
+        "unreadable-is-the-api-servers-to-denied": ({"rollingUpdate": {"maxSurge": "many"}}, 3, 5, False),
     },
 )
 def test_a_rolling_update_that_cannot_begin(spec: JSON, replicas: int, held: int, stuck: bool) -> None:

@@ -74,7 +74,7 @@ SPOT = {"example.com/spot": "3"}
         "a-new-name-while-it-moves": (OLD, NEW, SPOT, "3"),
     },
 )
-def test_every_replica_charges_by_the_bases_of_the_ledger(
+def test_every_replica_computes_demand_by_the_catalogue_versions_of_the_ledger(
     own: Catalogues, now: Catalogues, following: Catalogues | None, amounts: dict[str, str], want: str | None
 ) -> None:
     ledger_object = ledger(
@@ -102,7 +102,7 @@ def test_demand_is_computed_anew_where_the_ledger_names_something_else(changes: 
     assert (replace(before, **changes).demand_key != before.demand_key) is is_anew
 
 
-def test_a_change_is_charged_by_what_grows_under_either_basis() -> None:
+def test_a_change_is_counted_by_what_grows_under_either_catalogue_version() -> None:
     ledger_object, before = (
         ledger(catalogue_version(OLD), catalogue_version(NEW)),
         requested({**CARDS, **SPOT}),
@@ -127,7 +127,7 @@ def test_a_change_is_charged_by_what_grows_under_either_basis() -> None:
         "our-own": (ledger(catalogue_version(OLD)), Reason.RESERVED),
     },
 )
-def test_what_cannot_be_charged_by_the_ledger_is_denied(ledger_object: QuotaLedger, want: Reason) -> None:
+def test_what_cannot_be_counted_by_the_ledger_is_denied(ledger_object: QuotaLedger, want: Reason) -> None:
     counted = asking(OLD, CARDS).on(ledger_object, {})
 
     assert [verdict.reason for verdict in decide(ledger_object, [counted]).verdicts] == [want]
@@ -140,7 +140,7 @@ def test_what_cannot_be_charged_by_the_ledger_is_denied(ledger_object: QuotaLedg
         "not-denied-any-more": (UnclassifiedPods.DENY, UnclassifiedPods.TOTAL_ONLY, False),
     },
 )
-def test_the_basis_to_come_decides_what_is_denied(
+def test_the_next_catalogue_version_decides_what_is_denied(
     now: UnclassifiedPods, following: UnclassifiedPods, denied: bool
 ) -> None:
     unclassified_pods = quota_request_for_pod("review", view(pod(gpu_container("1"))), None, OLD)
@@ -206,7 +206,7 @@ NOT_FREE: dict[str, tuple[JSON, JSON | None]] = {
         *(pytest.param(each, False, id=name) for name, each in NOT_FREE.items()),
     ],
 )
-def test_what_is_free_by_every_catalogue_is_known_without_charging(
+def test_what_is_free_by_every_catalogue_is_known_without_demand(
     documents: tuple[JSON, JSON | None], is_free: bool
 ) -> None:
     after, before = view(documents[0]), None if documents[1] is None else view(documents[1])
@@ -231,7 +231,7 @@ def test_a_claim_is_reserved_by_uid_and_name(metadata: JSON | None, want: tuple[
     assert (found.reservation.id, found.reservation.name) == want
 
 
-def test_nothing_is_charged_before_a_ledger_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_counted_before_a_ledger_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     demands: list[Any] = []
 
     def demand(*requested: Any, **_: Any) -> Demand:

@@ -51,7 +51,7 @@ def test_keys_that_limit_nothing(hard: list[str], want: list[str]) -> None:
             UnclassifiedPods.MOST_EXPENSIVE,
             False,
         ),
-        "without-classes-nothing-is-charged-by-class": ({}, None, UnclassifiedPods.TOTAL_ONLY, False),
+        "without-classes-nothing-is-counted-by-class": ({}, None, UnclassifiedPods.TOTAL_ONLY, False),
         "it-says-otherwise": (
             {"nvidia-t4": "1"},
             UnclassifiedPods.TOTAL_ONLY,
@@ -62,7 +62,7 @@ def test_keys_that_limit_nothing(hard: list[str], want: list[str]) -> None:
         "total-only-of-a-total": ({}, UnclassifiedPods.TOTAL_ONLY, UnclassifiedPods.TOTAL_ONLY, False),
     },
 )
-def test_unpinned(
+def test_unclassified(
     classes: dict[str, str], stated: UnclassifiedPods | None, want: UnclassifiedPods, is_warned_about: bool
 ) -> None:
     spec = QuotaSpec(hard=Hard(gpus="8", classes=classes), stated_unclassified_pods=stated)

@@ -103,7 +103,7 @@ def test_affinity(document: JSON, nodes: list[Labels], want: list[Any]) -> None:
 @cases(
     ("document", "nodes", "tweaks"),
     {
-        "nothing-asked": (pod(gpu_container()), [node("12.4")], {}),
+        "nothing-requested": (pod(gpu_container()), [node("12.4")], {}),
         "no-gpu": (pod(container(), annotations={CUDA: "12.4"}), [node("12.4")], {}),
         "no-node-says": (asking(), [node()], {}),
         "every-node-is-too-old": (asking(), [node("12.2")], {}),

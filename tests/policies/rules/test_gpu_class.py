@@ -113,7 +113,7 @@ def reported(document: JSON, options: GPUClassOptions = ANY, **tweaks: Any) -> l
             GPUClassOptions(default="nvidia-a100"),
             selecting("nvidia-t4"),
         ),
-        "default-does-not-have-what-is-asked-for": (
+        "default-does-not-have-what-is-requested-for": (
             asking(resource="amd.com/gpu"),
             GPUClassOptions(default="nvidia-t4"),
             {},

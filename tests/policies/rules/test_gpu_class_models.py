@@ -159,7 +159,7 @@ def test_weights_that_do_not_fit_are_denied(document: JSON, options: GPUClassOpt
                 "needs 19.6 GiB by rule of thumb [gpu-class]"
             ),
         ),
-        "asked-for-what-cannot-hold-the-weights": (
+        "requested-what-cannot-hold-the-weights": (
             modelled({"params": "70b"}, annotations={DOMAIN + "gpu-class": "nvidia-t4"}),
             ANY,
             f'{PARAMS} = "70b": should fit on nvidia-t4 (16.0 GiB usable): the weights of 70b bf16 serving take '

@@ -307,7 +307,7 @@ def test_nothing_is_said_while_the_nodes_are_not_known() -> None:
     assert list(check(view(asking("nvidia-l4")), GPUClassOptions(), given)) == []
 
 
-def test_a_pod_of_a_daemonset_is_not_judged() -> None:
+def test_a_pod_of_a_daemonset_is_not_evaluated() -> None:
     assert all("no node" not in each for each in reported(asking("nvidia-l4"), T4, made_by_daemonset=True))
 
 

@@ -270,7 +270,7 @@ def test_completed_limits(document: JSON, options: GPURequestsOptions, want: lis
     ("annotations", "want"),
     {
         "the-least": ({"gpu-fraction": "0.01"}, []),
-        "less-than-is-charged": (
+        "less-than-is-counted": (
             {"gpu-fraction": "0.000000001"},
             [
                 'metadata.annotations[gpu-fraction] = "0.000000001": set "0.01" or more; counts as 0.01: schedulers take '
@@ -279,7 +279,7 @@ def test_completed_limits(document: JSON, options: GPURequestsOptions, want: lis
         ),
     },
 )
-def test_parts_of_a_gpu_that_are_less_than_is_charged(annotations: dict[str, str], want: list[str]) -> None:
+def test_parts_of_a_gpu_that_are_less_than_is_counted(annotations: dict[str, str], want: list[str]) -> None:
     assert sentences(pod(annotations=annotations, schedulerName="kai-scheduler")) == want
 
 
@@ -326,7 +326,7 @@ def test_zero_of_what_no_node_has_is_no_request() -> None:
     ("variable", "value"),
     {
         "indices": ({"name": "CUDA_VISIBLE_DEVICES", "value": "0,1"}, "0,1"),
-        "hidden-though-asked-for": ({"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}, "void"),
+        "hidden-though-requested": ({"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}, "void"),
         "from-elsewhere": (
             {"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
             None,
@@ -384,7 +384,7 @@ PART: JSON = {"annotations": {"gpu-fraction": "0.5"}}
     {
         "no-scheduler-named": (pod(**PART), "default-scheduler does not share GPUs"),
         "another-scheduler": (pod(**PART, schedulerName="volcano"), "volcano does not share GPUs"),
-        "no-scheduler-asked": (
+        "no-scheduler-involved": (
             pod(**PART, schedulerName="kai-scheduler", nodeName="node-1"),
             "nodeName bypasses schedulers",
         ),

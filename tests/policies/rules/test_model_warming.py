@@ -184,7 +184,9 @@ def test_the_qos_class_stays(document: JSON, want: JSON | None) -> None:
         "left-to-the-platform": (None, None, None),
     },
 )
-def test_as_whom_it_runs(security_context: JSON | None, setting: int | None, want: int | None) -> None:
+def test_user_of_the_init_container(
+    security_context: JSON | None, setting: int | None, want: int | None
+) -> None:
     spec = {"securityContext": security_context} if security_context else {}
 
     after, _ = run(pod(gpu_container(), annotations=LLAMA, **spec), options(runAsUser=setting))

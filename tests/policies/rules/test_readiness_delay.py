@@ -80,7 +80,7 @@ PARAMS, PRECISION = "gpu-admission.dev/model-params", "gpu-admission.dev/model-p
         ),
         "estimate-by-precision": ({PARAMS: "70b", PRECISION: "int4"}, ReadinessDelayOptions(buffer=0), 131),
         "estimate-of-more-than-a-day-is-a-day": ({PARAMS: "1e15"}, ReadinessDelayOptions(buffer=0), 86_400),
-        "bad-model-annotation-is-for-gpu-class-to-refuse": ({PARAMS: "seventy"}, ONE_MINUTE, 72),
+        "bad-model-annotation-is-for-gpu-class-to-denied": ({PARAMS: "seventy"}, ONE_MINUTE, 72),
     },
 )
 def test_load_time(annotations: dict[str, str], options: ReadinessDelayOptions, delay: int) -> None:

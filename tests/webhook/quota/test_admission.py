@@ -167,7 +167,7 @@ def test_what_another_rule_refuses_holds_nothing(serve: Callable[..., Served]) -
     assert served.held() == []
 
 
-def test_a_pod_without_gpus_is_not_asked_about(serve: Callable[..., Served]) -> None:
+def test_a_pod_without_gpus_is_not_checked(serve: Callable[..., Served]) -> None:
     served = serve(broken=True)
     assert served.validate(pod()).allowed
 
@@ -223,7 +223,7 @@ def test_without_a_quota(serve: Callable[..., Served], rule: str, want: str | No
         ),
     },
 )
-def test_a_ledger_that_cannot_be_asked(
+def test_a_ledger_that_cannot_be_read(
     serve: Callable[..., Served], rule: str, allowed: bool, want: str
 ) -> None:
     served = serve(rule, broken=True)
@@ -248,7 +248,7 @@ def test_a_deleted_pod_gives_back(serve: Callable[..., Served]) -> None:
     assert served.held() == []
 
 
-def test_of_a_changed_pod_only_what_grows_is_charged(serve: Callable[..., Served]) -> None:
+def test_of_a_changed_pod_only_what_grows_is_counted(serve: Callable[..., Served]) -> None:
     served = serve()
     gated: JSON = {"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]}
     before, pinned = gpu_pod("one", **gated), gpu_pod("one", nodeSelector={"accelerator": "nvidia-t4"})
@@ -270,7 +270,7 @@ def test_of_a_changed_pod_only_what_grows_is_charged(serve: Callable[..., Served
     assert served.held() == [uid("one"), f"{uid('one')}/{uid('r1')}"]
 
 
-def test_a_claim_is_charged_by_its_own_uid(serve: Callable[..., Served]) -> None:
+def test_a_claim_is_counted_by_its_own_uid(serve: Callable[..., Served]) -> None:
     served = serve()
     assert served.validate(claim("claim1"), kind=CLAIM).allowed
     assert served.validate(claim("claim1"), kind=CLAIM).allowed
@@ -314,7 +314,7 @@ spec:
 """
 
 
-def test_the_schedulers_claim_is_charged_with_its_pod(serve: Callable[..., Served]) -> None:
+def test_the_schedulers_claim_is_counted_with_its_pod(serve: Callable[..., Served]) -> None:
     served = serve(quota=QUOTA + LISTED)
     assert served.validate(gpu_pod("one")).allowed
 
@@ -323,7 +323,7 @@ def test_the_schedulers_claim_is_charged_with_its_pod(serve: Callable[..., Serve
     assert served.held() == [uid("one")]
 
 
-def test_the_schedulers_claim_is_charged_where_nothing_says_what_its_pod_asked_for(
+def test_the_schedulers_claim_is_counted_where_nothing_says_what_its_pod_asked_for(
     serve: Callable[..., Served],
 ) -> None:
     served = serve()

@@ -79,7 +79,7 @@ def test_a_repeated_call_is_answered_from_the_ledger_itself() -> None:
     assert bench.held() == ["pod1"]
 
 
-def test_an_id_that_comes_twice_at_once_is_charged_once() -> None:
+def test_an_id_that_comes_twice_at_once_is_counted_once() -> None:
     bench = Bench(gpus=2, seconds=0.01)
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(bench.reserve, ["pod1"] * 8))
@@ -283,7 +283,7 @@ def test_an_error_that_will_not_pass_is_told_at_once() -> None:
     assert monotonic() - begun < 30  # of the 60 that it may take
 
 
-def test_a_write_of_which_nothing_was_heard_is_charged_once() -> None:
+def test_a_write_of_which_nothing_was_heard_is_counted_once() -> None:
     bench = Bench(gpus=2)
     store, compare_and_swap = bench.store, bench.store.compare_and_swap
     silences = iter([True])

@@ -275,7 +275,7 @@ def unreadable() -> None:
     raise LedgerError("the class catalogue of the quota could not be read", transient=True)
 
 
-def test_what_is_not_published_is_not_asked_for_by_every_review(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_published_is_not_read_by_every_review(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(catalogues, "monotonic", lambda: now[0])
     api = ConfigMapApi()

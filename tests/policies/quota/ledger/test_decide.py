@@ -45,7 +45,7 @@ def creation(uid: str, **demand: int | str) -> ReservationRequest:
         "a-hair-too-much": ({"gpus": 1}, {"gpus": "5/7"}, {}, {"gpus": "3/10"}, Reason.EXCEEDED),
         "what-is-not-granted-is-unlimited": ({"a": 1}, {"a": 0}, {}, {"gpus": 9}, Reason.RESERVED),
         "zero-forbids": ({"gpus": 0}, {"gpus": 0}, {}, {"gpus": 1}, Reason.EXCEEDED),
-        "only-what-is-asked": ({"gpus": 1, "a": 1}, {"gpus": 9, "a": 0}, {}, {"a": 1}, Reason.RESERVED),
+        "only-what-is-requested": ({"gpus": 1, "a": 1}, {"gpus": 9, "a": 0}, {}, {"a": 1}, Reason.RESERVED),
         "nothing-passes-an-exceeded-quota": ({"gpus": 1}, {"gpus": 9}, {}, {}, Reason.NOTHING_TO_RESERVE),
         "not-initialised": ({"gpus": 1}, None, {}, {"gpus": 1}, Reason.UNCOUNTED),
         "nothing-passes-an-uncounted-one": ({"gpus": 1}, None, {}, {}, Reason.NOTHING_TO_RESERVE),
@@ -77,7 +77,7 @@ def test_one_request(
         "nothing-by-the-old-one-alone": (["now"], {}, Reason.OTHER_CATALOGUE),
     },
 )
-def test_a_ledger_that_moves_takes_what_was_charged_under_both_bases(
+def test_a_ledger_that_moves_takes_what_was_counted_under_both_catalogue_versions(
     charged_by: list[str], demand: Amounts, want: Reason
 ) -> None:
     before = ledger(amounts(gpus=1), amounts(gpus=0))

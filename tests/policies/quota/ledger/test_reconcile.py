@@ -122,12 +122,12 @@ OTHERWISE = Reservation("otherwise", BEFORE, catalogue=LATER)
         "nothing-in-flight": (on_the_way(), NEXT, {}, set(), (NEXT, None)),
         "all-marked": (on_the_way(MARKED), NEXT, {}, set(), (NEXT, None)),
         "one-unmarked": (on_the_way(MARKED, UNMARKED), NEXT, {}, set(), Refused.UNMARKED),
-        "marked-with-another-basis": (on_the_way(OTHERWISE), NEXT, {}, set(), Refused.UNMARKED),
+        "marked-with-another-catalogue-version": (on_the_way(OTHERWISE), NEXT, {}, set(), Refused.UNMARKED),
         "that-one-stored": (on_the_way(MARKED, UNMARKED), NEXT, {"unmarked": BEFORE}, set(), (NEXT, None)),
         "that-one-expired": (on_the_way(MARKED, UNMARKED), NEXT, {}, {"unmarked"}, (NEXT, None)),
         "counted-by-its-own-meanwhile": (on_the_way(MARKED, UNMARKED), NOW, {}, set(), (NOW, NEXT)),
         "its-own-never-flips": (on_the_way(MARKED), NOW, {}, set(), (NOW, NEXT)),
-        "a-third-basis": (on_the_way(), LATER, {}, set(), Refused.OTHER_CATALOGUE),
+        "a-third-catalogue-version": (on_the_way(), LATER, {}, set(), Refused.OTHER_CATALOGUE),
         "on-no-way": (on_the_way(next_catalogue=None), NEXT, {}, set(), Refused.OTHER_CATALOGUE),
         "a-line-that-cannot-be-read": (
             on_the_way(reservations=Reservations.parse("gpus=1 | x x")),
@@ -154,7 +154,7 @@ def test_a_ledger_flips_when_all_that_is_left_bears_the_mark(
         assert counted is want
 
 
-def test_between_the_mark_and_the_flip_a_pod_costs_the_larger_amount() -> None:
+def test_between_the_mark_and_the_flip_a_pod_counts_the_larger_amount() -> None:
     pod = ReservationRequest.creation("pod", AFTER, NOW, NEXT)
     moving = begin_transition(on_the_way(next_catalogue=None), NEXT)
     (verdict,), moving = (decided := decide(moving, [pod])).verdicts, decided.ledger
@@ -175,7 +175,11 @@ def test_between_the_mark_and_the_flip_a_pod_costs_the_larger_amount() -> None:
         "begun-again": (on_the_way(), NEXT, NEXT),
         "to-yet-another-one": (on_the_way(), LATER, LATER),
         "called-off": (on_the_way(), NOW, None),
-        "without-a-basis-of-its-own": (on_the_way(class_catalogue=None, next_catalogue=None), NEXT, None),
+        "without-a-catalogue-version-of-its-own": (
+            on_the_way(class_catalogue=None, next_catalogue=None),
+            NEXT,
+            None,
+        ),
     },
 )
 def test_a_transition_begins(ledger: QuotaLedger, catalogue_version: str, want: str | None) -> None:
@@ -192,7 +196,7 @@ def test_a_transition_begins(ledger: QuotaLedger, catalogue_version: str, want: 
         "none-of-its-own": (on_the_way(class_catalogue=None, next_catalogue=None), None),
     },
 )
-def test_by_which_basis_to_count(ledger: QuotaLedger, want: str | None) -> None:
+def test_by_which_catalogue_version_to_count(ledger: QuotaLedger, want: str | None) -> None:
     assert catalogue_version_to_count_by(ledger) == want
 
 
@@ -209,7 +213,7 @@ def test_by_which_basis_to_count(ledger: QuotaLedger, want: str | None) -> None:
         "the-first": (on_the_way(used=None, class_catalogue=None, next_catalogue=None), NOW, (NOW, None)),
     },
 )
-def test_what_is_initialised_has_a_basis_if_all_was_charged_by_it(
+def test_what_is_initialised_has_a_catalogue_version_if_all_was_counted_by_it(
     ledger: QuotaLedger, catalogue_version: str, want: tuple[str | None, str | None]
 ) -> None:
     counted = initialise(ledger, listed(catalogue_version), frozenset(), waited=True)
