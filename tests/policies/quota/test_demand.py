@@ -86,132 +86,119 @@ def test_total(document: JSON, want: dict[str, str]) -> None:
     assert texts(counted(document).vector) == want
 
 
+INTEL = container(
+    resources={
+        "limits": {
+            "gpu.intel.com/i915": "1",
+            "gpu.intel.com/millicores": "300",
+            "gpu.intel.com/memory.max": "1Gi",
+        }
+    }
+)
+DEVICES = "deviceclass.resource.kubernetes.io/gpu.nvidia.com"
+
+
 @cases(
-    ("document", "want"),
+    ("document", "gpus"),
     {
         "a-quarter-by-memory-though-a-seventh-by-compute": (
             on(A100, gpu_container("4", resource="nvidia.com/mig-1g.20gb")),
-            {"gpus": "1", "resources/nvidia.com/mig-1g.20gb": "4"},
+            "1",
         ),
         "half-by-memory-though-three-sevenths-by-compute": (
             on(A100, gpu_container("1", resource="nvidia.com/mig-3g.40gb")),
-            {"gpus": "1/2", "resources/nvidia.com/mig-3g.40gb": "1"},
+            "1/2",
         ),
-        "seven-sevenths": (
-            on(A100, gpu_container("7", resource="nvidia.com/mig-1g.10gb")),
-            {"gpus": "1", "resources/nvidia.com/mig-1g.10gb": "7"},
-        ),
-        "only-one-class-has-these-slices": (
-            pod(gpu_container("7", resource="nvidia.com/mig-1g.10gb")),
-            {"gpus": "1", "resources/nvidia.com/mig-1g.10gb": "7"},
-        ),
+        "seven-sevenths": (on(A100, gpu_container("7", resource="nvidia.com/mig-1g.10gb")), "1"),
+        "only-one-class-has-these-slices": (pod(gpu_container("7", resource="nvidia.com/mig-1g.10gb")), "1"),
         "a-slice-that-no-class-has-is-a-whole-card": (
             on(A100, gpu_container("1", resource="nvidia.com/mig-9g.99gb")),
-            {"gpus": "1", "resources/nvidia.com/mig-9g.99gb": "1"},
+            "1",
         ),
         "cards-and-slices-add-up": (
             on(A100, asking(gpu="1", mig_1g_10gb="0"), gpu_container("2", "b", "nvidia.com/mig-1g.10gb")),
-            {"gpus": "9/7", GPU: "1", "resources/nvidia.com/mig-1g.10gb": "2"},
+            "9/7",
         ),
-        "a-time-sliced-pool-says-its-weight": (
-            on("t4-shared", gpu_container("1")),
-            {"gpus": "1/4", GPU: "1"},
-        ),
+        "a-time-sliced-pool-says-its-weight": (on("t4-shared", gpu_container("1")), "1/4"),
         "shares-that-a-class-weighs": (
             on("t4-shared", gpu_container("2", resource="nvidia.com/gpu.shared")),
-            {"gpus": "1/2", SHARED: "2"},
+            "1/2",
         ),
-        "shares-that-no-class-weighs": (
-            on(A100, gpu_container("2", resource="nvidia.com/gpu.shared")),
-            {"gpus": "2", SHARED: "2"},
-        ),
-        "memory-is-of-each-of-the-gpus": (
-            on(T4, asking(gpu="2", gpumem="4096")),
-            {"gpus": "1/2", GPU: "2", "resources/nvidia.com/gpumem": "4096"},
-        ),
+        "shares-that-no-class-weighs": (on(A100, gpu_container("2", resource="nvidia.com/gpu.shared")), "2"),
+        "memory-is-of-each-of-the-gpus": (on(T4, asking(gpu="2", gpumem="4096")), "1/2"),
         "memory-belongs-to-its-own-container": (
             on(T4, asking("a", gpu="1", gpumem="4096"), asking("b", gpu="1", gpumem="8192")),
-            {"gpus": "3/4", GPU: "2", "resources/nvidia.com/gpumem": "12288"},
+            "3/4",
         ),
-        "the-larger-of-memory-and-compute": (
-            on(T4, asking(gpu="1", gpumem="4096", gpucores="60")),
+        "the-larger-of-memory-and-compute": (on(T4, asking(gpu="1", gpumem="4096", gpucores="60")), "3/5"),
+        "memory-alone-is-of-one-gpu": (on(T4, asking(gpumem="4096")), "1/4"),
+        "never-more-than-the-card": (on(T4, asking(gpu="1", gpumem="99999")), "1"),
+        "memory-of-an-unknown-card-is-all-of-it": (pod(asking(gpu="2", gpumem="4096")), "2"),
+        "a-percentage-needs-no-class": (pod(asking(gpu="1", gpumem_percentage="25")), "1/4"),
+        "compute-alone-leaves-all-the-memory-to-it": (pod(asking(gpu="1", gpucores="50")), "1"),
+        "bytes-of-an-unknown-card": (pod(INTEL), "1"),
+        "an-init-step-with-more-memory": (
+            on(T4, asking(gpu="1", gpumem="4096"), initContainers=[asking("i", gpu="1", gpumem="8192")]),
+            "1/2",
+        ),
+        "fraction-is-exact": (pod(annotations={"gpu-fraction": "0.3"}), "3/10"),
+        "no-less-than-a-hundredth": (pod(annotations={"gpu-fraction": "0.000000001"}), "1/100"),
+        "fraction-of-several-devices": (
+            pod(annotations={"gpu-fraction": "0.5", "gpu-fraction-num-devices": "3"}),
+            "3/2",
+        ),
+        "memory-by-annotation": (on(T4, annotations={"gpu-memory": "4096"}), "1/4"),
+        "memory-by-annotation-of-any-card": (pod(annotations={"gpu-memory": "4096"}), "1"),
+        "a-number-of-devices-alone": (pod(annotations={"gpu-fraction-num-devices": "3"}), None),
+        "devices-by-an-implicit-name": (on(H100, gpu_container("2", resource=DEVICES)), "2"),
+        "implicit-names-are-rounded-up-as-the-scheduler-does": (
+            on(H100, gpu_container("1500m", resource=DEVICES)),
+            "2",
+        ),
+        "devices-of-a-class-that-is-no-gpu": (
+            pod(gpu_container("2", resource="deviceclass.resource.kubernetes.io/nic.vendor.com")),
+            None,
+        ),
+    },
+)
+def test_whole_cards(document: JSON, gpus: str | None) -> None:
+    assert texts(counted(document).vector).get("gpus") == gpus
+
+
+@cases(
+    ("document", "want"),
+    {
+        "memory-and-compute-in-their-own-units": (
+            on(T4, asking("a", gpu="1", gpumem="4096", gpucores="60"), asking("b", gpu="1", gpumem="8192")),
+            {GPU: "2", "resources/nvidia.com/gpucores": "60", "resources/nvidia.com/gpumem": "12288"},
+        ),
+        "bytes": (
+            pod(INTEL),
             {
-                "gpus": "3/5",
-                GPU: "1",
-                "resources/nvidia.com/gpucores": "60",
-                "resources/nvidia.com/gpumem": "4096",
-            },
-        ),
-        "memory-alone-is-of-one-gpu": (
-            on(T4, asking(gpumem="4096")),
-            {"gpus": "1/4", "resources/nvidia.com/gpumem": "4096"},
-        ),
-        "never-more-than-the-card": (
-            on(T4, asking(gpu="1", gpumem="99999")),
-            {"gpus": "1", GPU: "1", "resources/nvidia.com/gpumem": "99999"},
-        ),
-        "memory-of-an-unknown-card-is-all-of-it": (
-            pod(asking(gpu="2", gpumem="4096")),
-            {"gpus": "2", GPU: "2", "resources/nvidia.com/gpumem": "4096"},
-        ),
-        "a-percentage-needs-no-class": (
-            pod(asking(gpu="1", gpumem_percentage="25")),
-            {"gpus": "1/4", GPU: "1", "resources/nvidia.com/gpumem-percentage": "25"},
-        ),
-        "compute-alone-leaves-all-the-memory-to-it": (
-            pod(asking(gpu="1", gpucores="50")),
-            {"gpus": "1", GPU: "1", "resources/nvidia.com/gpucores": "50"},
-        ),
-        "bytes-of-an-unknown-card": (
-            pod(
-                container(
-                    resources={
-                        "limits": {
-                            "gpu.intel.com/i915": "1",
-                            "gpu.intel.com/millicores": "300",
-                            "gpu.intel.com/memory.max": "1Gi",
-                        }
-                    }
-                )
-            ),
-            {
-                "gpus": "1",
                 "resources/gpu.intel.com/i915": "1",
                 "resources/gpu.intel.com/memory.max": "1073741824",
                 "resources/gpu.intel.com/millicores": "300",
             },
         ),
-        "an-init-step-with-more-memory": (
+        "slices-and-cards": (
+            on(A100, asking(gpu="1", mig_1g_10gb="0"), gpu_container("2", "b", "nvidia.com/mig-1g.10gb")),
+            {GPU: "1", "resources/nvidia.com/mig-1g.10gb": "2"},
+        ),
+        "the-largest-init-step": (
             on(T4, asking(gpu="1", gpumem="4096"), initContainers=[asking("i", gpu="1", gpumem="8192")]),
-            {"gpus": "1/2", GPU: "1", "resources/nvidia.com/gpumem": "8192"},
+            {GPU: "1", "resources/nvidia.com/gpumem": "8192"},
         ),
-        "fraction-is-exact": (pod(annotations={"gpu-fraction": "0.3"}), {"gpus": "3/10"}),
-        "no-less-than-a-hundredth": (pod(annotations={"gpu-fraction": "0.000000001"}), {"gpus": "1/100"}),
-        "fraction-of-several-devices": (
-            pod(annotations={"gpu-fraction": "0.5", "gpu-fraction-num-devices": "3"}),
-            {"gpus": "3/2"},
+        "whole-devices-by-an-implicit-name": (
+            on(H100, gpu_container("1500m", resource=DEVICES)),
+            {f"resources/{DEVICES}": "2"},
         ),
-        "memory-by-annotation": (on(T4, annotations={"gpu-memory": "4096"}), {"gpus": "1/4"}),
-        "memory-by-annotation-of-any-card": (pod(annotations={"gpu-memory": "4096"}), {"gpus": "1"}),
-        "a-number-of-devices-alone": (pod(annotations={"gpu-fraction-num-devices": "3"}), {}),
-        "devices-by-an-implicit-name": (
-            on(H100, gpu_container("2", resource="deviceclass.resource.kubernetes.io/gpu.nvidia.com")),
-            {"gpus": "2", "resources/deviceclass.resource.kubernetes.io/gpu.nvidia.com": "2"},
-        ),
-        "implicit-names-are-rounded-up-as-the-scheduler-does": (
-            on(H100, gpu_container("1500m", resource="deviceclass.resource.kubernetes.io/gpu.nvidia.com")),
-            {"gpus": "2", "resources/deviceclass.resource.kubernetes.io/gpu.nvidia.com": "2"},
-        ),
-        "devices-of-a-class-that-is-no-gpu": (
-            pod(gpu_container("2", resource="deviceclass.resource.kubernetes.io/nic.vendor.com")),
-            {},
-        ),
+        "nothing-of-annotations": (on(T4, annotations={"gpu-memory": "4096"}), {}),
     },
 )
-def test_whole_cards(document: JSON, want: dict[str, str]) -> None:
+def test_plain_counts(document: JSON, want: dict[str, str]) -> None:
     vector = texts(counted(document).vector)
 
-    assert {key: amount for key, amount in vector.items() if not key.startswith("classes/")} == want
+    assert {key: amount for key, amount in vector.items() if key.startswith("resources/")} == want
 
 
 @cases(
