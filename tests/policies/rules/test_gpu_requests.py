@@ -63,109 +63,72 @@ def test_fine_as_it_is(document: JSON) -> None:
     assert sentences(document, GPURequestsOptions(max_per_container=1000, max_per_pod=1000)) == []
 
 
+SMALLER = f"{GPU}.shared: 1 (a time-sliced share); must be a whole number of GPUs, not"
+NOT_A_QUANTITY = f"set {GPU}: 1; must be a quantity that Kubernetes can count"
+
+
 @cases(
-    ("quantity", "want"),
+    ("quantity", "shown", "want"),
     {
         "half": (
             "500m",
-            f'{LIMIT} (container "main") = "500m" (0.5): set {GPU}: 1, or nvidia.com/mig-3g.20gb: 1 (a slice), or '
-            f"{GPU}.shared: 1 (a time-sliced share); must be a whole number of GPUs, not half of one [gpu-requests]",
+            '"500m" (0.5)',
+            f"set {GPU}: 1, or nvidia.com/mig-3g.20gb: 1 (a slice), or {SMALLER} half of one",
         ),
         "quarter-as-a-json-number": (
             0.25,
-            f'{LIMIT} (container "main") = "0.25": set {GPU}: 1, or nvidia.com/mig-1g.20gb: 1 (a slice), or '
-            f"{GPU}.shared: 1 (a time-sliced share); must be a whole number of GPUs, not a quarter of one [gpu-requests]",
+            '"0.25"',
+            f"set {GPU}: 1, or nvidia.com/mig-1g.20gb: 1 (a slice), or {SMALLER} a quarter of one",
         ),
         "one-and-a-half": (
             "1.5",
-            f'{LIMIT} (container "main") = "1.5": set {GPU}: 1 or 2; must be a whole number of GPUs, not 1.5 of them '
-            "[gpu-requests]",
+            '"1.5"',
+            f"set {GPU}: 1 or 2; must be a whole number of GPUs, not 1.5 of them",
         ),
         "a-little-too-much": (
             "1.0001",
-            f'{LIMIT} (container "main") = "1.0001": set {GPU}: 1 or 2; must be a whole number of GPUs, not 1.0001 of '
-            "them [gpu-requests]",
+            '"1.0001"',
+            f"set {GPU}: 1 or 2; must be a whole number of GPUs, not 1.0001 of them",
         ),
-        "negative": (
-            "-1",
-            f'{LIMIT} (container "main") = "-1": set {GPU}: 1, or omit it; must not be negative [gpu-requests]',
-        ),
-        "negative-and-a-half": (
-            "-500m",
-            f'{LIMIT} (container "main") = "-500m": set {GPU}: 1, or omit it; must not be negative [gpu-requests]',
-        ),
-        "no-number": (
-            "one",
-            f'{LIMIT} (container "main") = "one": set {GPU}: 1; must be a quantity that Kubernetes can count '
-            "[gpu-requests]",
-        ),
-        "out-of-all-bounds": (
-            "1e999999999",
-            f'{LIMIT} (container "main") = "1e999999999": set {GPU}: 1; must be a quantity that Kubernetes can '
-            "count [gpu-requests]",
-        ),
-        "quoted-in-part": (
-            "9" * 300,
-            f'{LIMIT} (container "main") = "{"9" * 60}…": set {GPU}: 1; must be a quantity that Kubernetes can count '
-            "[gpu-requests]",
-        ),
+        "negative": ("-1", '"-1"', f"set {GPU}: 1, or omit it; must not be negative"),
+        "negative-and-a-half": ("-500m", '"-500m"', f"set {GPU}: 1, or omit it; must not be negative"),
+        "no-number": ("one", '"one"', NOT_A_QUANTITY),
+        "out-of-all-bounds": ("1e999999999", '"1e999999999"', NOT_A_QUANTITY),
+        "quoted-in-part": ("9" * 300, f'"{"9" * 60}…"', NOT_A_QUANTITY),
     },
 )
-def test_a_number_that_no_node_could_give(quantity: Any, want: str) -> None:
-    assert sentences(pod(gpu_container(quantity))) == [want]
+def test_a_number_that_no_node_could_give(quantity: Any, shown: str, want: str) -> None:
+    found = sentences(pod(gpu_container(quantity)))
+
+    assert found == [f'{LIMIT} (container "main") = {shown}: {want} [gpu-requests]']
 
 
 @cases(
     ("resource", "quantity", "message", "remedy"),
     {
-        "slices": (
-            "nvidia.com/mig-1g.10gb",
-            "1.5",
-            "must be a whole number of slices of a GPU",
-            "set nvidia.com/mig-1g.10gb: 2",
-        ),
-        "cores": (
-            "aws.amazon.com/neuroncore",
-            "0.5",
-            "must be a whole number of accelerator cores",
-            "set aws.amazon.com/neuroncore: 1",
-        ),
-        "memory": (
-            "nvidia.com/gpumem",
-            "0.5",
-            "must be a whole number of MiB of GPU memory",
-            "set nvidia.com/gpumem: 1",
-        ),
-        "percentage": (
-            "nvidia.com/gpucores",
-            "101",
-            "must be at most 100 percent of a GPU",
-            "set nvidia.com/gpucores: 100 or less",
-        ),
+        "slices": ("nvidia.com/mig-1g.10gb", "1.5", "must be a whole number of slices of a GPU", "2"),
+        "cores": ("aws.amazon.com/neuroncore", "0.5", "must be a whole number of accelerator cores", "1"),
+        "memory": ("nvidia.com/gpumem", "0.5", "must be a whole number of MiB of GPU memory", "1"),
+        "percentage": ("nvidia.com/gpucores", "101", "must be at most 100 percent of a GPU", "100 or less"),
         "implicit-device-class": (
             "deviceclass.resource.kubernetes.io/big",
             "0.5",
             "must be a whole number of accelerators, not half of one",
-            "set deviceclass.resource.kubernetes.io/big: 1",
+            "1",
         ),
-        "amd": (
-            "amd.com/gpu",
-            "0.5",
-            "must be a whole number of GPUs, not half of one",
-            "set amd.com/gpu: 1",
-        ),
+        "amd": ("amd.com/gpu", "0.5", "must be a whole number of GPUs, not half of one", "1"),
         "several-shares": (
             "nvidia.com/gpu.shared",
             "3",
             "should be 1: several time-sliced shares give no more of a GPU, and its device plugin may refuse them",
-            "set nvidia.com/gpu.shared: 1",
+            "1",
         ),
     },
 )
-def test_other_ways_to_ask(resource: str, quantity: str, message: str, remedy: str) -> None:
+def test_other_resources(resource: str, quantity: str, message: str, remedy: str) -> None:
     [finding] = findings(pod(gpu_container(quantity, resource=resource)))
 
-    assert (finding.message, finding.remedy) == (message, remedy)
+    assert (finding.message, finding.remedy) == (message, f"set {resource}: {remedy}")
 
 
 def test_a_slice_of_the_class_to_which_the_pod_is_pinned_is_named() -> None:

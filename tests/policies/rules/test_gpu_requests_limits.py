@@ -82,47 +82,33 @@ SIZED = ClassCatalogue(
 )
 
 
+SPREAD = "request nvidia.com/gpu: 8 or less, and spread the work over several pods"
+BY_SELECTOR = "must be at most 8: no node of h100 (nodeSelector accelerator=h100) has more [gpu-requests]"
+BY_ANNOTATION = (
+    "must be at most 8: no node of h100 (annotation gpu-admission.dev/gpu-class) has more [gpu-requests]"
+)
+H100_NODE: JSON = {"nodeSelector": {"accelerator": "h100"}}
+
+
 @cases(
     ("document", "want"),
     {
         "all-of-a-node": (asking(8, gpu_class="h100"), []),
         "more-than-a-node-has": (
             asking(64, gpu_class="h100"),
-            [
-                (
-                    f'{LIMIT} (container "main") = "64": request nvidia.com/gpu: 8 or less, and spread the work '
-                    "over several pods; must be at most 8: no node of h100 (nodeSelector accelerator=h100) has "
-                    "more [gpu-requests]"
-                )
-            ],
+            [f'{LIMIT} (container "main") = "64": {SPREAD}; {BY_SELECTOR}'],
         ),
         "of-two-containers": (
-            pod(gpu_container("5", "a"), gpu_container("4", "b"), nodeSelector={"accelerator": "h100"}),
-            [
-                (
-                    "spec: request nvidia.com/gpu: 8 or less, and spread the work over several pods; the pod needs 9 "
-                    "nvidia.com/gpu at one time: must be at most 8: no node of h100 (nodeSelector accelerator=h100) "
-                    "has more [gpu-requests]"
-                )
-            ],
+            pod(gpu_container("5", "a"), gpu_container("4", "b"), **H100_NODE),
+            [f"spec: {SPREAD}; the pod needs 9 nvidia.com/gpu at one time: {BY_SELECTOR}"],
         ),
         "init-steps-run-before": (
-            pod(
-                gpu_container("5", "a"),
-                initContainers=[gpu_container("8", "b")],
-                nodeSelector={"accelerator": "h100"},
-            ),
+            pod(gpu_container("5", "a"), initContainers=[gpu_container("8", "b")], **H100_NODE),
             [],
         ),
         "of-the-class-that-the-pod-names": (
             pod(gpu_container("9"), annotations={GPU_CLASS: "h100"}),
-            [
-                (
-                    f'{LIMIT} (container "main") = "9": request nvidia.com/gpu: 8 or less, and spread the work '
-                    "over several pods; must be at most 8: no node of h100 (annotation "
-                    "gpu-admission.dev/gpu-class) has more [gpu-requests]"
-                )
-            ],
+            [f'{LIMIT} (container "main") = "9": {SPREAD}; {BY_ANNOTATION}'],
         ),
         "it-may-run-on-nodes-of-no-class": (asking(16), []),
     },
