@@ -137,39 +137,21 @@ def test_what_cannot_be_counted_is_a_denial(document: JSON, path: str, message: 
     ]
 
 
+A100S = {"nvidia-a100", "nvidia-a100-40gb", "nvidia-a100-80gb"}
+NVIDIA = {*A100S, "nvidia-h100", "nvidia-h200", "nvidia-t4", "t4-shared"}
+
+
 @cases(
     ("device_class", "unclassified_pods", "want", "denials"),
     {
         "total-only": (GPU, UnclassifiedPods.TOTAL_ONLY, set(), 0),
         "denied": (GPU, UnclassifiedPods.DENY, set(), 1),
         "denied-knows-this-one": (H100, UnclassifiedPods.DENY, {"nvidia-h100"}, 0),
-        "most-expensive-is-all-of-the-vendor": (
-            GPU,
-            UnclassifiedPods.MOST_EXPENSIVE,
-            {
-                "nvidia-a100",
-                "nvidia-a100-40gb",
-                "nvidia-a100-80gb",
-                "nvidia-h100",
-                "nvidia-h200",
-                "nvidia-t4",
-                "t4-shared",
-            },
-            0,
-        ),
+        "most-expensive-is-all-of-the-vendor": (GPU, UnclassifiedPods.MOST_EXPENSIVE, NVIDIA, 0),
         "most-expensive-of-nobody-knows-whose": (
             ANY,
             UnclassifiedPods.MOST_EXPENSIVE,
-            {
-                "amd-mi300x",
-                "nvidia-a100",
-                "nvidia-a100-40gb",
-                "nvidia-a100-80gb",
-                "nvidia-h100",
-                "nvidia-h200",
-                "nvidia-t4",
-                "t4-shared",
-            },
+            {*NVIDIA, "amd-mi300x"},
             0,
         ),
     },
@@ -415,14 +397,13 @@ def test_device_classes_that_nothing_knows(
 
 
 @cases(
-    ("requests", "hard", "unclassified_pods", "want"),
+    ("requests", "hard", "want"),
     {
-        "just-fits": ([exactly(GPU, count=4)], {"gpus": "4"}, UnclassifiedPods.TOTAL_ONLY, []),
-        "unlimited": ([exactly(GPU, count=40)], {"classes/nvidia-t4": "1"}, UnclassifiedPods.TOTAL_ONLY, []),
+        "just-fits": ([exactly(GPU, count=4)], {"gpus": "4"}, []),
+        "unlimited": ([exactly(GPU, count=40)], {"classes/nvidia-t4": "1"}, []),
         "never-fits": (
             [exactly(H100, count=4), exactly(H100)],
             {"gpus": "4", "classes/nvidia-h100": "2"},
-            UnclassifiedPods.TOTAL_ONLY,
             [
                 (
                     "spec.spec.devices.requests: request fewer devices; no claim of this template can ever fit the "
@@ -434,7 +415,6 @@ def test_device_classes_that_nothing_knows(
         "would-be-denied": (
             [exactly(GPU, allocationMode="Half")],
             {"gpus": "4"},
-            UnclassifiedPods.TOTAL_ONLY,
             [
                 (
                     'spec.spec.devices.requests[0].exactly.allocationMode = "Half": set allocationMode ExactCount with '
@@ -444,16 +424,14 @@ def test_device_classes_that_nothing_knows(
         ),
     },
 )
-def test_templates(
-    requests: list[JSON], hard: dict[str, str], unclassified_pods: UnclassifiedPods, want: list[str]
-) -> None:
+def test_templates(requests: list[JSON], hard: dict[str, str], want: list[str]) -> None:
     document = {"kind": "ResourceClaimTemplate", "spec": {"spec": claim(*requests)["spec"]}}
     found = list(
         template_findings(
             decode_claim_template(msgspec.json.encode(document)),
             parse_vector(hard),
             context(classes=CLASSES, resource_mapping=RESOURCE_MAPPING),
-            unclassified_pods,
+            UnclassifiedPods.TOTAL_ONLY,
         )
     )
 
