@@ -23,65 +23,61 @@ def must_pin(remedy: str) -> str:
     return f"spec: {remedy}; must pin the pod to a GPU class: namespace ml-training may not use every class [gpu-class]"
 
 
+def annotated(value: str, text: str) -> str:
+    return f'metadata.annotations[{CLASS}] = "{value}": {text} [gpu-class]'
+
+
+SET_T4 = f"set {CLASS}: nvidia-t4"
+NOT_T4 = affinity("accelerator", "NotIn", "nvidia-t4")
+A_CLASS = "must be a GPU class or a family of classes"
+PINS_ITSELF = (
+    f"{SET_T4}, or remove the pod's own constraint; must be nvidia-t4, to which the pod pins itself (nodeSelector "
+    "accelerator=nvidia-t4)"
+)
+
+
 @cases(
     ("document", "options", "want"),
     {
         "unknown-class": (
             asking("a100"),
             ANY,
-            (
-                f'metadata.annotations[{CLASS}] = "a100": did you mean nvidia-a100? Must be a GPU class or a '
-                "family of classes [gpu-class]"
-            ),
+            annotated("a100", f"did you mean nvidia-a100? M{A_CLASS[1:]}"),
         ),
         "unknown-class-like-no-other": (
             asking("zzz"),
             ANY,
-            (
-                f'metadata.annotations[{CLASS}] = "zzz": set {CLASS}: nvidia-a100-40gb or nvidia-a100-80gb or '
-                "nvidia-t4; must be a GPU class or a family of classes [gpu-class]"
-            ),
+            annotated("zzz", f"set {CLASS}: nvidia-a100-40gb or nvidia-a100-80gb or nvidia-t4; {A_CLASS}"),
         ),
         "class-of-another-vendor": (
             asking("nvidia-t4", resource="amd.com/gpu"),
             ANY,
-            (
-                f'metadata.annotations[{CLASS}] = "nvidia-t4": set {CLASS}: amd-mi300x; must be a class with '
-                "amd.com/gpu [gpu-class]"
-            ),
+            annotated("nvidia-t4", f"set {CLASS}: amd-mi300x; must be a class with amd.com/gpu"),
         ),
         "class-without-mig": (
             asking("nvidia-t4", resource="nvidia.com/mig-1g.10gb"),
             ANY,
-            (
-                f'metadata.annotations[{CLASS}] = "nvidia-t4": set {CLASS}: nvidia-a100-80gb; must be a class '
-                "with nvidia.com/mig-1g.10gb [gpu-class]"
+            annotated(
+                "nvidia-t4", f"set {CLASS}: nvidia-a100-80gb; must be a class with nvidia.com/mig-1g.10gb"
             ),
         ),
         "pinned-to-something-else": (
             asking("nvidia-a100", **selecting("nvidia-t4")),
             ANY,
-            (
-                f'metadata.annotations[{CLASS}] = "nvidia-a100": set {CLASS}: nvidia-t4, or remove the pod\'s own '
-                "constraint; must be nvidia-t4, to which the pod pins itself (nodeSelector "
-                "accelerator=nvidia-t4) [gpu-class]"
-            ),
+            annotated("nvidia-a100", PINS_ITSELF),
         ),
         "gated-pod-pinned-to-something-else": (
             asking("nvidia-a100", schedulingGates=GATED, **selecting("nvidia-t4")),
             ANY,
-            (
-                f'metadata.annotations[{CLASS}] = "nvidia-a100": set {CLASS}: nvidia-t4, or remove the pod\'s own '
-                "constraint; must be nvidia-t4, to which the pod pins itself (nodeSelector "
-                "accelerator=nvidia-t4) [gpu-class]"
-            ),
+            annotated("nvidia-a100", PINS_ITSELF),
         ),
         "pod-excludes-its-own-class": (
-            asking("nvidia-t4", **affinity("accelerator", "NotIn", "nvidia-t4")),
+            asking("nvidia-t4", **NOT_T4),
             ANY,
-            (
-                f'metadata.annotations[{CLASS}] = "nvidia-t4": remove the annotation, or those constraints; must '
-                "not contradict the pod's own constraints on node label accelerator [gpu-class]"
+            annotated(
+                "nvidia-t4",
+                "remove the annotation, or those constraints; must not contradict the pod's own constraints on node label "
+                "accelerator",
             ),
         ),
         "class-without-the-label": (
@@ -94,25 +90,19 @@ def must_pin(remedy: str) -> str:
         "class-that-the-namespace-may-not-use": (
             asking("nvidia-a100"),
             T4_ONLY,
-            (
-                f'metadata.annotations[{CLASS}] = "nvidia-a100": set {CLASS}: nvidia-t4; must be a class that '
-                "namespace ml-training may use [gpu-class]"
-            ),
+            annotated("nvidia-a100", f"{SET_T4}; must be a class that namespace ml-training may use"),
         ),
         "family-of-which-one-class-is-not-allowed": (
             asking(**selecting("nvidia-a100")),
             GPUClassOptions(allowed=("nvidia-t4", "nvidia-a100-40gb")),
-            (
-                "spec: set nodeSelector accelerator: nvidia-a100-40gb or nvidia-t4; must not pin the pod to "
-                "nvidia-a100-80gb (nodeSelector accelerator=nvidia-a100): not allowed in namespace ml-training "
-                "[gpu-class]"
-            ),
+            "spec: set nodeSelector accelerator: nvidia-a100-40gb or nvidia-t4; must not pin the pod to nvidia-a100-80gb "
+            "(nodeSelector accelerator=nvidia-a100): not allowed in namespace ml-training [gpu-class]",
         ),
-        "could-be-any-class": (asking(), T4_ONLY, must_pin("set gpu-admission.dev/gpu-class: nvidia-t4")),
+        "could-be-any-class": (asking(), T4_ONLY, must_pin(SET_T4)),
         "could-be-a-class-that-nobody-knows": (
             asking(**affinity("accelerator", "In", "nvidia-t4", "somebody-elses")),
             T4_ONLY,
-            must_pin("set gpu-admission.dev/gpu-class: nvidia-t4"),
+            must_pin(SET_T4),
         ),
         "nobody-gets-around-it-by-naming-a-node": (
             asking("nvidia-t4", nodeName="node-1"),
@@ -304,17 +294,13 @@ def test_daemonset(document: JSON, options: GPUClassOptions, want: list[str]) ->
 
 def test_template_whose_pods_will_be_pinned_is_fine() -> None:
     assert reported(asking("nvidia-t4"), T4_ONLY, phase=Phase.TEMPLATE) == []
-    assert reported(asking(), T4_ONLY, phase=Phase.TEMPLATE) == [
-        (Severity.DENIAL, must_pin("set gpu-admission.dev/gpu-class: nvidia-t4"))
-    ]
+    assert reported(asking(), T4_ONLY, phase=Phase.TEMPLATE) == [(Severity.DENIAL, must_pin(SET_T4))]
 
 
 def test_pin_that_a_later_webhook_took_out_is_missed_where_not_all_is_allowed() -> None:
     stripped = asking("nvidia-t4")
 
-    assert [f.sentence() for f in check(view(stripped), T4_ONLY, context())] == [
-        must_pin("set gpu-admission.dev/gpu-class: nvidia-t4")
-    ]
+    assert [f.sentence() for f in check(view(stripped), T4_ONLY, context())] == [must_pin(SET_T4)]
     only_warns = GPUClassOptions(
         mode=Mode.WARN, allowed=("nvidia-t4",)
     )  # then /mutate does not pin, and says so itself
