@@ -92,7 +92,8 @@ def mutate(patch: PodPatch, options: ModelWarmingOptions, context: Context) -> I
         )
         return
     source, servers = options.sources.of(uri.scheme), serving_places(pod, context)
-    user = pod.spec.security_context and pod.spec.security_context.run_as_user
+    security = pod.spec.security_context
+    user = security and security.run_as_user
     warming = Warming(
         uri=uri,
         source=source,
@@ -107,7 +108,12 @@ def mutate(patch: PodPatch, options: ModelWarmingOptions, context: Context) -> I
     yield from taken
     if not taken:
         inject(patch, warming, servers, path)
-        yield from claim_warning(pod, claim)
+        if claim is not None and not (security and security.fs_group is not None):
+            yield _warning(
+                path="spec.securityContext.fsGroup",
+                message=f"is not set, and claim {claim} is written by a user who is not root",
+                remedy="set it, unless everyone may write to the claim",
+            )
         yield from token_warning(warming)
 
 
@@ -194,16 +200,6 @@ def inject(patch: PodPatch, warming: Warming, servers: list[ContainerPlace], pat
     for place in servers:
         if not any(mount.name == CACHE for mount in place.container.volume_mounts or ()):
             patch.add_volume_mount(place, warming.serving_mount(path))
-
-
-def claim_warning(pod: Pod, claim: str | None) -> Iterator[Finding]:
-    context = pod.spec.security_context
-    if claim is not None and not (context and context.fs_group is not None):
-        yield _warning(
-            path="spec.securityContext.fsGroup",
-            message=f"is not set, and claim {claim} is written by a user who is not root",
-            remedy="set it, unless everyone may write to the claim",
-        )
 
 
 def token_warning(warming: Warming) -> Iterator[Finding]:

@@ -133,7 +133,9 @@ def check_workload(workload: Workload, _options: RuleOptions, context: Context) 
         count = int(text) if re.fullmatch("[0-9]{1,4}", text) else 0
         is_mpi = workload.kind == "MPIJob" and count > 0
         is_by_hand = is_mpi and _is_by_hand(workload)
-        for pods in _workers(workload) if count else ():
+        for pods in workload.pods if count else ():
+            if is_mpi and ".Worker." not in pods.path:
+                continue  # the launcher of an MPIJob only starts the processes
             gpus, whose = _gpus_of_pod(pods.pod, context.resource_mapping), f"a pod of {pods.path}"
             is_one_each = not is_by_hand if is_mpi else _starts_one_a_process(workload, pods)
             wrong = _mismatch(count, gpus, whose, may_be_fewer=not is_one_each) if gpus else None
@@ -217,11 +219,6 @@ def _path(place: ContainerPlace, flag: str) -> str:
 
 
 # ---- workloads
-
-
-def _workers(workload: Workload) -> list[WorkloadPods]:
-    """Return the pods that run the processes: of an MPIJob the launcher only starts them."""
-    return [pods for pods in workload.pods if workload.kind != "MPIJob" or ".Worker." in pods.path]
 
 
 def _gpus_of_pod(pod: Pod, mapping: ResourceMapping) -> int:
