@@ -24,9 +24,8 @@ from webhook.tools.export.objects import (
     LABELS,
     RULE_LABEL,
     ExportedRule,
-    MutationFragment,
+    Fragment,
     Object,
-    ValidationFragment,
     mutating_objects,
     validating_objects,
 )
@@ -116,7 +115,7 @@ def _exported(
     where = governed.scope + not_exempted
     rule = ExportedRule(policy.name, rule_id, configuration.version, where, options.excluded)
     for fragment in _fragments(configuration, governed, binding):
-        if isinstance(fragment, ValidationFragment):
+        if fragment.findings:
             yield validating_objects(fragment, rule, scope.action(mode, fragment.severity))
         elif options.mutations is None:
             why = "needs MutatingAdmissionPolicy: Kubernetes 1.36, or 1.34 where its beta is switched on"
@@ -128,15 +127,13 @@ def _exported(
             yield Unsupported(rule_id, "what it adds", why, policy.name)
 
 
-def _fragments(
-    configuration: Configuration, governed: Governed, binding: Binding
-) -> Iterator[ValidationFragment | MutationFragment]:
+def _fragments(configuration: Configuration, governed: Governed, binding: Binding) -> Iterator[Fragment]:
     """Yield what the rule becomes with these options; nothing for a rule that CEL cannot express."""
     mapping, classes, options = configuration.resource_mapping, configuration.classes, binding.options
     if isinstance(options, gpu_requests.GPURequestsOptions):
-        yield from gpu_requests_cel.fragments(mapping, options, classes)
+        yield gpu_requests_cel.fragment(mapping, options, classes)
     elif isinstance(options, gpu_toleration.GPUTolerationOptions):
-        yield from gpu_toleration_cel.fragments(mapping, options, classes)
+        yield gpu_toleration_cel.fragment(mapping, options, classes)
     elif isinstance(options, gpu_isolation.GPUIsolationOptions):
         yield from gpu_isolation_cel.fragments(mapping, _gpu_taints(configuration, governed))
 

@@ -29,15 +29,13 @@ from webhook.tools.export.cel import (
     texts,
     tolerates_value,
 )
-from webhook.tools.export.objects import EPHEMERAL_CONTAINERS, PODS, MutationFragment, ValidationFragment
+from webhook.tools.export.objects import EPHEMERAL_CONTAINERS, PODS, Fragment
 
 LISTS = ("containers", "initContainers")
 EPHEMERAL = ("ephemeralContainers",)
 
 
-def fragments(
-    resource_mapping: ResourceMapping, gpu_taints: Iterable[Toleration]
-) -> Iterator[ValidationFragment | MutationFragment]:
+def fragments(resource_mapping: ResourceMapping, gpu_taints: Iterable[Toleration]) -> Iterator[Fragment]:
     """Yield what gpu-isolation comes to; `gpu_taints` are the taints of GPU nodes, as tolerations."""
     asking = f"({CONTAINERS}).filter(c,\n  {indented(ASKS, 2)}).map(c, c.?name.orValue(''))"
     having_gpus = (
@@ -46,7 +44,7 @@ def fragments(
         ("served", fraction_container(resource_mapping)),
     )
     before = "dyn(oldObject).spec.?ephemeralContainers.orValue([]).map(c, c.name)"
-    yield MutationFragment(
+    yield Fragment(
         part="gpu-isolation.void",
         description=f"Containers that request no GPU get {rule.VARIABLE}={VOID}, unless they set the variable themselves.",
         resources=(PODS,),
@@ -54,14 +52,14 @@ def fragments(
         variables=(*having_gpus, ("spared", "variables.asking + [variables.served]")),
         patch=" +\n".join(_void(name) for name in LISTS),
     )
-    yield MutationFragment(
+    yield Fragment(
         part="gpu-isolation.void-ephemeral",
         description=f"Ephemeral containers, which cannot request a GPU, get {rule.VARIABLE}={VOID}.",
         resources=(EPHEMERAL_CONTAINERS,),
         variables=(("spared", before),),
         patch=_void(*EPHEMERAL),
     )
-    yield ValidationFragment(
+    yield Fragment(
         part="gpu-isolation.exposed",
         description="No container sees GPUs that it did not request, by a variable, files of the node or an annotation.",
         resources=(PODS,),
@@ -69,14 +67,14 @@ def fragments(
         variables=(*having_gpus, ("before", "dyn([])"), *_EXPOSURE),
         findings=" +\n".join((*map(_shown, LISTS), *map(_listed, LISTS), _mounted(CONTAINERS), _annotated())),
     )
-    yield ValidationFragment(
+    yield Fragment(
         part="gpu-isolation.exposed-ephemeral",
         description="No ephemeral container sees GPUs, by a variable or files of the node.",
         resources=(EPHEMERAL_CONTAINERS,),
         variables=(("asking", "dyn([])"), ("served", "''"), ("before", before), *_EXPOSURE),
         findings=" +\n".join((*map(_shown, EPHEMERAL), *map(_listed, EPHEMERAL), _mounted(_ADDED))),
     )
-    yield ValidationFragment(
+    yield Fragment(
         part="gpu-isolation.annotated",
         description="No annotation that names devices of the node is set on a pod after its creation.",
         resources=({**PODS, "operations": ["UPDATE"]},),
@@ -210,8 +208,8 @@ def _annotated(condition: str = "true") -> str:
 
 def _advice(
     resource_mapping: ResourceMapping, gpu_taints: Iterable[Toleration], having_gpus: Iterable[Named]
-) -> ValidationFragment:
-    return ValidationFragment(
+) -> Fragment:
+    return Fragment(
         part="gpu-isolation.advice",
         description="Values from elsewhere, privileged containers on GPU nodes, and pods there without a request are reported.",
         severity=Severity.WARNING,

@@ -23,16 +23,16 @@ from webhook.tools.export.cel import (
     text,
     tolerates_value,
 )
-from webhook.tools.export.objects import PODS, MutationFragment
+from webhook.tools.export.objects import PODS, Fragment
 from webhook.tools.export.pinning import pinning_variables
 
 
-def fragments(
+def fragment(
     resource_mapping: ResourceMapping, options: GPUTolerationOptions, catalogue: ClassCatalogue
-) -> Iterator[MutationFragment]:
+) -> Fragment:
     of_classes = {each.name: each.tolerations for each in catalogue if each.tolerations}
     taint = _literal(resource_taint("")).replace("'key': dyn('')", "'key': dyn(k)")
-    yield MutationFragment(
+    return Fragment(
         part="gpu-toleration",
         description="Pods that ask for a GPU tolerate the taints of GPU nodes; what is tolerated already is not added.",
         resources=(PODS,),
