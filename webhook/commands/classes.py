@@ -10,7 +10,7 @@ from webhook.commands.cluster_options import ClusterChoice, fail, optional_clust
 from webhook.commands.output import Screen, counted, print_json
 from webhook.commands.parameters import config_option, output_option
 from webhook.configuration.loader import ConfigurationError, load_directory
-from webhook.tools.check.manifest_context import NAME_LABEL
+from webhook.tools.check.manifest_context import default_labels
 from webhook.tools.classes.listing import ClassListing, ListedClass, list_classes, read_classes
 from webhook.tools.status.capacity import ClassCapacity
 from webhook.tools.status.report import plain
@@ -41,7 +41,7 @@ def classes(namespace: str, output: str, config: Path | None, cluster: ClusterCh
         if cluster is None:
             configuration = load_directory(config)
             namespace = namespace or "default"
-            policy = configuration.policies.for_namespace(namespace, ((NAME_LABEL, namespace),))
+            policy = configuration.policies.for_namespace(namespace, default_labels(namespace))
             quota = configuration.quotas.get(namespace)
             hard = {} if quota is None else quota.amounts
             listing = list_classes(configuration, namespace, policy, now, hard=hard)

@@ -29,7 +29,7 @@ from webhook.tools.check.rendering import (
     is_template,
     undecided_amounts,
 )
-from webhook.tools.check.sources import Input, Text, Track, texts
+from webhook.tools.check.sources import Input, Track, texts
 from webhook.workloads.autoscalers import AUTOSCALERS
 from webhook.workloads.places import PodPlace, pod_places
 
@@ -45,13 +45,6 @@ _NULLS = {
 _CUSTOM_RESOURCE = re.compile(r"^kind: *CustomResourceDefinition\b", re.MULTILINE)
 _SPEC = re.compile(r"^spec:[^\n]*(?:\n(?:[ #-][^\n]*)?(?=\n|\Z))*", re.MULTILINE)
 """The key of the document and all lines up to its next key."""
-
-
-class ManifestPod(msgspec.Struct, frozen=True):
-    """A pod, or a future pod of a workload: decoded, and its place in the object."""
-
-    pod: Pod
-    place: PodPlace
 
 
 class Placeholder(msgspec.Struct, frozen=True):
@@ -80,7 +73,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     is_known: bool = True
     """Whether objects of this kind are checked: they have pods, or something else that is."""
-    pods: tuple[ManifestPod, ...] = ()
+    pods: tuple[tuple[PodPlace, Pod], ...] = ()
+    """The pods that it is or makes, and where they stand in it."""
     placeholders: tuple[Placeholder, ...] = ()
 
     @property
@@ -140,14 +134,18 @@ def read_manifests(
     """
     found = Manifests()
     kinds = load_directory(None).workload_kinds if kinds is None else kinds
-    for text in texts(sources, recursive, ignore, found, track):
-        for document in load_documents(text.content, str if is_whole else _without_schema):
+    for file, content, is_stream in texts(sources, recursive, ignore, found, track):
+        for document in load_documents(content, str if is_whole else _without_schema):
             if isinstance(document, YamlDocument):
-                _Reader(text, document, namespace or "default", found, kinds).read()
-            elif is_template(text.content):
-                _note_template(ToRender(Renderer.TEMPLATE, text.file, document.line), found)
-            else:
-                found.problems.append(LocatedProblem.of_yaml(text.file, document))
+                if is_stream or _is_manifest(document.data):
+                    _Reader(file, document, namespace or "default", found, kinds).read()
+                else:
+                    found.others += 1
+            elif not is_template(content):
+                found.problems.append(LocatedProblem.of_yaml(file, document))
+            elif not any(each.file == file for each in found.to_render):
+                # Once a file: where its first document is no YAML.
+                found.to_render.append(ToRender(Renderer.TEMPLATE, file, document.line))
     if not (found.manifests or found.problems or found.to_render or found.others or found.ignored):
         found.problems.append(LocatedProblem.of_file(", ".join(sources), "must contain an object"))
     return found
@@ -160,31 +158,22 @@ def _without_schema(document: str) -> str:
     return _SPEC.sub(lambda spec: "spec:" + "\n" * spec[0].count("\n"), document)
 
 
-def _note_template(template: ToRender, found: Manifests) -> None:
-    """Note the file once, at its first line that YAML cannot read."""
-    if not any(each.file == template.file for each in found.to_render):
-        found.to_render.append(template)
-
-
 class _Reader:
     """Reads one document, which may be a List."""
 
     def __init__(
-        self, text: Text, document: YamlDocument, namespace: str, found: Manifests, kinds: WorkloadKinds
+        self, file: str, document: YamlDocument, namespace: str, found: Manifests, kinds: WorkloadKinds
     ) -> None:
-        self._text = text
+        self._file = file
         self._document = document
         self._namespace = namespace
         self._found = found
         self._kinds = kinds
 
     def read(self) -> None:
-        if not (self._text.is_stream or _is_manifest(self._document.data)):
-            self._found.others += 1
-            return
         for error in self._document.duplicates:
             message = f"{error}; the last one counts"
-            located = LocatedProblem.of_file(self._text.file, message, error.line, error.column)
+            located = LocatedProblem.of_file(self._file, message, error.line, error.column)
             self._found.warnings.append(located)
         problems = self._found.problems
         before = len(problems)
@@ -210,7 +199,7 @@ class _Reader:
             return
         metadata = envelope.metadata
         manifest = Manifest(
-            file=self._text.file,
+            file=self._file,
             document=self._document,
             at=at,
             data=data,
@@ -241,7 +230,7 @@ class _Reader:
         places: list[PodPlace | Problem] = [PodPlace((), manifest.data, {(): ()})]
         if not manifest.is_pod:
             places = pod_places(self._kinds, manifest.group, manifest.kind, manifest.data)
-        pods: list[ManifestPod] = []
+        pods: list[tuple[PodPlace, Pod]] = []
         problems: list[Problem] = []
         for place in places:
             if isinstance(place, Problem):
@@ -270,7 +259,9 @@ class _Reader:
             ),
         )
 
-    def _pod(self, manifest: Manifest, place: PodPlace, problems: list[Problem]) -> Iterator[ManifestPod]:
+    def _pod(
+        self, manifest: Manifest, place: PodPlace, problems: list[Problem]
+    ) -> Iterator[tuple[PodPlace, Pod]]:
         try:
             pod = decode_pod(msgspec.json.encode(place.data))
         except msgspec.ValidationError as error:
@@ -282,14 +273,12 @@ class _Reader:
         if manifest.is_pod:
             place = msgspec.structs.replace(place, data=with_requests(place.data))
             pod = decode_pod(msgspec.json.encode(place.data))
-        yield ManifestPod(pod, place)
+        yield place, pod
 
     def _problem(self, at: Parts, parts: Parts, message: str) -> None:
         whole = (*at, *parts)
         line, column = self._document.position_of(whole)
-        self._found.problems.append(
-            LocatedProblem(self._text.file, line, "", field_path(whole), message, column)
-        )
+        self._found.problems.append(LocatedProblem(self._file, line, "", field_path(whole), message, column))
 
 
 def _is_manifest(data: Any) -> bool:

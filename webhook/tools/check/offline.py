@@ -33,10 +33,10 @@ from webhook.serving.engine import (
     Violation,
 )
 from webhook.serving.evaluator import Evaluator
-from webhook.tools.check.manifest_context import manifest_context
-from webhook.tools.check.manifests import Manifest, ManifestPod, Placeholder
+from webhook.tools.check.manifest_context import default_labels, manifest_context
+from webhook.tools.check.manifests import Manifest, Placeholder
 from webhook.tools.check.rendering import has_parameters, is_placeholder
-from webhook.tools.check.run_quota import Key, ObjectQuota, is_quota, quota_findings, run_quotas
+from webhook.tools.check.run_quota import Key, RunQuota, is_quota, quota_findings, run_quotas
 from webhook.workloads.autoscalers import AUTOSCALERS, scale_target
 from webhook.workloads.places import PodPlace, workload_pods
 from webhook.workloads.unread import unread_gpus
@@ -64,7 +64,7 @@ class PodResult(msgspec.Struct, frozen=True, kw_only=True):
     admitted: Pod | None = None
     """None of a pod that is too long to be read."""
     placeholders: tuple[Placeholder, ...] = ()
-    """What findings would have been about, had the file been rendered."""
+    """Values that findings were about, and that will be others once the file is rendered."""
 
     @property
     def refused(self) -> bool:
@@ -107,17 +107,22 @@ class ManifestResult(msgspec.Struct, frozen=True):
 
 
 class Run:
-    """One run over documents that are applied together: what they say of each other, and what they ask of quotas so far."""
+    """One run over documents that are applied together: each is evaluated with what the others say and request."""
 
     def __init__(self, manifests: Sequence[Manifest], engine: Engine, now: datetime) -> None:
         self._manifests, self._configuration = manifests, engine.configuration
-        around = manifest_context(manifests)
-        self._by = Evaluator(engine=engine, now=now, labels_of=around.labels_of, claims=around.claims.get)
+        labels, claims = manifest_context(manifests)
+        self._by = Evaluator(
+            engine=engine,
+            now=now,
+            labels_of=lambda namespace: labels.get(namespace, default_labels(namespace)),
+            claims=claims.get,
+        )
         self._quotas = run_quotas(manifests, engine.configuration)
         self._workloads: dict[tuple[str, *Key], Workload] = {}
 
     def results(self, track: Callable[[Sequence[int]], Iterable[int]] = iter) -> list[ManifestResult]:
-        """Return the results in the order of the documents. Autoscalers come last, for they scale what others ask."""
+        """Return the results in the order of the documents. Autoscalers are evaluated last: they scale other documents."""
         places = range(len(self._manifests))
         ordered = sorted(places, key=lambda at: _kind(self._manifests[at]) in AUTOSCALERS)
         found = {at: self._evaluate(self._manifests[at]) for at in track(ordered)}
@@ -126,8 +131,8 @@ class Run:
     def _evaluate(self, manifest: Manifest) -> ManifestResult:
         policy = self._by.policy(manifest.namespace)
         pods = tuple(
-            _without_placeholders(manifest, self._evaluate_pod(manifest, pod, policy))
-            for pod in manifest.pods
+            _without_placeholders(manifest, self._evaluate_pod(manifest, place, pod, policy))
+            for place, pod in manifest.pods
         )
         warnings = () if manifest.is_pod else self._warnings(manifest, pods, policy)
         return ManifestResult(manifest, pods, warnings)
@@ -160,16 +165,14 @@ class Run:
         evaluated = chain.from_iterable(decision.evaluated for decision in decisions)
         return tuple(each for each in map(_uncertain, evaluated) if each.outcome is Outcome.WARNED)
 
-    def _quota(self, manifest: Manifest, key: Key | None = None) -> ObjectQuota | None:
+    def _quota(self, manifest: Manifest, key: Key | None = None) -> RunQuota | None:
         quota = self._quotas.get(manifest.namespace)
-        return quota.beside(key or _key(manifest)) if quota else None
+        return replace(quota, key=key or _key(manifest)) if quota else None
 
     def _workload(self, manifest: Manifest, pods: Iterable[PodResult], target: Workload | None) -> Workload:
         readable = (
-            WorkloadPods(
-                source.place.path, source.pod, source.place.count, result.admitted, denied=result.refused
-            )
-            for source, result in zip(manifest.pods, pods, strict=True)
+            WorkloadPods(place.path, pod, place.count, result.admitted, denied=result.refused)
+            for (place, pod), result in zip(manifest.pods, pods, strict=True)
             if result.admitted is not None
         )
         workload = Workload.of(*_kind(manifest), manifest.namespace, manifest.data, readable, target)
@@ -177,7 +180,7 @@ class Run:
         return workload
 
     def _target(self, manifest: Manifest) -> Workload | None:
-        """Return what an autoscaler scales, if it is among the documents, as it is with the most replicas."""
+        """Return the workload that an autoscaler scales, with the most replicas, if it is among the documents."""
         scales = scale_target(*_kind(manifest), manifest.data)
         if scales is None:
             return None
@@ -192,18 +195,20 @@ class Run:
         pods = (replace(each, count=counts.get(each.path, each.count)) for each in target.pods)
         return Workload.of(scales.group, scales.kind, manifest.namespace, data, pods)
 
-    def _evaluate_pod(self, manifest: Manifest, source: ManifestPod, policy: EffectivePolicy) -> PodResult:
-        pod, quota = source.pod, self._quota(manifest)
+    def _evaluate_pod(
+        self, manifest: Manifest, place: PodPlace, pod: Pod, policy: EffectivePolicy
+    ) -> PodResult:
+        quota = self._quota(manifest)
         by = replace(self._by, quota_of=lambda _namespace: quota)
         if not manifest.is_pod:
-            return _combined(source.place, [by.check_template(policy, manifest.kind, pod)])
-        # The owner of a pod asks for it.
+            return _combined(place, [by.check_template(policy, manifest.kind, pod)])
+        # The demand of an owned pod is that of its owner.
         counted = not (pod.metadata and pod.metadata.is_owned)
-        return _combined(source.place, by.create(policy, pod, by_daemonset=False, counted=counted))
+        return _combined(place, by.create(policy, pod, by_daemonset=False, counted=counted))
 
 
 def _counted_claim(manifest: Manifest, policy: EffectivePolicy, by: Evaluator) -> Decision:
-    """Charge a ResourceClaim to the quota of its namespace; one that cannot be read is the API server's to reject."""
+    """Count the demand of a ResourceClaim in the quota of its namespace; the API server rejects one that cannot be read."""
     try:
         claim = decode_claim(msgspec.json.encode(manifest.data))
     except msgspec.ValidationError:

@@ -44,12 +44,8 @@ class Input(msgspec.Struct):
     """Files and directories that the caller left out."""
 
 
-class Text(msgspec.Struct, frozen=True):
-    """The content of a file, or of stdin, which is a stream of manifests and nothing else."""
-
-    file: str
-    content: str
-    is_stream: bool = False
+Text = tuple[str, str, bool]
+"""The name of a file, its content, and whether it is stdin, which is a stream of manifests and nothing else."""
 
 
 def texts(
@@ -61,13 +57,13 @@ def texts(
     for file, is_named in track(files, "reading"):
         if file == STDIN:
             with reading(STDIN, found.problems):
-                yield Text(STDIN_NAME, _content(sys.stdin.buffer), is_stream=True)
+                yield STDIN_NAME, _content(sys.stdin.buffer), True
         elif Path(normpath(Path(file).absolute())) not in patches:
             with reading(file, found.problems):
                 with Path(file).open("rb") as stream:
                     content = _content(stream)
                 if _may_hold_manifests(Path(file), content, is_named, found):
-                    yield Text(file, content)
+                    yield file, content, False
 
 
 def _content(stream: BinaryIO) -> str:

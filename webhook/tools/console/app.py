@@ -78,7 +78,7 @@ class _Pages:
         return self._page("quota.html", namespace=namespace, drawing=self._drawing)
 
     def denials(self) -> flask.Response:
-        status = self._observer.observation().read
+        status, _ = self._observer.observation()
         denials = (status and status.denials) or ()
         try:
             offers = self._proposals.of(denials, datetime.now(UTC))
@@ -111,11 +111,11 @@ class _Pages:
 
     def _page(self, template: str, *, status: int = 200, **values: object) -> flask.Response:
         """Render a page around what was read last, or one that says why nothing could be."""
-        seen = self._observer.observation()
-        if seen.read is None:
+        found, problem = self._observer.observation()
+        if found is None:
             template, status = "unread.html", 502
         text = flask.render_template(
-            template, seen=seen, status=seen.read, opened=self._opened, now=datetime.now(UTC), **values
+            template, unread=problem, status=found, opened=self._opened, now=datetime.now(UTC), **values
         )
         return flask.Response(printable_lines(text), status)
 

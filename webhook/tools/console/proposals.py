@@ -6,7 +6,7 @@ from datetime import datetime
 from difflib import unified_diff
 from functools import cached_property
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any
 
 import jsonpatch
 import msgspec
@@ -29,17 +29,13 @@ MOST_LEVELS = 5
 MOST_PROPOSALS = 20
 LASTING_SECONDS = 30.0
 
-_NOT_WRITTEN = ("status",)
 _METADATA = ("name", "namespace", "labels", "annotations")
 """What authors write of metadata."""
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
-class DiffLine(NamedTuple):
-    """A line of a difference; `look` is `plus`, `minus`, `place` or empty."""
-
-    look: str
-    text: str
+DiffLine = tuple[str, str]
+"""How a line of a difference looks (`plus`, `minus`, `place` or ""), and its text."""
 
 
 class Proposal(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,7 +159,7 @@ def difference(before: dict[str, Any], after: dict[str, Any]) -> Iterator[DiffLi
     for number, line in enumerate(unified_diff(lines[0], lines[1], lineterm="", n=2)):
         if number > 1:  # after the names of the two files
             look = {"+": "plus", "-": "minus", "@": "place"}.get(line[:1], "")
-            yield DiffLine(look, "⋯" if look == "place" else line)
+            yield look, "⋯" if look == "place" else line
 
 
 def _written(data: dict[str, Any]) -> dict[str, Any]:
@@ -172,4 +168,4 @@ def _written(data: dict[str, Any]) -> dict[str, Any]:
     annotations = {key: text for key, text in metadata.pop("annotations", {}).items() if key != _LAST_APPLIED}
     if annotations:
         metadata["annotations"] = annotations
-    return {**{key: value for key, value in data.items() if key not in _NOT_WRITTEN}, "metadata": metadata}
+    return {**{key: value for key, value in data.items() if key != "status"}, "metadata": metadata}

@@ -11,7 +11,7 @@ from webhook.cluster.api import ApiClient
 from webhook.tools.console.app import create_app
 from webhook.tools.console.history import History
 from webhook.tools.console.observer import Observer
-from webhook.tools.console.views import levels
+from webhook.tools.console.views import counted_rows
 from webhook.tools.status.reading import read_status
 from webhook.tools.status.report import ClusterStatus, InstallationStatus
 
@@ -64,7 +64,7 @@ def console_server(
     history = History()
     observer = Observer(
         StatusReader(api, namespaces, home).read,
-        lambda status: history.record(monotonic(), levels(status)),
+        lambda status: history.record(monotonic(), counted_rows(status)),
     )
     app = create_app(api, observer, history, cluster=cluster, home=home)
     # Where werkzeug itself cannot bind, it ends the process.

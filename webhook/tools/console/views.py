@@ -2,12 +2,11 @@
 
 from datetime import datetime
 from fractions import Fraction
-from typing import NamedTuple
 
 from markupsafe import Markup
 
 from policies.quota.amounts import GPUS, NOTHING, format_amount
-from webhook.tools.console.history import Level, QuotaDimension
+from webhook.tools.console.history import QuotaDimension
 from webhook.tools.doctor.check import DoctorSeverity
 from webhook.tools.status.report import (
     ClusterStatus,
@@ -46,45 +45,30 @@ LIST_NODES = "list nodes"
 """The right in `omitted` without which capacities are not known."""
 
 
-class Totals(NamedTuple):
-    """Sums over a status. `cards` and `free` are whole GPUs of nodes; `free` is None where pods cannot be read."""
-
-    cards: Fraction | None
-    free: Fraction | None
-    granted: Fraction
-    used: Fraction
-    reserved: Fraction
-    denied: int | None
-    owners: int
-
-
-def totals(status: ClusterStatus) -> Totals:
+def totals(status: ClusterStatus) -> dict[str, Fraction | int | None]:
+    """Return sums over a status. `cards` and `free` are whole GPUs of nodes; `free` is None where pods cannot be read."""
     capacities = [each.capacity for each in status.classes if each.capacity is not None]
     free = [each.free for each in capacities]
     rows = [row for quota in status.quotas for row in quota.rows if row.key == GPUS]
-    return Totals(
-        cards=sum((each.gpus for each in capacities), NOTHING) if knows_nodes(status) else None,
-        free=sum((each for each in free if each is not None), NOTHING) if None not in free else None,
-        granted=sum((row.hard for row in rows), NOTHING),
-        used=sum((row.used or NOTHING for row in rows), NOTHING),
-        reserved=sum((row.reserved for row in rows), NOTHING),
-        denied=None if status.denials is None else sum(each.count for each in status.denials),
-        owners=len(status.denials or ()),
-    )
+    return {
+        "cards": sum((each.gpus for each in capacities), NOTHING) if knows_nodes(status) else None,
+        "free": sum((each for each in free if each is not None), NOTHING) if None not in free else None,
+        "granted": sum((row.hard for row in rows), NOTHING),
+        "used": sum((row.used or NOTHING for row in rows), NOTHING),
+        "reserved": sum((row.reserved for row in rows), NOTHING),
+        "denied": None if status.denials is None else sum(each.count for each in status.denials),
+        "owners": len(status.denials or ()),
+    }
 
 
 def knows_nodes(status: ClusterStatus) -> bool:
     return LIST_NODES not in status.omitted
 
 
-def level(row: QuotaRow) -> Level:
-    return Level(float(row.used or 0), float(row.reserved), float(row.hard))
-
-
-def levels(status: ClusterStatus) -> dict[QuotaDimension, Level]:
-    """Return what every quota holds, by namespace and dimension; nothing of those that are not counted."""
+def counted_rows(status: ClusterStatus) -> dict[QuotaDimension, QuotaRow]:
+    """Return the rows of all quotas by namespace and key, without rows that are not counted yet."""
     return {
-        (quota.namespace, row.key): level(row)
+        (quota.namespace, row.key): row
         for quota in status.quotas
         for row in quota.rows
         if row.used is not None

@@ -96,11 +96,11 @@ class _Case:
         data, places = self._places(document)
         denied = [event for event in self.events if event.denial]
         uid = decode_metadata(document).uid
-        family = read_family(self.reader, self.kinds, self.namespace, uid, denied)
-        uids = {*family.uids, *(pod.metadata.uid for pod in family.pods)}
+        pods, owners = read_family(self.reader, self.kinds, self.namespace, uid, denied)
+        uids = {*owners, *(pod.metadata.uid for pod in pods)}
         events = [event for event in self.events if event.involved_object.uid in uids]
         wanted = _wanted(data, [place.count.running for place, _ in places])
-        situation = Situation(data=data, pods=family.pods, events=events, wanted=wanted)
+        situation = Situation(data=data, pods=pods, events=events, wanted=wanted)
         stuck = situation.stuck
         if stuck is None or situation.is_missing_pods:
             return self._explained(situation, self._template(places), is_stored=False)

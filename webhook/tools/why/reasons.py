@@ -39,9 +39,9 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of an object and its pods.
 
     data: the object. wanted: how many pods it makes, None if it does not say. denials: what the rules deny now of its pods; None
-      where that is not known. events: warnings about the object, what owns its pods, and them.
-    nodes: those of its classes; None where they cannot be read, or the pods ask for no resource of a node.
-    other_kinds: classes with nodes, of those that the namespace may use.
+      where that is not known. events: warnings about the object, the owners of its pods, and its pods.
+    nodes: of its classes; None where they cannot be read, or where the pods request no resource of a node.
+    other_kinds: other classes that have nodes and that the namespace may use.
     """
 
     data: Any

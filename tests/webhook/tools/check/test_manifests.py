@@ -80,9 +80,9 @@ def test_a_pod(tmp_path: Path) -> None:
     )
     assert manifest.is_pod
     assert manifest.line_of(("spec", "containers", 0, "name")) == 5
-    (pod,) = manifest.pods
-    assert pod.place.path == ""
-    assert [place.container.name for place in pod.pod.places] == ["main"]
+    ((at, pod),) = manifest.pods
+    assert at.path == ""
+    assert [place.container.name for place in pod.places] == ["main"]
 
 
 def test_kyaml(tmp_path: Path) -> None:
@@ -92,8 +92,8 @@ def test_kyaml(tmp_path: Path) -> None:
     assert (manifest.kind, manifest.name) == ("Deployment", "chat")
     assert manifest.line_of(("spec", "template", "spec", "containers", 0, "resources")) == 28
     assert manifest.line_of(("spec", "template", "spec", "containers", 0, "resources", "limits")) == 29
-    (pod,) = manifest.pods
-    assert [place.container.limits for place in pod.pod.places] == [{"nvidia.com/gpu": "0.5"}]
+    ((_, pod),) = manifest.pods
+    assert [place.container.limits for place in pod.places] == [{"nvidia.com/gpu": "0.5"}]
 
 
 @pytest.mark.parametrize(
@@ -115,10 +115,10 @@ def test_pods_of_workloads(tmp_path: Path, api_version: str, kind: str, spec: st
     template = "{metadata: {labels: {a: b}}, spec: {containers: [{name: main}]}}"
     text = f"apiVersion: {api_version}\nkind: {kind}\nmetadata: {{name: x}}\nspec: {spec.replace('TEMPLATE', template)}\n"
 
-    (pod,) = only(read(tmp_path, text)).pods
+    ((at, pod),) = only(read(tmp_path, text)).pods
 
-    assert pod.place.path == want
-    assert pod.pod.labels == {"a": "b"}
+    assert at.path == want
+    assert pod.labels == {"a": "b"}
 
 
 def test_what_is_wrong_in_a_list_of_templates_is_reported_with_its_line(tmp_path: Path) -> None:
@@ -331,8 +331,8 @@ def test_a_document_without_apiversion_and_kind_is_not_a_manifest(tmp_path: Path
 def test_duplicate_keys_warn_and_the_last_one_counts(tmp_path: Path) -> None:
     found = read(tmp_path, f"{POD}  nodeSelector: {{a: b}}\n  nodeSelector: {{c: d}}\n")
 
-    (pod,) = only(found).pods
-    assert pod.place.data["spec"]["nodeSelector"] == {"c": "d"}
+    ((at, _),) = only(found).pods
+    assert at.data["spec"]["nodeSelector"] == {"c": "d"}
     (warning,) = found.warnings
     assert str(warning).endswith('m.yaml:7: Duplicate value: key "nodeSelector"; the last one counts')
     assert warning.column == 3
@@ -454,7 +454,7 @@ def test_only_pods_get_requests_from_limits(tmp_path: Path) -> None:
     workload = f"apiVersion: apps/v1\nkind: Deployment\nspec: {{template: {{spec: {spec}}}}}\n"
     text = f"apiVersion: v1\nkind: Pod\nspec: {spec}\n---\n{workload}"
 
-    pods = [manifest.pods[0].place.data for manifest in read(tmp_path, text).manifests]
+    pods = [manifest.pods[0][0].data for manifest in read(tmp_path, text).manifests]
 
     assert [data["spec"]["containers"][0]["resources"] for data in pods] == [
         {"limits": {"nvidia.com/gpu": 1}, "requests": {"nvidia.com/gpu": 1}},
@@ -483,8 +483,8 @@ def test_quantities_reach_the_rules_as_the_api_server_gets_them(
         + "}}}]}\n"
     )
 
-    (pod,) = only(read(tmp_path, text)).pods
+    ((_, pod),) = only(read(tmp_path, text)).pods
 
-    (place,) = pod.pod.places
+    (place,) = pod.places
     assert place.container.resources is not None
     assert place.container.resources.limits == {"nvidia.com/gpu": want}
