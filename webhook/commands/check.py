@@ -32,7 +32,7 @@ from webhook.tools.check.manifest_context import device_classes
 from webhook.tools.check.manifests import Manifest, Manifests, read_manifests
 from webhook.tools.check.offline import ManifestResult, ManifestVerdict, Run
 from webhook.tools.check.rendering import sentences
-from webhook.tools.check.sarif import sarif_log
+from webhook.tools.check.sarif import LEVELS, sarif_log
 
 T = TypeVar("T")
 
@@ -44,9 +44,8 @@ STYLES = {
     ManifestVerdict.UNKNOWN: "yellow",
     ManifestVerdict.SKIPPED: "dim",
 }
-OUTCOME_STYLES = {Outcome.DENIED: "red", Outcome.WARNED: "yellow", Outcome.AUDITED: "dim"}
-LEVELS = {Outcome.DENIED: "error", Outcome.WARNED: "warning", Outcome.AUDITED: "note"}
-PREFIXES = {Outcome.DENIED: "", Outcome.WARNED: "warning: ", Outcome.AUDITED: "audit only: "}
+OUTCOME_STYLES = {Outcome.DENIED: "red", Outcome.WARNED: "yellow", Outcome.AUDITED: "dim", None: ""}
+PREFIXES = {Outcome.DENIED: "", Outcome.WARNED: "warning: ", Outcome.AUDITED: "audit only: ", None: ""}
 DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 SUMMARY = {
     ManifestVerdict.REFUSED: "refused",
@@ -148,11 +147,9 @@ def print_lines(results: Sequence[ManifestResult], found: Manifests) -> None:
     for warning in found.warnings:
         screen.line(_line(warning, "warning"), "yellow")
     for result in results:
-        for each in result.findings():
-            place, level = _place(result.manifest, each.finding.path), LEVELS[each.outcome]
-            screen.line(f"{place}: {level}: {each.finding.sentence()}", OUTCOME_STYLES[each.outcome])
-        for placeholder in result.placeholders:
-            screen.line(f"{_place(result.manifest, placeholder.path)}: note: {placeholder.sentence()}")
+        for _, outcome, path, sentence in result.remarks():
+            place = _place(result.manifest, path)
+            screen.line(f"{place}: {LEVELS[outcome]}: {sentence}", OUTCOME_STYLES[outcome])
     for unrendered in found.to_render:
         what = f"{unrendered.renderer.noun}: {unrendered.renderer.remedy}"
         screen.line(f"{unrendered.file}:{unrendered.line or 1}: note: {what}")
@@ -176,11 +173,9 @@ def print_text(results: Sequence[ManifestResult], found: Manifests) -> None:
 def _print_object(screen: Screen, result: ManifestResult) -> None:
     manifest, verdict = result.manifest, result.verdict
     screen.line(f"{verdict.value:<{COLUMN}}{_place(manifest)}  {manifest.title}", STYLES[verdict])
-    for found in result.findings():
-        line = f"{_place(manifest, found.finding.path)}: {PREFIXES[found.outcome]}{found.finding.sentence()}"
-        screen.paragraph(line, indent=COLUMN, style=OUTCOME_STYLES[found.outcome])
-    for placeholder in result.placeholders:
-        screen.paragraph(f"{_place(manifest, placeholder.path)}: {placeholder.sentence()}", indent=COLUMN)
+    for _, outcome, path, sentence in result.remarks():
+        line = f"{_place(manifest, path)}: {PREFIXES[outcome]}{sentence}"
+        screen.paragraph(line, indent=COLUMN, style=OUTCOME_STYLES[outcome])
     if verdict is ManifestVerdict.REFUSED and not manifest.is_pod:
         screen.paragraph(_consequence(result), indent=COLUMN)
     for pod in result.pods:
@@ -271,12 +266,9 @@ def _print_left_out(results: Sequence[ManifestResult], found: Manifests) -> None
             screen.line(
                 f"{result.verdict.value}: {_place(manifest)} {manifest.title}", STYLES[result.verdict]
             )
-            for each in result.findings():
-                if each.outcome is Outcome.DENIED:
-                    place = _place(manifest, each.finding.path)
-                    screen.paragraph(f"{place}: {each.finding.sentence()}", indent=2)
-            for placeholder in result.placeholders:
-                screen.paragraph(f"{_place(manifest, placeholder.path)}: {placeholder.sentence()}", indent=2)
+            for _, outcome, path, sentence in result.remarks():
+                if outcome in {Outcome.DENIED, None}:
+                    screen.paragraph(f"{_place(manifest, path)}: {sentence}", indent=2)
     _print_input(found)
 
 

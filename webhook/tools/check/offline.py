@@ -71,6 +71,11 @@ class PodResult(msgspec.Struct, frozen=True, kw_only=True):
         return any(found.outcome is Outcome.DENIED for found in self.findings)
 
 
+MANIFEST = "manifest"
+Remark = tuple[str, Outcome | None, str, str]
+"""The rule, outcome, path and sentence of a finding; or MANIFEST, None, path and sentence of a placeholder."""
+
+
 class ManifestResult(msgspec.Struct, frozen=True):
     """Result for an object and each pod in it; `warnings` are about the object itself."""
 
@@ -90,6 +95,12 @@ class ManifestResult(msgspec.Struct, frozen=True):
 
     def findings(self) -> Iterator[Violation]:
         return chain(*(pod.findings for pod in self.pods), self.warnings)
+
+    def remarks(self) -> Iterator[Remark]:
+        for found in self.findings():
+            yield found.finding.rule, found.outcome, found.finding.path, found.finding.sentence()
+        for placeholder in self.placeholders:
+            yield MANIFEST, None, placeholder.path, placeholder.sentence()
 
     @property
     def placeholders(self) -> tuple[Placeholder, ...]:
