@@ -16,16 +16,7 @@ from webhook.configuration.loader import ConfigurationError
 from webhook.tools.status.report import plain
 from webhook.tools.why.discovery import UnknownKindError
 from webhook.tools.why.explaining import explain
-from webhook.tools.why.explanation import (
-    Answer,
-    Explanation,
-    NodeFit,
-    ObservedEvent,
-    PodState,
-    QuotaDemand,
-    QuotaFit,
-    Source,
-)
+from webhook.tools.why.explanation import Answer, Explanation, NodeFit, QuotaDemand, QuotaFit, Source
 
 DOES_NOT_RUN = 1
 WELL = frozenset({Answer.RUNNING, Answer.ENDED, Answer.STOPPED})
@@ -120,26 +111,25 @@ def _details(screen: Screen, found: Explanation) -> None:
         _quota(screen, found.quota)
     if found.nodes is not None:
         _nodes(screen, found.nodes)
-    _lines(screen, "pods", map(_pod, found.pods), found.pods_total - len(found.pods))
-    _lines(screen, "events", map(_event, found.events))
+    pods = []
+    for pod in found.pods:
+        place, reason = f" on {pod.node}" if pod.node else "", f": {pod.reason}" if pod.reason else ""
+        pods.append(f"{pod.name} {pod.phase}{place}{reason}")
+    _lines(screen, "pods", pods)
+    if found.pods_total > len(found.pods):
+        _entry(screen, "", f"and {found.pods_total - len(found.pods)} more")
+    events = []
+    for event in found.events:
+        last = f", last at {event.last:%H:%M:%S} UTC" if event.last else ""
+        times = counted(event.count, "time")
+        events.append(f"{event.about} {event.reason}, {times}{last}: {event.message}")
+    _lines(screen, "events", events)
 
 
-def _lines(screen: Screen, name: str, texts: Iterable[str], more: int = 0) -> None:
+def _lines(screen: Screen, name: str, texts: Iterable[str]) -> None:
     """Print one line of each text, cut to the width: `-o json` has all of it."""
     for index, text in enumerate(texts):
         screen.line(one_line(f"  {'' if index else name:<{COLUMN}}{_flat(text)}", screen.width))
-    if more:
-        _entry(screen, "", f"and {more} more")
-
-
-def _pod(pod: PodState) -> str:
-    place, reason = f" on {pod.node}" if pod.node else "", f": {pod.reason}" if pod.reason else ""
-    return f"{pod.name} {pod.phase}{place}{reason}"
-
-
-def _event(event: ObservedEvent) -> str:
-    last = f", last at {event.last:%H:%M:%S} UTC" if event.last else ""
-    return f"{event.about} {event.reason}, {counted(event.count, 'time')}{last}: {event.message}"
 
 
 def _policy(screen: Screen, found: Explanation) -> None:
