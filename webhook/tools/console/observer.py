@@ -21,7 +21,7 @@ log = logging.getLogger("gpu_admission.console")
 
 
 class Observer(Generic[T]):
-    """Calls `read` in a thread of its own, and `changed` with each result. The first one who asks waits for the first result."""
+    """Calls `read` in a thread of its own, and `changed` with each result. The first caller waits for the first result."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Observer(Generic[T]):
             pause = max(self._pause, SHARE * (monotonic() - began))
             with self._condition:
                 if monotonic() - self._requested_at > self._watched:
-                    self._thread = None  # the next one who asks starts another
+                    self._thread = None  # the next caller starts another
                     return
             sleep(pause)
 

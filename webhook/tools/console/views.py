@@ -41,10 +41,6 @@ LOOKS: dict[QuotaState | Health | Answer | DoctorSeverity, str] = {
 _AGES = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
-LIST_NODES = "list nodes"
-"""The right in `omitted` without which capacities are not known."""
-
-
 def totals(status: ClusterStatus) -> dict[str, Fraction | int | None]:
     """Return sums over a status. `cards` and `free` are whole GPUs of nodes; `free` is None where pods cannot be read."""
     capacities = [each.capacity for each in status.classes if each.capacity is not None]
@@ -62,7 +58,7 @@ def totals(status: ClusterStatus) -> dict[str, Fraction | int | None]:
 
 
 def knows_nodes(status: ClusterStatus) -> bool:
-    return LIST_NODES not in status.omitted
+    return "list nodes" not in status.omitted
 
 
 def counted_rows(status: ClusterStatus) -> dict[QuotaDimension, QuotaRow]:
@@ -83,7 +79,7 @@ def fill(row: QuotaRow) -> str:
 
 
 def percent(part: Fraction, whole: Fraction) -> str:
-    """Return a share as the attribute of an SVG; whatever is there shows, and only what is full looks full."""
+    """Return a share as the attribute of an SVG. The smallest part still shows."""
     if whole <= NOTHING:
         return "100%" if part > NOTHING else "0%"
     share = min(float(part / whole) * 100, 100.0)
@@ -139,9 +135,11 @@ def denied(count: int | None) -> str:
 
 def in_force(policy: PolicyStatus) -> Markup:
     """Return a policy's state as a pill."""
-    if policy.paused_until is not None:
-        return _pill("warn", f"paused until {clock(policy.paused_until)}")
-    return Markup("") if policy.in_force else _pill("bad", "not in force")
+    if policy.paused_until is None and policy.in_force:
+        return Markup("")
+    until = policy.paused_until and f"paused until {clock(policy.paused_until)}"
+    look, text = ("warn", until) if until else ("bad", "not in force")
+    return Markup('<span class="pill {}">{}</span>').format(look, text)
 
 
 def summary(status: ClusterStatus) -> str:
@@ -155,7 +153,3 @@ def summary(status: ClusterStatus) -> str:
         if (count := severities.count(severity))
     ]
     return ", ".join(parts) or "no findings"
-
-
-def _pill(look: str, text: str) -> Markup:
-    return Markup('<span class="pill {}">{}</span>').format(look, text)
