@@ -36,7 +36,7 @@ EPHEMERAL = ("ephemeralContainers",)
 
 
 def fragments(resource_mapping: ResourceMapping, gpu_taints: Iterable[Toleration]) -> Iterator[Fragment]:
-    """Yield what gpu-isolation comes to; `gpu_taints` are the taints of GPU nodes, as tolerations."""
+    """Yield the fragments; `gpu_taints` are the taints of GPU nodes, as tolerations."""
     asking = f"({CONTAINERS}).filter(c,\n  {indented(ASKS, 2)}).map(c, c.?name.orValue(''))"
     having_gpus = (
         gpu_names(CONTAINERS, resource_mapping),
@@ -81,14 +81,28 @@ def fragments(resource_mapping: ResourceMapping, gpu_taints: Iterable[Toleration
         conditions=(NOT_A_MIRROR_POD,),
         findings=_annotated("dyn(oldObject).metadata.?annotations[?key].orValue('') != value"),
     )
-    yield _advice(resource_mapping, gpu_taints, having_gpus[1:])
+    yield Fragment(
+        part="gpu-isolation.advice",
+        description="Values from elsewhere, privileged containers on GPU nodes, and pods there without a request are reported.",
+        severity=Severity.WARNING,
+        resources=(PODS,),
+        conditions=(NOT_A_MIRROR_POD,),
+        variables=(
+            *pod_asks(resource_mapping),
+            *having_gpus[1:],
+            *_EXPOSURE[:1],
+            ("tolerated", _tolerated(gpu_taints)),
+            ("madeByDaemonSet", _MADE_BY_DAEMONSET),
+        ),
+        findings=" +\n".join((*map(_unread, LISTS), *map(_privileged, LISTS), _TOLERATING)),
+    )
 
 
 # ---- variables
 
 
 def _void(containers: str) -> str:
-    """Return the operations that add the variable to the containers of that list which are not spared."""
+    """Return the operations that add the variable to the containers of a list, unless they are spared."""
     variable = f"{{'name': {text(rule.VARIABLE)}, 'value': {text(VOID)}}}"
     return f"""\
 {POD}.spec.?{containers}.orValue([]).transformList(i, c,
@@ -206,29 +220,14 @@ def _annotated(condition: str = "true") -> str:
 # ---- advice
 
 
-def _advice(
-    resource_mapping: ResourceMapping, gpu_taints: Iterable[Toleration], having_gpus: Iterable[Named]
-) -> Fragment:
-    return Fragment(
-        part="gpu-isolation.advice",
-        description="Values from elsewhere, privileged containers on GPU nodes, and pods there without a request are reported.",
-        severity=Severity.WARNING,
-        resources=(PODS,),
-        conditions=(NOT_A_MIRROR_POD,),
-        variables=(
-            *pod_asks(resource_mapping),
-            *having_gpus,
-            *_EXPOSURE[:1],
-            ("tolerated", _tolerated(gpu_taints)),
-            ("madeByDaemonSet", _MADE_BY_DAEMONSET),
-        ),
-        findings=" +\n".join((*map(_unread, LISTS), *map(_privileged, LISTS), _TOLERATING)),
-    )
-
-
 def _tolerated(gpu_taints: Iterable[Toleration]) -> str:
     """Return the indexes of the tolerations that admit the pod to GPU nodes (`gpu_isolation.admits`)."""
-    taints = ",\n    ".join(dict.fromkeys(map(_taint, gpu_taints)))
+    fields = ("key", "operator", "value", "effect")
+    literals = (
+        ", ".join(f"{text(name)}: {text(getattr(taint, name) or '')}" for name in fields)
+        for taint in gpu_taints
+    )
+    taints = ",\n    ".join(f"{{{literal}}}" for literal in dict.fromkeys(literals))
     return f"""\
 {POD}.spec.?tolerations.orValue([]).transformList(i, t,
   [
@@ -242,12 +241,6 @@ def _tolerated(gpu_taints: Iterable[Toleration]) -> str:
   i)"""
 
 
-def _taint(toleration: Toleration) -> str:
-    fields = ("key", "operator", "value", "effect")
-    members = (f"{text(name)}: {text(getattr(toleration, name) or '')}" for name in fields)
-    return f"{{{', '.join(members)}}}"
-
-
 _MADE_BY_DAEMONSET = f"""\
 request.userInfo.username == {text(DAEMONSET_CONTROLLER)} ||
 (request.userInfo.username == {text(CONTROLLER_MANAGER)} &&
@@ -256,34 +249,24 @@ request.userInfo.username == {text(DAEMONSET_CONTROLLER)} ||
 
 
 def _unread(containers: str) -> str:
-    """Return the warnings of variables and sources of variables that a container with a request takes from elsewhere."""
+    """Return warnings about variables whose values a container with a request takes from elsewhere."""
     prefix = text(exposure.DOCKER_RESOURCE)
-    parts = {"container": "c.name"}
-    variable = sentence(
-        f"'spec.{containers}[' + string(i) + '].env[' + string(j) + ']'",
-        text(rule.UNREAD),
-        rule.ID,
-        remedy=text(rule.REMOVE_VARIABLE),
-        **parts,
-    )
-    source = sentence(
-        f"'spec.{containers}[' + string(i) + '].envFrom[' + string(j) + ']'",
-        text(rule.UNREAD),
-        rule.ID,
-        remedy=text(rule.NAME_VARIABLES),
-        **parts,
-    )
+
+    def finding(field: str, remedy: str) -> str:
+        path = f"'spec.{containers}[' + string(i) + '].{field}[' + string(j) + ']'"
+        return sentence(path, text(rule.UNREAD), rule.ID, remedy=text(remedy), container="c.name")
+
     return f"""\
 {POD}.spec.?{containers}.orValue([]).transformList(i, c,
   c.name in variables.asking || c.name == variables.served,
   (c.?env.orValue([]).transformList(j, e,
     c.name in variables.asking && (e.name in variables.visibleDevices || e.name.startsWith({prefix})) && e.?valueFrom.hasValue(),
-    {variable}) +
+    {finding("env", rule.REMOVE_VARIABLE)}) +
   c.?envFrom.orValue([]).transformList(j, f,
     (c.name in variables.asking || !c.?env.orValue([]).exists(e, e.name == {text(rule.VARIABLE)})) &&
       (f.?prefix.orValue('').startsWith({prefix}) ||
         (variables.visibleDevices + [{prefix}]).exists(name, name.startsWith(f.?prefix.orValue('')))),
-    {source})).join('; ')).filter(finding, finding != '')"""
+    {finding("envFrom", rule.NAME_VARIABLES)})).join('; ')).filter(finding, finding != '')"""
 
 
 def _privileged(containers: str) -> str:
