@@ -1,7 +1,4 @@
-"""`gpu-admission check`: the webhook's own engine on manifests, without a cluster.
-
-Prints text for people, lines for editors, a diff, YAML for kubectl, JSON for programs, or a report for CI: SARIF or JUnit.
-"""
+"""`gpu-admission check`: the webhook's own engine on manifests, without a cluster."""
 
 import sys
 from collections import Counter
@@ -23,7 +20,6 @@ from policies.policy import TemplateMode
 from webhook.commands.cluster_options import BAD_INPUT, end_with
 from webhook.commands.output import Screen, counted, echo, print_json
 from webhook.commands.parameters import config_option, now_option, output_option
-from webhook.configuration.documents import LocatedProblem
 from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.configuration.yaml_documents import dump_document
 from webhook.serving.engine import Engine, Outcome, Violation
@@ -56,6 +52,7 @@ LARGE = 100
 """Files or objects from which on a terminal shows how far it is."""
 LEFT_OUT = (ManifestVerdict.REFUSED, ManifestVerdict.UNKNOWN)
 """What `-o yaml` and `-o diff` list on stderr."""
+PROBLEM = ("file", "line", "column", "path", "message")
 COLUMN = max(len(verdict.value) for verdict in ManifestVerdict) + 2
 
 
@@ -123,7 +120,8 @@ def check(
         sys.exit(BAD_INPUT)
     if any(result.verdict is ManifestVerdict.REFUSED for result in results):
         sys.exit(REFUSED)
-    if strict and (found.warnings or any(_warns(result) for result in results)):
+    warned = any(each.outcome is Outcome.WARNED for result in results for each in result.findings())
+    if strict and (found.warnings or warned):
         sys.exit(REFUSED)
 
 
@@ -135,17 +133,14 @@ def track(items: Sequence[T], doing: str, console: Console | None = None) -> Ite
     return rich_track(items, doing, console=console, transient=True)
 
 
-def _warns(result: ManifestResult) -> bool:
-    return any(each.outcome is Outcome.WARNED for each in result.findings())
-
-
 def print_lines(results: Sequence[ManifestResult], found: Manifests) -> None:
     """Print each finding and problem as compilers do, `FILE:LINE: error: …`, which editors and CI systems read."""
     screen = Screen()
-    for problem in found.problems:
-        screen.line(_line(problem, "error"), "red")
-    for warning in found.warnings:
-        screen.line(_line(warning, "warning"), "yellow")
+    for problems, level, style in (found.problems, "error", "red"), (found.warnings, "warning", "yellow"):
+        for problem in problems:
+            subject = f"{problem.path}: " if problem.path else ""
+            place = f"{problem.file}:{problem.line or 1}"
+            screen.line(f"{place}: {level}: {subject}{problem.message}", style)
     for result in results:
         for _, outcome, path, sentence in result.remarks():
             place = _place(result.manifest, path)
@@ -153,11 +148,6 @@ def print_lines(results: Sequence[ManifestResult], found: Manifests) -> None:
     for unrendered in found.to_render:
         what = f"{unrendered.renderer.noun}: {unrendered.renderer.remedy}"
         screen.line(f"{unrendered.file}:{unrendered.line or 1}: note: {what}")
-
-
-def _line(problem: LocatedProblem, level: str) -> str:
-    subject = f"{problem.path}: " if problem.path else ""
-    return f"{problem.file}:{problem.line or 1}: {level}: {subject}{problem.message}"
 
 
 def print_text(results: Sequence[ManifestResult], found: Manifests) -> None:
@@ -177,7 +167,10 @@ def _print_object(screen: Screen, result: ManifestResult) -> None:
         line = f"{_place(manifest, path)}: {PREFIXES[outcome]}{sentence}"
         screen.paragraph(line, indent=COLUMN, style=OUTCOME_STYLES[outcome])
     if verdict is ManifestVerdict.REFUSED and not manifest.is_pod:
-        screen.paragraph(_consequence(result), indent=COLUMN)
+        what = f"the {manifest.kind} itself is admitted with a warning; its pods are denied"
+        if any(pod.refused and pod.policy.templates is TemplateMode.ENFORCE for pod in result.pods):
+            what = f"the {manifest.kind} itself is denied (policy: templates: enforce)"
+        screen.paragraph(what, indent=COLUMN)
     for pod in result.pods:
         if pod.exemption is not None:
             screen.paragraph(f"exempted by policy {pod.policy.name}: {pod.exemption.reason}", indent=COLUMN)
@@ -187,13 +180,6 @@ def _print_object(screen: Screen, result: ManifestResult) -> None:
             for rule, changes in groupby(pod.changes, key=lambda change: change.rule):
                 what = "; ".join(change.change.what for change in changes)
                 screen.paragraph(f"{rule}: {what}", indent=COLUMN + 2)
-
-
-def _consequence(result: ManifestResult) -> str:
-    """Return what happens to a workload whose pods would be denied, which depends on the policy."""
-    if any(pod.refused and pod.policy.templates is TemplateMode.ENFORCE for pod in result.pods):
-        return f"the {result.manifest.kind} itself is denied (policy: templates: enforce)"
-    return f"the {result.manifest.kind} itself is admitted with a warning; its pods are denied"
 
 
 def _summary(results: Sequence[ManifestResult], found: Manifests) -> str:
@@ -277,8 +263,10 @@ def document(results: Sequence[ManifestResult], found: Manifests) -> dict[str, A
     number = Counter(result.verdict for result in results)
     return {
         "objects": [_object_document(result) for result in results],
-        "problems": [_problem_document(each) for each in found.problems],
-        "warnings": [_problem_document(each) for each in found.warnings],
+        **{
+            name: [{key: getattr(each, key) for key in PROBLEM} for each in problems]
+            for name, problems in (("problems", found.problems), ("warnings", found.warnings))
+        },
         "toRender": [
             {"file": each.file, "line": each.line, "what": each.renderer.noun, "remedy": each.renderer.remedy}
             for each in found.to_render
@@ -323,10 +311,6 @@ def _object_document(result: ManifestResult) -> dict[str, Any]:
             for pod in result.pods
         ],
     }
-
-
-def _problem_document(problem: LocatedProblem) -> dict[str, Any]:
-    return {name: getattr(problem, name) for name in ("file", "line", "column", "path", "message")}
 
 
 def _finding_document(manifest: Manifest, found: Violation) -> dict[str, Any]:

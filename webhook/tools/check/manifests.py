@@ -41,6 +41,8 @@ _NULLS = {
 }
 """What the API server reads a null as: the quantity 0; in maps and lists of plain text the empty text, as Go does."""
 
+_OTHER_KNOWN = {("", "Pod"), *ADVISED, CLAIM, *AUTOSCALERS, (GROUP, QUOTA)}
+"""Kinds that are checked, besides workloads."""
 
 _CUSTOM_RESOURCE = re.compile(r"^kind: *CustomResourceDefinition\b", re.MULTILINE)
 _SPEC = re.compile(r"^spec:[^\n]*(?:\n(?:[ #-][^\n]*)?(?=\n|\Z))*", re.MULTILINE)
@@ -48,7 +50,7 @@ _SPEC = re.compile(r"^spec:[^\n]*(?:\n(?:[ #-][^\n]*)?(?=\n|\Z))*", re.MULTILINE
 
 
 class Placeholder(msgspec.Struct, frozen=True):
-    """A value for which a tool puts in another one, and its path in the object."""
+    """A value that a tool replaces before the API server sees the object, and its path."""
 
     path: str
     value: str
@@ -58,10 +60,7 @@ class Placeholder(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """One object, its location (`at` is the path inside a List), and the pods in it.
-
-    `placeholders` stand for amounts, or where they keep pods from being read.
-    """
+    """One object; `at` is its path inside a List. `placeholders` stand for amounts, or keep pods from being read."""
 
     file: str
     document: YamlDocument
@@ -72,7 +71,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     name: str
     is_known: bool = True
-    """Whether objects of this kind are checked: they have pods, or something else that is."""
+    """Whether anything in objects of this kind is checked."""
     pods: tuple[tuple[PodPlace, Pod], ...] = ()
     """The pods that it is or makes, and where they stand in it."""
     placeholders: tuple[Placeholder, ...] = ()
@@ -84,8 +83,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def title(self) -> str:
         """Return kind and name, e.g. `Pod default/train`; kinds that are not known may be cluster-scoped."""
-        name = self.name or "(no name)"
-        return f"{self.kind} {self.namespace}/{name}" if self.is_known else f"{self.kind} {name}"
+        namespace = f"{self.namespace}/" if self.is_known else ""
+        return f"{self.kind} {namespace}{self.name or '(no name)'}"
 
     @property
     def is_pod(self) -> bool:
@@ -164,11 +163,8 @@ class _Reader:
     def __init__(
         self, file: str, document: YamlDocument, namespace: str, found: Manifests, kinds: WorkloadKinds
     ) -> None:
-        self._file = file
-        self._document = document
-        self._namespace = namespace
-        self._found = found
-        self._kinds = kinds
+        self._file, self._document, self._namespace = file, document, namespace
+        self._found, self._kinds = found, kinds
 
     def read(self) -> None:
         for error in self._document.duplicates:
@@ -197,7 +193,8 @@ class _Reader:
         if envelope.kind.endswith("List") and ("items" in data or envelope.kind == "List"):
             self._read_items(data.get("items", []), envelope, at)
             return
-        metadata = envelope.metadata
+        metadata, group = envelope.metadata, envelope.api_version.rpartition("/")[0]
+        has_pods = (group, envelope.kind) in self._kinds and bool(self._kinds[group, envelope.kind].pods)
         manifest = Manifest(
             file=self._file,
             document=self._document,
@@ -207,13 +204,10 @@ class _Reader:
             kind=envelope.kind,
             namespace=metadata.namespace or self._namespace,
             name=metadata.name or metadata.generate_name or "",
+            is_known=has_pods or (group, envelope.kind) in _OTHER_KNOWN,
         )
         if (whole := self._with_pods(manifest)) is not None:
-            kind = (manifest.group, manifest.kind)
-            has_pods = kind in self._kinds and bool(self._kinds[kind].pods)
-            advised = {*ADVISED, CLAIM, *AUTOSCALERS, (GROUP, QUOTA)}
-            is_known = manifest.is_pod or has_pods or kind in advised
-            self._found.manifests.append(msgspec.structs.replace(whole, is_known=is_known))
+            self._found.manifests.append(whole)
 
     def _read_items(self, items: Any, envelope: _Object, at: Parts) -> None:
         if not isinstance(items, list):
@@ -237,27 +231,20 @@ class _Reader:
                 problems.append(place)
             else:
                 pods += self._pod(manifest, place, problems)
-        values = [(problem, _value(manifest.data, problem.parts)) for problem in problems]
-        placeholders = [each for each in values if is_placeholder(each[1], each[0].path)]
-        if len(placeholders) < len(problems):
-            for problem, value in values:
-                if not is_placeholder(value, problem.path):
-                    self._problem(manifest.at, problem.parts, problem.message)
+        values = {problem.parts: _value(manifest.data, problem.parts) for problem in problems}
+        wrong = [each for each in problems if not is_placeholder(values[each.parts], each.path)]
+        for problem in wrong:
+            self._problem(manifest.at, problem.parts, problem.message)
+        if wrong:
             return None
-        if has_parameters(manifest.group, manifest.kind):
-            return msgspec.structs.replace(manifest, pods=tuple(pods))
-        noted = {
-            **{problem.parts: value for problem, value in placeholders},
-            **dict(undecided_amounts(manifest.data)),
-        }
-        return msgspec.structs.replace(
-            manifest,
-            pods=tuple(pods),
-            placeholders=tuple(
-                Placeholder(field_path(parts), noted[parts])
-                for parts in sorted(noted, key=manifest.position_of)
-            ),
+        values = (
+            {}
+            if has_parameters(manifest.group, manifest.kind)
+            else values | dict(undecided_amounts(manifest.data))
         )
+        ordered = sorted(values, key=manifest.position_of)
+        placeholders = tuple(Placeholder(field_path(parts), values[parts]) for parts in ordered)
+        return msgspec.structs.replace(manifest, pods=tuple(pods), placeholders=placeholders)
 
     def _pod(
         self, manifest: Manifest, place: PodPlace, problems: list[Problem]
@@ -282,11 +269,9 @@ class _Reader:
 
 
 def _is_manifest(data: Any) -> bool:
-    """Whether it is meant to be an object of the API: one that lacks apiVersion or kind has metadata or spec at least."""
-    if not isinstance(data, dict):
-        return False
-    head = {"apiVersion", "kind"}
-    return head <= data.keys() or bool(head & data.keys() and {"metadata", "spec"} & data.keys())
+    """Whether it is meant to be an object of the API, even if it lacks apiVersion or kind."""
+    keys, head = data.keys() if isinstance(data, dict) else set(), {"apiVersion", "kind"}
+    return head <= keys or bool(head & keys and {"metadata", "spec"} & keys)
 
 
 def _value(data: Any, parts: Parts) -> Any:

@@ -1,7 +1,7 @@
 """Evaluation of manifests as the webhook would evaluate the objects, without an API server.
 
-A Pod passes /mutate and then, patched, /validate. Pod templates of a workload are checked, and the changes to their pods
-computed; the workload itself is never changed.
+A Pod passes /mutate and then, patched, /validate. Pod templates are checked, with the changes to their pods; a workload itself is
+never changed.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,15 +23,7 @@ from policies.quota.demand import RULE_ID
 from policies.quota.fit import able_to_start, demands, running
 from policies.quota.quota_request import quota_request_for_claim
 from policies.rule import Mode
-from webhook.serving.engine import (
-    ADVISED,
-    CLAIM,
-    Decision,
-    Engine,
-    Outcome,
-    RuleChange,
-    Violation,
-)
+from webhook.serving.engine import ADVISED, CLAIM, Decision, Engine, Outcome, RuleChange, Violation
 from webhook.serving.evaluator import Evaluator
 from webhook.tools.check.manifest_context import default_labels, manifest_context
 from webhook.tools.check.manifests import Manifest, Placeholder
@@ -47,7 +39,7 @@ class ManifestVerdict(Enum):
     CHANGED = "changed"
     ACCEPTED = "ok"
     UNKNOWN = "unknown"
-    """It depends on what a tool will put in the place of a placeholder."""
+    """It depends on the value that a tool will put in place of a placeholder."""
     SKIPPED = "skipped"
     """A kind that is not known to have pods."""
 
@@ -62,7 +54,7 @@ class PodResult(msgspec.Struct, frozen=True, kw_only=True):
     policy: EffectivePolicy
     exemption: Exemption | None
     admitted: Pod | None = None
-    """None of a pod that is too long to be read."""
+    """None if the pod is too long to be read."""
     placeholders: tuple[Placeholder, ...] = ()
     """Values that findings were about, and that will be others once the file is rendered."""
 
@@ -193,13 +185,12 @@ class Run:
     def _target(self, manifest: Manifest) -> Workload | None:
         """Return the workload that an autoscaler scales, with the most replicas, if it is among the documents."""
         scales = scale_target(*_kind(manifest), manifest.data)
-        if scales is None:
-            return None
-        target = self._workloads.get((manifest.namespace, scales.group, scales.kind, scales.name))
-        if target is None:
+        key = scales and (manifest.namespace, scales.group, scales.kind, scales.name)
+        target = self._workloads.get(key) if key else None
+        if scales is None or target is None:
             return None
         kinds = self._configuration.workload_kinds
-        # What a status says of replicas is of a cluster: here they count as soon as they are written.
+        # Replicas in a status are those of a cluster; here replicas count as they are written.
         written = {key: value for key, value in target.data.items() if key != "status"}
         data, places = workload_pods(kinds, scales.group, scales.kind, scales.scaled(written))
         counts = {place.path: place.count for place, _ in places}
@@ -228,7 +219,7 @@ def _counted_claim(manifest: Manifest, policy: EffectivePolicy, by: Evaluator) -
 
 
 def _without_placeholders(manifest: Manifest, pod: PodResult) -> PodResult:
-    """Return the result without findings about values that are not there yet, nor advice, which may follow from them."""
+    """Return the result without findings about placeholders, and without advice, which may follow from them."""
     placeholders = {
         Placeholder(found.finding.path, found.finding.value): None
         for found in pod.findings
@@ -237,13 +228,10 @@ def _without_placeholders(manifest: Manifest, pod: PodResult) -> PodResult:
     if not placeholders:
         return pod
     paths = {placeholder.path for placeholder in placeholders}
+    denied = (each for each in pod.findings if each.outcome is Outcome.DENIED)
     return replace(
         pod,
-        findings=tuple(
-            found
-            for found in pod.findings
-            if found.outcome is Outcome.DENIED and found.finding.path not in paths
-        ),
+        findings=tuple(each for each in denied if each.finding.path not in paths),
         placeholders=() if has_parameters(manifest.group, manifest.kind) else tuple(placeholders),
     )
 
@@ -253,13 +241,13 @@ def _kind(manifest: Manifest) -> tuple[str, str]:
 
 
 def _key(manifest: Manifest) -> Key:
-    """Return what identifies the object in its namespace; one that the API server would name is like no other."""
+    """Return what identifies the object in its namespace: an object without a name is unique."""
     named = (manifest.data.get("metadata") or {}).get("name")
     return *_kind(manifest), manifest.name if named else f"{manifest.file}:{manifest.line_of()}"
 
 
 def _uncertain(evaluated: Violation) -> Violation:
-    """Return what a quota denies as a warning: of the rest of the namespace nothing is known."""
+    """Return a denial by a quota as a warning, because the other pods of the namespace are not known."""
     is_denied = evaluated.finding.rule == RULE_ID and evaluated.outcome is Outcome.DENIED
     return Violation(evaluated.finding, Outcome.WARNED) if is_denied else evaluated
 
@@ -267,20 +255,15 @@ def _uncertain(evaluated: Violation) -> Violation:
 def _combined(place: PodPlace, decisions: list[Decision]) -> PodResult:
     first = decisions[0]
     located = [decision.located(place.located) for decision in decisions]
+    operations = msgspec.json.decode(msgspec.json.encode(first.operations))
     return PodResult(
         place=place,
         findings=tuple(
             dict.fromkeys(_uncertain(each) for decision in located for each in decision.evaluated)
         ),
         changes=() if place.is_partial else first.changes,
-        data=place.data if place.is_partial else _patched(place, first),
+        data=place.data if place.is_partial else jsonpatch.apply_patch(place.data, operations),
         policy=first.policy,
         exemption=first.exemption,
         admitted=first.pod,
     )
-
-
-def _patched(place: PodPlace, decision: Decision) -> dict[str, Any]:
-    operations = msgspec.json.decode(msgspec.json.encode(decision.operations))
-    data: dict[str, Any] = jsonpatch.apply_patch(place.data, operations)
-    return data
