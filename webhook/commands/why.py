@@ -66,9 +66,10 @@ def why(
 
 def _parsed(subject: tuple[str, ...]) -> tuple[str, str]:
     words = subject[0].split("/") if len(subject) == 1 else list(subject)
-    if len(words) != len(("kind", "name")) or not all(words):
-        raise click.UsageError("name one object as KIND/NAME or KIND NAME, such as job/train")
-    return words[0], words[1]
+    match words:
+        case [kind, name] if kind and name:
+            return kind, name
+    raise click.UsageError("name one object as KIND/NAME or KIND NAME, such as job/train")
 
 
 def show(screen: Screen, found: Explanation) -> None:
@@ -135,11 +136,9 @@ def _lines(screen: Screen, name: str, texts: Iterable[str]) -> None:
 def _policy(screen: Screen, found: Explanation) -> None:
     denied = [verdict for verdict in found.verdicts if verdict.outcome == DENIED]
     others = [verdict for verdict in found.verdicts if verdict.outcome != DENIED]
-    what = (
-        f"would deny it now, for {counted(len(denied), 'reason')}"
-        if denied
-        else "its rules deny nothing of it"
-    )
+    what = "its rules deny nothing of it"
+    if denied:
+        what = f"would deny it now, for {counted(len(denied), 'reason')}"
     _entry(screen, "policy", f"{found.policy}: {what}" if found.policy else "not known")
     # What it is refused for stands above.
     is_said = any(reason.source is Source.POLICY for reason in found.reasons)
@@ -172,8 +171,7 @@ def _nodes(screen: Screen, nodes: tuple[NodeFit, ...]) -> None:
             for name, has in node.allocatable.items()
         )
         against = f": {', and '.join(node.against)}" if node.against else ""
-        _entry(
-            screen, "" if index else "nodes", f"{node.name} ({node.kind or 'unknown class'}) {free}{against}"
-        )
+        text = f"{node.name} ({node.kind or 'unknown class'}) {free}{against}"
+        _entry(screen, "" if index else "nodes", text)
     if len(nodes) > MOST_NODES:
         _entry(screen, "", f"and {counted(len(nodes) - MOST_NODES, 'node')} more")
