@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import floor, log10
+from time import monotonic
 from typing import NamedTuple
 
 from webhook.tools.status.report import QuotaRow
@@ -47,6 +48,11 @@ class History:
 
     def steps(self, key: QuotaDimension) -> tuple[Step, ...]:
         return tuple(self._steps.get(key, ()))
+
+    def drawing(self, namespace: str, key: str) -> "Drawing | None":
+        """Draw what the dimension held until now, None where that is not known."""
+        steps = self.steps((namespace, key))
+        return draw(steps, monotonic()) if steps else None
 
 
 class Drawing(NamedTuple):

@@ -130,13 +130,20 @@ def _shown(containers: str) -> str:
         value=f"(e.?value.hasValue() ? {quoted_value('e.value')} : '')",
         remedy=f"({has_gpus} ? {text(rule.REMOVE_VARIABLE)} : {text(rule.EXPOSED_REMEDY)})",
     )
-    return f"""\
-{POD}.spec.?{containers}.orValue([]).transformList(i, c,
-  !(c.name in variables.before),
-  c.?env.orValue([]).transformList(j, e,
+    found = f"""\
+c.?env.orValue([]).transformList(j, e,
     (e.name in variables.visibleDevices || e.name.startsWith({text(exposure.DOCKER_RESOURCE)})) &&
       (e.?valueFrom.hasValue() ? !{has_gpus} : !(e.?value.orValue('') in {hiding})),
-    {finding}).join('; ')).filter(finding, finding != '')"""
+    {finding})"""
+    return _of_each(containers, "!(c.name in variables.before)", found)
+
+
+def _of_each(containers: str, condition: str, found: str) -> str:
+    """Return the sentences in the lists `found`, one for each container `c` of a list that meets the condition."""
+    return f"""\
+{POD}.spec.?{containers}.orValue([]).transformList(i, c,
+  {condition},
+  {found}.join('; ')).filter(finding, finding != '')"""
 
 
 # ---- files of the node
@@ -175,12 +182,11 @@ def _listed(containers: str) -> str:
         value=quoted_value("m.mountPath"),
         remedy=text(rule.REQUEST_GPUS),
     )
-    return f"""\
-{POD}.spec.?{containers}.orValue([]).transformList(i, c,
-  !(c.name in variables.before),
-  c.?volumeMounts.orValue([]).transformList(j, m,
+    found = f"""\
+c.?volumeMounts.orValue([]).transformList(j, m,
     m.mountPath.contains({text(exposure.DEVICE_LIST)}),
-    {finding}).join('; ')).filter(finding, finding != '')"""
+    {finding})"""
+    return _of_each(containers, "!(c.name in variables.before)", found)
 
 
 def _mounted(containers: str) -> str:
@@ -256,17 +262,16 @@ def _unread(containers: str) -> str:
         path = f"'spec.{containers}[' + string(i) + '].{field}[' + string(j) + ']'"
         return sentence(path, text(rule.UNREAD), rule.ID, remedy=text(remedy), container="c.name")
 
-    return f"""\
-{POD}.spec.?{containers}.orValue([]).transformList(i, c,
-  c.name in variables.asking || c.name == variables.served,
-  (c.?env.orValue([]).transformList(j, e,
+    found = f"""\
+(c.?env.orValue([]).transformList(j, e,
     c.name in variables.asking && (e.name in variables.visibleDevices || e.name.startsWith({prefix})) && e.?valueFrom.hasValue(),
     {finding("env", rule.REMOVE_VARIABLE)}) +
   c.?envFrom.orValue([]).transformList(j, f,
     (c.name in variables.asking || !c.?env.orValue([]).exists(e, e.name == {text(rule.VARIABLE)})) &&
       (f.?prefix.orValue('').startsWith({prefix}) ||
         (variables.visibleDevices + [{prefix}]).exists(name, name.startsWith(f.?prefix.orValue('')))),
-    {finding("envFrom", rule.NAME_VARIABLES)})).join('; ')).filter(finding, finding != '')"""
+    {finding("envFrom", rule.NAME_VARIABLES)}))"""
+    return _of_each(containers, "c.name in variables.asking || c.name == variables.served", found)
 
 
 def _privileged(containers: str) -> str:

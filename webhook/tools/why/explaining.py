@@ -104,8 +104,8 @@ class _Case:
         """Return the first GPU pod that the object would make, as it would be admitted."""
         found = self.evaluation.pods if self.evaluation else ()
         pods = [each.admitted for each in found] or [pod for _, pod in places]
-        asks = self.configuration.resource_mapping.pod_asks
-        return next((pod for pod in pods if asks(pod)), pods[0] if pods else Pod())
+        is_gpu_pod = self.configuration.resource_mapping.pod_asks
+        return next((pod for pod in pods if is_gpu_pod(pod)), pods[0] if pods else Pod())
 
     @cached_property
     def policy(self) -> EffectivePolicy | None:
@@ -163,7 +163,7 @@ class _Case:
             classes=classes,
             nodes=fits,
             other_kinds=tuple(self._usable_kinds(nodes)),
-            whom=self.policy.whom if self.policy else PLATFORM_TEAM,
+            contact=self.policy.whom if self.policy else PLATFORM_TEAM,
         )
         answer, summary, reasons = answered(situation)
         ordered = sorted(

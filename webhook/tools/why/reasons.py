@@ -59,7 +59,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     classes: Sequence[str] = ()
     nodes: Sequence[NodeFit] | None = None
     other_kinds: Sequence[str] = ()
-    whom: str = PLATFORM_TEAM
+    contact: str = PLATFORM_TEAM
 
     @property
     def living(self) -> list[StoredPod]:
@@ -173,11 +173,11 @@ def _quota_reasons(of: Situation) -> Iterator[Reason]:
         return
     row = min(rows, key=lambda row: (not row.never, row.share, row.key == GPUS, row.key))
     message = f"a pod asks for {format_amount(row.requested)} of {row.key}{_lack(row)}"
-    remedy = _way_out(row, of.whom)
+    remedy = _way_out(row, of.contact)
     wanted = of.replicas
     if not row.never and wanted * row.requested > row.hard:  # too many even for an unused quota
         message = f"{wanted} pods ask for {format_amount(wanted * row.requested)} of {row.key}{_lack(replace(row, never=True))}"
-        remedy = f"set replicas: {floor(row.hard / row.requested)}, or {_raised(row, of.whom)}"
+        remedy = f"set replicas: {floor(row.hard / row.requested)}, or {_raised(row, of.contact)}"
     yield Reason(source=Source.QUOTA, message=message, remedy=remedy)
 
 
@@ -191,12 +191,12 @@ def _lack(row: QuotaDemand) -> str:
     return f": {format_amount(row.used)} of {hard} are used{creating}"
 
 
-def _raised(row: QuotaDemand, whom: str) -> str:
-    return f"ask {whom} to raise {hard_field(row.key)}"
+def _raised(row: QuotaDemand, contact: str) -> str:
+    return f"ask {contact} to raise {hard_field(row.key)}"
 
 
-def _way_out(row: QuotaDemand, whom: str) -> str:
-    raised = _raised(row, whom)
+def _way_out(row: QuotaDemand, contact: str) -> str:
+    raised = _raised(row, contact)
     if row.never:
         return f"ask for {format_amount(row.hard)} or fewer in one pod, or {raised}"
     if row.used is None:
@@ -264,7 +264,7 @@ def _node_reasons(of: Situation, nodes: Sequence[NodeFit]) -> Iterator[Reason]:
         what = f"there is no node of class {classes} now" if classes else "there is no GPU node now"
         others = [kind for kind in of.other_kinds if kind not in of.classes]
         remedy = f"name a class that has nodes ({', '.join(others)}), or " if others and classes else ""
-        yield Reason(source=Source.NODES, message=what, remedy=f"{remedy}ask {of.whom} for nodes")
+        yield Reason(source=Source.NODES, message=what, remedy=f"{remedy}ask {of.contact} for nodes")
     elif all(node.against for node in nodes):
         first = nodes[0]
         kind = f"of class {classes}" if classes else "with GPUs"

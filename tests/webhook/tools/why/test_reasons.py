@@ -225,7 +225,7 @@ HALF = demand("gpus", "2", "2", "4")
     ],
 )
 def test_the_quota(rows: list[QuotaDemand], given: Any, message: str, remedy: str) -> None:
-    answer, _, (reason,) = answered(situation(quota=quota(*rows), whom="ml-support", **given))
+    answer, _, (reason,) = answered(situation(quota=quota(*rows), contact="ml-support", **given))
     assert (answer, reason.message, reason.remedy) == (Answer.REFUSED, message, remedy)
 
 
