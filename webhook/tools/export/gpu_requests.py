@@ -2,7 +2,7 @@
 
 The API server validates a pod before it asks these policies. It refuses amounts of extended resources that are negative or not
 whole, and requests that differ from their limit or have none (`ValidateResourceRequirements`), so none of this is repeated here.
-It validates no amounts of names in kubernetes.io (`deviceclass.resource.kubernetes.io/…`): they are checked here to be whole.
+Only amounts of names in kubernetes.io (`deviceclass.resource.kubernetes.io/…`) may still not be whole: it does not check these.
 """
 
 from collections.abc import Iterator, Mapping
