@@ -24,7 +24,7 @@ def manifest_context(
     labels: dict[str, Labels] = {}
     claims: dict[ClaimName, DeviceClassNames | None] = {}
     for manifest in manifests:
-        if (manifest.group, manifest.kind) == ("", "Namespace"):
+        if manifest.group_kind == ("", "Namespace"):
             labels[manifest.name] = _labels(manifest)
         elif manifest.group == DRA_GROUP and manifest.kind in RECORD_OF:
             with suppress(msgspec.ValidationError):
@@ -42,7 +42,7 @@ def device_classes(manifests: Iterable[Manifest]) -> tuple[DeviceClass, ...]:
     """Return the DeviceClasses among the manifests, by which the configuration knows what are GPUs."""
     found = []
     for manifest in manifests:
-        if (manifest.group, manifest.kind) == DEVICE_CLASS:
+        if manifest.group_kind == DEVICE_CLASS:
             with suppress(msgspec.ValidationError):
                 found.append(decode_device_class(msgspec.json.encode(manifest.data)))
     return tuple(found)

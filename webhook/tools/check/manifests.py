@@ -87,8 +87,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.kind} {namespace}{self.name or '(no name)'}"
 
     @property
+    def group_kind(self) -> tuple[str, str]:
+        return self.group, self.kind
+
+    @property
     def is_pod(self) -> bool:
-        return (self.group, self.kind) == ("", "Pod")
+        return self.group_kind == ("", "Pod")
 
     def line_of(self, parts: Parts = ()) -> int:
         return self.position_of(parts)[0]

@@ -127,7 +127,7 @@ class Run:
     def results(self, track: Callable[[Sequence[int]], Iterable[int]] = iter) -> list[ManifestResult]:
         """Return the results in the order of the documents. Autoscalers are evaluated last: they scale other documents."""
         places = range(len(self._manifests))
-        ordered = sorted(places, key=lambda at: _kind(self._manifests[at]) in AUTOSCALERS)
+        ordered = sorted(places, key=lambda at: self._manifests[at].group_kind in AUTOSCALERS)
         found = {at: self._evaluate(self._manifests[at]) for at in track(ordered)}
         return [found[at] for at in places]
 
@@ -143,7 +143,7 @@ class Run:
     def _warnings(
         self, manifest: Manifest, pods: Iterable[PodResult], policy: EffectivePolicy
     ) -> tuple[Violation, ...]:
-        kind, configuration = _kind(manifest), self._configuration
+        kind, configuration = manifest.group_kind, self._configuration
         target = self._target(manifest)
         workload = self._workload(manifest, pods, target)
         # What is scaled holds its own pods already.
@@ -178,13 +178,13 @@ class Run:
             for (place, pod), result in zip(manifest.pods, pods, strict=True)
             if result.admitted is not None
         )
-        workload = Workload.of(*_kind(manifest), manifest.namespace, manifest.data, readable, target)
+        workload = Workload.of(*manifest.group_kind, manifest.namespace, manifest.data, readable, target)
         self._workloads[manifest.namespace, *_key(manifest)] = workload
         return workload
 
     def _target(self, manifest: Manifest) -> Workload | None:
         """Return the workload that an autoscaler scales, with the most replicas, if it is among the documents."""
-        scales = scale_target(*_kind(manifest), manifest.data)
+        scales = scale_target(*manifest.group_kind, manifest.data)
         key = scales and (manifest.namespace, scales.group, scales.kind, scales.name)
         target = self._workloads.get(key) if key else None
         if scales is None or target is None:
@@ -236,14 +236,10 @@ def _without_placeholders(manifest: Manifest, pod: PodResult) -> PodResult:
     )
 
 
-def _kind(manifest: Manifest) -> tuple[str, str]:
-    return manifest.group, manifest.kind
-
-
 def _key(manifest: Manifest) -> Key:
     """Return what identifies the object in its namespace: an object without a name is unique."""
     named = (manifest.data.get("metadata") or {}).get("name")
-    return *_kind(manifest), manifest.name if named else f"{manifest.file}:{manifest.line_of()}"
+    return *manifest.group_kind, manifest.name if named else f"{manifest.file}:{manifest.line_of()}"
 
 
 def _uncertain(evaluated: Violation) -> Violation:

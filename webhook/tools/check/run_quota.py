@@ -54,7 +54,7 @@ class RunQuota(msgspec.Struct, frozen=True):
 
 
 def is_quota(manifest: Manifest) -> bool:
-    return (manifest.group, manifest.kind) == (GROUP, QUOTA)
+    return manifest.group_kind == (GROUP, QUOTA)
 
 
 def run_quotas(manifests: Iterable[Manifest], configuration: Configuration) -> dict[str, RunQuota]:

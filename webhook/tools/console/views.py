@@ -19,22 +19,11 @@ from webhook.tools.status.report import (
 from webhook.tools.why.explanation import Answer
 
 LOOKS: dict[QuotaState | Health | Answer | DoctorSeverity, str] = {
-    QuotaState.READY: "good",
-    QuotaState.STALE: "warn",
-    QuotaState.EXCEEDED: "bad",
-    QuotaState.NOT_COUNTED: "bad",
-    Health.OK: "good",
-    Health.UNKNOWN: "",
-    Health.FAILED: "bad",
-    Answer.REFUSED: "bad",
-    Answer.PENDING: "warn",
-    Answer.GATED: "warn",
-    Answer.STOPPED: "",
-    Answer.ENDED: "",
-    Answer.RUNNING: "good",
-    Answer.UNKNOWN: "",
-    DoctorSeverity.ERROR: "bad",
-    DoctorSeverity.WARNING: "warn",
+    **dict.fromkeys((QuotaState.READY, Health.OK, Answer.RUNNING), "good"),
+    **dict.fromkeys((QuotaState.STALE, Answer.PENDING, Answer.GATED, DoctorSeverity.WARNING), "warn"),
+    **dict.fromkeys((QuotaState.EXCEEDED, QuotaState.NOT_COUNTED), "bad"),
+    **dict.fromkeys((Health.FAILED, Answer.REFUSED, DoctorSeverity.ERROR), "bad"),
+    **dict.fromkeys((Health.UNKNOWN, Answer.STOPPED, Answer.ENDED, Answer.UNKNOWN), ""),
 }
 """Classes of the style sheet."""
 
