@@ -146,19 +146,16 @@ class _Case:
         configuration, nodes, evaluation = self.configuration, self.nodes or (), self.evaluation
         requested = requested_of_nodes(pod, configuration.resource_mapping)
         classes = classes_for(pod, nodes, configuration)
-        fits = (
-            None
-            if self.nodes is None or not requested
-            else node_fits(
-                pod, [node for node in nodes if not classes or {*node.classes} & {*classes}], requested
-            )
-        )
-        findings = tuple(evaluation.findings()) if evaluation else ()
+        fits, denials = None, None
+        if self.nodes is not None and requested:
+            of_classes = [node for node in nodes if not classes or {*node.classes} & {*classes}]
+            fits = node_fits(pod, of_classes, requested)
+        if evaluation is not None:
+            denied = (each for each in evaluation.findings() if each.outcome is Outcome.DENIED)
+            denials = tuple(each.finding for each in denied)
         situation = msgspec.structs.replace(
             situation,
-            denials=None
-            if evaluation is None
-            else tuple(each.finding for each in findings if each.outcome is Outcome.DENIED),
+            denials=denials,
             quota=self._quota_fit(pod, is_held=is_stored),
             classes=classes,
             nodes=fits,
