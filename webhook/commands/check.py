@@ -20,6 +20,7 @@ from policies.policy import TemplateMode
 from webhook.commands.cluster_options import BAD_INPUT, end_with
 from webhook.commands.output import Screen, counted, echo, print_json
 from webhook.commands.parameters import config_option, now_option, output_option
+from webhook.configuration.documents import LocatedProblem
 from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.configuration.yaml_documents import dump_document
 from webhook.serving.engine import Engine, Outcome, Violation
@@ -52,7 +53,6 @@ LARGE = 100
 """Files or objects from which on a terminal shows how far it is."""
 LEFT_OUT = (ManifestVerdict.REFUSED, ManifestVerdict.UNKNOWN)
 """What `-o yaml` and `-o diff` list on stderr."""
-PROBLEM = ("file", "line", "column", "path", "message")
 COLUMN = max(len(verdict.value) for verdict in ManifestVerdict) + 2
 
 
@@ -247,11 +247,9 @@ def print_yaml(results: Sequence[ManifestResult], found: Manifests) -> None:
 def _print_left_out(results: Sequence[ManifestResult], found: Manifests) -> None:
     screen = Screen(stderr=True)
     for result in results:
-        if result.verdict in LEFT_OUT:
-            manifest = result.manifest
-            screen.line(
-                f"{result.verdict.value}: {_place(manifest)} {manifest.title}", STYLES[result.verdict]
-            )
+        manifest, verdict = result.manifest, result.verdict
+        if verdict in LEFT_OUT:
+            screen.line(f"{verdict.value}: {_place(manifest)} {manifest.title}", STYLES[verdict])
             for _, outcome, path, sentence in result.remarks():
                 if outcome in {Outcome.DENIED, None}:
                     screen.paragraph(f"{_place(manifest, path)}: {sentence}", indent=2)
@@ -263,10 +261,8 @@ def document(results: Sequence[ManifestResult], found: Manifests) -> dict[str, A
     number = Counter(result.verdict for result in results)
     return {
         "objects": [_object_document(result) for result in results],
-        **{
-            name: [{key: getattr(each, key) for key in PROBLEM} for each in problems]
-            for name, problems in (("problems", found.problems), ("warnings", found.warnings))
-        },
+        "problems": [_problem_document(each) for each in found.problems],
+        "warnings": [_problem_document(each) for each in found.warnings],
         "toRender": [
             {"file": each.file, "line": each.line, "what": each.renderer.noun, "remedy": each.renderer.remedy}
             for each in found.to_render
@@ -279,6 +275,10 @@ def document(results: Sequence[ManifestResult], found: Manifests) -> dict[str, A
             "skippedKinds": _skipped_kinds(results),
         },
     }
+
+
+def _problem_document(problem: LocatedProblem) -> dict[str, Any]:
+    return {name: getattr(problem, name) for name in ("file", "line", "column", "path", "message")}
 
 
 def _object_document(result: ManifestResult) -> dict[str, Any]:

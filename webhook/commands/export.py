@@ -36,7 +36,6 @@ EXCLUDED = ("kube-system", "kube-node-lease", NAMESPACE)
 
 
 def version(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[int, int]:
-    """Return a version of Kubernetes by its first two numbers."""
     found = re.fullmatch(r"v?([0-9]+)\.([0-9]+)(\..*)?", value)
     if found is None:
         raise click.BadParameter(f'"{value}" must be a version of Kubernetes such as 1.36.')

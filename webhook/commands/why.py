@@ -73,7 +73,6 @@ def _parsed(subject: tuple[str, ...]) -> tuple[str, str]:
 
 
 def show(screen: Screen, found: Explanation) -> None:
-    """Print the explanation as text."""
     screen.line(
         f"{found.kind}/{found.name} in {found.namespace}: {found.answer.value}",
         STYLES.get(found.answer, "green"),

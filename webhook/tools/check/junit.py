@@ -18,21 +18,16 @@ from webhook.tools.check.rendering import FIRST
 _NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 cannot hold (production 2, Char)."""
 
-_SKIPPED = {
-    ManifestVerdict.SKIPPED: "not known to have pods",
-    ManifestVerdict.UNKNOWN: FIRST,
-}
+_SKIPPED = {ManifestVerdict.SKIPPED: "not known to have pods", ManifestVerdict.UNKNOWN: FIRST}
 
 
 def junit_report(results: Sequence[ManifestResult], found: Manifests) -> str:
-    """Return the report as XML."""
     suites: dict[str, list[ET.Element]] = {}
 
     def case(file: str, name: str) -> ET.Element:
-        suites.setdefault(file, []).append(
-            new := ET.Element("testcase", name=_text(name), classname=_text(file))
-        )
-        return new
+        added = ET.Element("testcase", name=_text(name), classname=_text(file))
+        suites.setdefault(file, []).append(added)
+        return added
 
     for result in results:
         _describe(case(result.manifest.file, result.manifest.title), result)
@@ -52,12 +47,9 @@ def junit_report(results: Sequence[ManifestResult], found: Manifests) -> str:
 
 
 def _suite(file: str, cases: Sequence[ET.Element]) -> ET.Element:
-    def number(tag: str) -> str:
-        return str(sum(case.find(tag) is not None for case in cases))
-
     suite = ET.Element("testsuite", name=_text(file), tests=str(len(cases)))
     for count, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
-        suite.set(count, number(tag))
+        suite.set(count, str(sum(case.find(tag) is not None for case in cases)))
     suite.extend(cases)
     return suite
 

@@ -101,7 +101,6 @@ def create_app(
 def _explained(
     api: ApiClient, requested: str, namespace: str
 ) -> tuple[Explanation | None, Proposal | None, str]:
-    """Return the explanation of the object and the proposal for it, or why there are none."""
     kind, _, name = (each.strip() for each in requested.partition("/" if "/" in requested else " "))
     if not (kind and name):
         return None, None, f'"{requested}" must be KIND/NAME, such as job/train' if requested else ""

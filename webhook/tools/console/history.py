@@ -72,7 +72,6 @@ class Drawing(NamedTuple):
 
 
 def draw(steps: Sequence[Step], until: float) -> Drawing:
-    """Draw the steps from the first one to `until`."""
     began = steps[0][0]
     span = max(until - began, 1e-9)
     used, held, hard = (

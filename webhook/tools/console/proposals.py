@@ -163,7 +163,6 @@ def difference(before: dict[str, Any], after: dict[str, Any]) -> Iterator[DiffLi
 
 
 def _written(data: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of an object that authors write."""
     metadata = {key: value for key, value in data["metadata"].items() if key in _METADATA}
     annotations = {key: text for key, text in metadata.pop("annotations", {}).items() if key != _LAST_APPLIED}
     if annotations:

@@ -123,7 +123,6 @@ def denied(count: int | None) -> str:
 
 
 def in_force(policy: PolicyStatus) -> Markup:
-    """Return a policy's state as a pill."""
     if policy.paused_until is None and policy.in_force:
         return Markup("")
     until = policy.paused_until and f"paused until {clock(policy.paused_until)}"

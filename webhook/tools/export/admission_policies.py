@@ -128,7 +128,6 @@ def _exported(
 
 
 def _fragments(configuration: Configuration, governed: Governed, binding: Binding) -> Iterator[Fragment]:
-    """Yield the fragments of the rule with these options."""
     mapping, classes, options = configuration.resource_mapping, configuration.classes, binding.options
     if isinstance(options, gpu_requests.GPURequestsOptions):
         yield gpu_requests_cel.fragment(mapping, options, classes)
@@ -188,7 +187,6 @@ def _left_out(options: ExportOptions) -> Iterator[Unsupported]:
 
 
 def _never_exported(binding: Binding) -> Iterator[Unsupported]:
-    """Yield the parts of this rule that are not exported, with these options."""
     found, options = list(_STATIC.get(binding.rule.id, ())), binding.options
     if isinstance(options, gpu_requests.GPURequestsOptions):
         if dict in {type(options.max_per_container), type(options.max_per_pod)}:
@@ -221,12 +219,10 @@ _Dumper.add_representer(str, _block)
 
 
 def as_text(exported: AdmissionPolicies, output: str) -> str:
-    """Return the objects as YAML documents under a comment, or as JSON."""
     return as_json(exported) if output == "json" else header(exported) + as_yaml(exported.objects)
 
 
 def header(exported: AdmissionPolicies) -> str:
-    """Return the comment above the YAML documents."""
     lines = [
         f"# Rules of gpu-admission as policies of the API server itself, from configuration {exported.version} "
         f"as of {timestamp(exported.as_of)}.",

@@ -55,7 +55,6 @@ class ExportedRule(msgspec.Struct, frozen=True):
 
 
 def validating_objects(fragment: Fragment, rule: ExportedRule, action: str) -> list[Object]:
-    """Return the ValidatingAdmissionPolicy and its binding."""
     spec = {
         "failurePolicy": "Fail",
         **_common(fragment, rule),

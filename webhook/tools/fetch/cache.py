@@ -24,8 +24,6 @@ SAY_EVERY = 10  # seconds
 
 
 class ModelCache:
-    """The directory of one model."""
-
     def __init__(self, directory: Path, uri: ModelURI) -> None:
         self.directory = directory
         # A query may hold a signature, so the marker has its digest only.
@@ -116,5 +114,4 @@ class ModelCache:
         return self.partial / hashlib.sha256(f"{safe(path)} {size} {tag}".encode()).hexdigest()[:32]
 
     def _left(self) -> Any:
-        """Return the marker of the last run that finished."""
         return json.loads(self._marker.read_text("utf-8"))

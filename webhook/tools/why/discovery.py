@@ -56,7 +56,6 @@ class ServedKinds:
 
 
 def _kinds(group: dict[str, Any]) -> Iterable[ServedKind]:
-    """Return the kinds of an APIGroupDiscovery."""
     of_group = group["metadata"].get("name", "")
     found: dict[str, ServedKind] = {}
     for version in group.get("versions", ()):  # the preferred one first

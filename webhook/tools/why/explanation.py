@@ -26,8 +26,6 @@ class Answer(Enum):
 
 
 class Source(Enum):
-    """Who says so."""
-
     POLICY = "policy"
     QUOTA = "quota"
     EVENT = "event"
