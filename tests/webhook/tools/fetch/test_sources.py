@@ -1,6 +1,5 @@
 """The model fetcher with the real client libraries against loopback stores, and with a claim."""
 
-import hashlib
 import os
 import random
 import signal
@@ -10,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from huggingface_hub import HfApi
 
 from tests.cluster.controllers import eventually
 from tests.webhook.tools.fetch.conftest import Warmer
@@ -230,19 +228,6 @@ def test_content_that_does_not_match_its_checksum_is_refused(
     assert warmer.files() == {}
     assert source.fetch(warmer)[0] == 0
     assert warmer.files() == {"model.safetensors": WEIGHTS}
-
-
-def test_the_hub_speaks_as_its_own_client_library_expects(store: Store, tmp_path: Path) -> None:
-    store.objects.update(MODEL)
-    with serving(store, HubHandler) as url:
-        hub = HfApi(endpoint=url, token=False)
-        info = hub.model_info("meta/llama", revision="main", files_metadata=True)
-        file = hub.hf_hub_download("meta/llama", "model.safetensors", revision=info.sha, local_dir=tmp_path)
-
-    listed = {file.rfilename: (file.size, file.lfs and file.lfs.sha256) for file in info.siblings or ()}
-    sha256 = hashlib.sha256(WEIGHTS).hexdigest()
-    assert listed == {name: (len(body), sha256 if body is WEIGHTS else None) for name, body in MODEL.items()}
-    assert Path(file).read_bytes() == WEIGHTS
 
 
 def test_the_hub_is_asked_for_the_revision_with_the_token(warmer: Warmer, store: Store) -> None:
