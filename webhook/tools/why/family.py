@@ -12,7 +12,6 @@ import msgspec
 
 from policies.pods.pod import OwnerReference, SchedulingGate
 from webhook.cluster.api import METADATA_LIST
-from webhook.cluster.objects import ObjectMeta
 from webhook.controller.records import PODS
 from webhook.tools.status.denials import ClusterEvent
 from webhook.tools.status.permitted import Permitted
@@ -22,16 +21,23 @@ MOST_LEVELS = 5
 """Owners above a pod: a Pod of a Job of a JobSet of a TrainJob has three."""
 
 
-class _Metadata(ObjectMeta, frozen=True):
+class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+    uid: str = ""
     owner_references: tuple[OwnerReference, ...] | None = None
+
+
+class _ContainerStatus(msgspec.Struct, frozen=True):
+    name: str = ""
+    state: dict[str, Any] | None = None
 
 
 class _Status(msgspec.Struct, frozen=True, rename="camel"):
     phase: str = ""
     message: str = ""
     conditions: tuple[dict[str, Any], ...] | None = None
-    init_container_statuses: tuple[dict[str, Any], ...] | None = None
-    container_statuses: tuple[dict[str, Any], ...] | None = None
+    init_container_statuses: tuple[_ContainerStatus, ...] | None = None
+    container_statuses: tuple[_ContainerStatus, ...] | None = None
 
 
 class _Spec(msgspec.Struct, frozen=True, rename="camel"):
@@ -81,10 +87,10 @@ class StoredPod(msgspec.Struct, frozen=True):
         statuses = (*(self.status.init_container_statuses or ()), *(self.status.container_statuses or ()))
         found = []
         for each in statuses:
-            waiting = (each.get("state") or {}).get("waiting")
+            waiting = (each.state or {}).get("waiting")
             if waiting is not None:
                 why = ": ".join(filter(None, (waiting.get("reason"), waiting.get("message"))))
-                found.append(f"container {each.get('name', '')}: {why}")
+                found.append(f"container {each.name}: {why}")
         return tuple(found)
 
 
