@@ -1,7 +1,7 @@
 """CEL that several exported rules share, as the API server of Kubernetes 1.33 and later reads it.
 
 Safe under failurePolicy Fail, because no expression can err: `object` is read as `dyn`, every optional field through `.?` or
-`[?…]`, and quantities only of pods, which the API server's own decoder has read before.
+`[?…]`, and only quantities that the API server's own decoder has read before, or digits of whole numbers.
 """
 
 import re
