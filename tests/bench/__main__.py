@@ -29,7 +29,7 @@ ALL = "all"
 @click.option(
     "--before",
     metavar="COMMIT",
-    help="A commit of ours to interleave with the working tree, in all parts but work and edge.",
+    help="A commit of ours to interleave with the working tree, in all parts but work.",
 )
 @click.option(
     "--rounds",
@@ -89,7 +89,7 @@ def main(
         population = Population(pods=pods, namespaces=namespaces, nodes=nodes)
         found: dict[str, Callable[[], Any]] = {
             "work": lambda: work.compare(progress=progress),
-            "edge": lambda: edge.compare(rounds=rounds or 4, requests=requests, progress=progress),
+            "edge": lambda: edge.compare(trees, rounds=rounds or 4, requests=requests, progress=progress),
             "api": lambda: api.compare(trees, rounds=rounds or 8, creates=creates, progress=progress),
             "cluster": lambda: cluster.compare(trees, rounds=few, creates=creates, progress=progress),
             "quota": lambda: quota.compare(trees, rounds=few, creates=creates, progress=progress),

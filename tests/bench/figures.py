@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from statistics import median
+from typing import Self
 
 import msgspec
 
@@ -32,6 +33,14 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     what: str
     figure: float
     met: bool
+
+    @classmethod
+    def at_least(cls, what: str, figure: float, least: float) -> Self:
+        return cls(what=what, figure=figure, met=figure >= least)
+
+    @classmethod
+    def at_most(cls, what: str, figure: float, most: float) -> Self:
+        return cls(what=what, figure=figure, met=figure <= most)
 
 
 def figures(subject: str, clients: int, samples: Sequence[Sample]) -> Figures:

@@ -129,12 +129,12 @@ def _targets(samples: dict[Key, list[Sample]], rows: list[HotRow]) -> list[Targe
     if 1 in now and most > 1:
         more = ratio(samples[NOW.name, most, QUOTA], samples[NOW.name, 1, QUOTA])
         what = f"{most} replicas: creates/s ≥ those with one"
-        targets.insert(0, Target(what=what, figure=more, met=more >= REPLICAS_WANTED))
+        targets.insert(0, Target.at_least(what, more, REPLICAS_WANTED))
     return targets + [
-        Target(
-            what=f"{replicas} replicas: creates/s ≥ {RATE_WANTED} of those without a quota",
-            figure=row.of_no_quota,
-            met=row.of_no_quota >= RATE_WANTED,
+        Target.at_least(
+            f"{replicas} replicas: creates/s ≥ {RATE_WANTED} of those without a quota",
+            row.of_no_quota,
+            RATE_WANTED,
         )
         for replicas, row in sorted(now.items())
     ]

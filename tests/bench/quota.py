@@ -149,27 +149,18 @@ def _report(samples: _Samples) -> QuotaReport:
     rate = ratio(of[GPU_QUOTA, CROWD], of[RESOURCE_QUOTA, CROWD])
     added = _p50(of[GPU_QUOTA, 1]) - _p50(of[NO_GPU_QUOTA, 1])
     cpu = _cpu_ms(of[GPU_QUOTA, FEW]) - _cpu_ms(of[NO_GPU_QUOTA, FEW])
+    beyond = "over ours without a quota, at most"
     targets = [
-        Target(
-            what=f"{CROWD} clients: creates/s ≥ {RATE_WANTED} of those with a ResourceQuota",
-            figure=rate,
-            met=rate >= RATE_WANTED,
+        Target.at_least(
+            f"{CROWD} clients: creates/s ≥ {RATE_WANTED} of those with a ResourceQuota", rate, RATE_WANTED
         ),
-        Target(
-            what=f"{CROWD} clients: requests per batch, visibly more than one",
-            figure=batches[GPU_QUOTA][CROWD],
-            met=batches[GPU_QUOTA][CROWD] >= BATCH_WANTED,
+        Target.at_least(
+            f"{CROWD} clients: requests per batch, visibly more than one",
+            batches[GPU_QUOTA][CROWD],
+            BATCH_WANTED,
         ),
-        Target(
-            what=f"1 client: ms of p50 over ours without a quota, at most {MILLISECONDS_WANTED:.0f}",
-            figure=added,
-            met=added <= MILLISECONDS_WANTED,
-        ),
-        Target(
-            what=f"{FEW} clients: ms of CPU over ours without a quota, at most {CPU_WANTED}",
-            figure=cpu,
-            met=cpu <= CPU_WANTED,
-        ),
+        Target.at_most(f"1 client: ms of p50 {beyond} {MILLISECONDS_WANTED:.0f}", added, MILLISECONDS_WANTED),
+        Target.at_most(f"{FEW} clients: ms of CPU {beyond} {CPU_WANTED}", cpu, CPU_WANTED),
     ]
     rows = [figures(name, clients, each) for (name, clients), each in of.items()]
     return QuotaReport(figures=sorted(rows, key=lambda row: row.clients), batches=batches, targets=targets)

@@ -9,14 +9,14 @@ from tests.bench.edge import EdgeReport
 from tests.bench.figures import Figures, Target
 from tests.bench.hot import HotReport
 from tests.bench.quota import QuotaReport
-from tests.bench.scale import ScaleReport
+from tests.bench.turns import ScaleReport
 
 
 def edge_lines(report: EdgeReport) -> Iterator[str]:
     sizes = ", ".join(f"{path} {size} bytes" for path, size in report.review_bytes.items())
     yield "EDGE: one server process, TLS connections kept alive, reviews of a GPU pod"
     yield f"({sizes}); rate and p99 as multiples of"
-    yield "what the no-op above has on the same server, CPU as a share of the edge's before"
+    yield "what the no-op above has on the same server, CPU as a share of that before"
     yield ""
     yield f"{'clients':>7}  {'':<24} {'req/s':>6} {'p50 ms':>8} {'p99 ms':>8} {'CPU ms':>7} {'rate':>6} {'p99':>6} {'CPU':>6}"
     for clients in edge.CLIENTS:
