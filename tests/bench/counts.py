@@ -28,7 +28,7 @@ def compare(versions: list[Version], *, rounds: int, progress: Progress) -> Scal
     """Fill a cluster once, and let the versions take turns in it."""
     victims = {_team(number - 1): f"{SEED}-{number - 1:06d}" for number in FULL}
     medians = take_turns(_Turn, "counts", versions, POPULATION, victims, rounds=rounds, progress=progress)
-    return ScaleReport(title="COUNTS", population=POPULATION, figures=medians, targets=[])
+    return ScaleReport(title="COUNTS", population=POPULATION, figures=medians)
 
 
 def _team(number: int) -> str:

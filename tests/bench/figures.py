@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from statistics import median
-from typing import Self
 
 import msgspec
 
@@ -25,22 +24,6 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def total_cpu_ms(self) -> Milliseconds:
         return sum(self.cpu_ms.values())
-
-
-class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to hold, as a sentence, and the figure that decides it."""
-
-    what: str
-    figure: float
-    met: bool
-
-    @classmethod
-    def at_least(cls, what: str, figure: float, least: float) -> Self:
-        return cls(what=what, figure=figure, met=figure >= least)
-
-    @classmethod
-    def at_most(cls, what: str, figure: float, most: float) -> Self:
-        return cls(what=what, figure=figure, met=figure <= most)
 
 
 def figures(subject: str, clients: int, samples: Sequence[Sample]) -> Figures:

@@ -14,15 +14,15 @@ import psutil
 import urllib3
 
 from tests.bench import bursts
-from tests.bench.before import NOW, Version
+from tests.bench.before import Version
 from tests.bench.bursts import CONTROLLER
 from tests.bench.clients import NUMBER, TURN
-from tests.bench.figures import Target, percentile
+from tests.bench.figures import percentile
 from tests.bench.installation import ROOM, wait_until
 from tests.bench.measure import cpu_seconds, measure, plan
 from tests.bench.population import BIG, CLASS, SMALL, Population
 from tests.bench.releases import way
-from tests.bench.turns import LONGEST, P50, RELIST, Figures, Progress, ScaleReport, Turn, take_turns
+from tests.bench.turns import LONGEST, P50, RELIST, Progress, ScaleReport, Turn, take_turns
 from tests.controlplane.client import MERGE_PATCH
 from tests.controlplane.plane import API_SERVER
 
@@ -64,8 +64,7 @@ def compare(
 ) -> ScaleReport:
     """Fill a cluster once, and let the versions take turns in it."""
     medians = take_turns(_Turn, "scale", versions, population, {}, rounds=rounds, progress=progress)
-    targets = list(_targets(population, medians))
-    return ScaleReport(title="SCALE", population=population, figures=medians, targets=targets)
+    return ScaleReport(title="SCALE", population=population, figures=medians)
 
 
 class _Turn(Turn):
@@ -269,31 +268,3 @@ class _Turn(Turn):
         for namespace in (SMALL, BIG):
             self.relist(way, namespace, self._where(namespace), times=RELISTS, seconds=RELIST_SECONDS)
         self.note(RELIST, READ, (self._read_bytes() - read) / 1e6 / (2 * RELISTS))
-
-
-def _targets(population: Population, medians: dict[str, Figures]) -> Iterator[Target]:
-    now = medians[NOW.name]
-    few, many = (f"among {pods}" for pods in (population.each, population.pods))
-
-    def at_most(what: str, figure: float, most: float) -> Target:
-        return Target.at_most(f"{what} ≤ {most:g}", figure, most)
-
-    for where in (few, many):
-        yield at_most(f"{RELIST}, {where}: s, longest", now[RELIST][f"{LONGEST}, {where}"] / 1000, 1)
-    restart = now[RESTART]
-    slowest = max(restart["s until the first release"], restart[f"{LONGEST}, of those after it"] / 1000)
-    yield at_most(f"{RESTART}: s until any release", slowest, 5)
-    yield at_most(
-        f"s until {SPREAD} creations are settled", now[SPREAD_OUT][f"s until {SPREAD} are settled"], 3
-    )
-    of_a_core = f"% of a core at {PACED_PER_SECOND} a second"
-    share = now[PACED][f"{of_a_core}, {many}"] / now[PACED][f"{of_a_core}, {few}"]
-    yield at_most("CPU of a deletion among all, as a multiple of that among few", share, 1.5)
-    for subject, clients in ((CREATE, CLIENTS), (DELETE, FEW)):
-        rate = now[subject][f"of {clients} clients, {many}"] / now[subject][f"of {clients} clients, {few}"]
-        yield Target.at_least(f"{subject} among all ≥ 0.9 of those among few", rate, 0.9)
-    if before := next((figures for name, figures in medians.items() if name != NOW.name), None):
-        yield at_most(
-            f"{RECOUNT}: share of the bytes read before", now[RECOUNT][READ] / before[RECOUNT][READ], 0.05
-        )
-        yield at_most(f"{RELABEL}: share of the CPU before", now[RELABEL][CPU] / before[RELABEL][CPU], 0.5)

@@ -12,7 +12,7 @@ import msgspec
 
 from tests.bench import bursts
 from tests.bench.before import Version
-from tests.bench.figures import Target, percentile
+from tests.bench.figures import percentile
 from tests.bench.installation import Installation, wait_until
 from tests.bench.pods import model_server
 from tests.bench.population import Population, populate
@@ -33,7 +33,6 @@ class ScaleReport(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     population: Population
     figures: dict[str, Figures]
-    targets: list[Target]
 
 
 class Turn(ABC):
