@@ -91,7 +91,7 @@ def _create(plane: ControlPlane, admission: Admission, pod: str, clients: int, c
 
 
 def cost(row: Figures) -> float:
-    """Return milliseconds of CPU for one pod, of the API server and of whom it asks; etcd's share is the same for all."""
+    """Return milliseconds of CPU for one pod, of the API server and of the webhook; etcd's share is the same for all."""
     return row.cpu_ms[API_SERVER] + row.cpu_ms.get(WEBHOOK, 0)
 
 

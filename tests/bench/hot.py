@@ -27,7 +27,7 @@ Key = tuple[str, int, str]  # version, replicas, namespace
 class HotRow(msgspec.Struct, frozen=True, kw_only=True):
     """`of_no_quota` is the rate as a share of that without a quota.
 
-    `per_write`: creations for each write of the row; `conflict_share`: of all its writes; `conflicts`: of a hundred creations.
+    `per_write`: creations for each write of the ledger; `conflict_share`: of all its writes; `conflicts`: of a hundred creations.
     """
 
     version: str

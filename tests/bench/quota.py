@@ -31,7 +31,7 @@ Key = tuple[str, int]  # subject, clients
 
 
 class QuotaReport(msgspec.Struct, frozen=True, kw_only=True):
-    """`batches`: requests decided with one read or write of the row, on average, by subject and clients."""
+    """`batches`: requests decided with one read or write of the ledger, on average, by subject and clients."""
 
     figures: list[Figures]
     batches: dict[str, dict[int, float]]

@@ -96,8 +96,8 @@ def _quota_line(report: QuotaReport, row: Figures) -> str:
 
 def hot_lines(report: HotReport) -> Iterator[str]:
     yield f"HOT: GPU pods created in one namespace by {hot.CLIENTS} clients, by replicas of serve"
-    yield "(of no: rate as a share of that without a quota; a write: creations for each of the row;"
-    yield "lost: share of the row's writes that met another's, and how many of 100 creations did)"
+    yield "(of no: rate as a share of that without a quota; a write: creations for each of the ledger;"
+    yield "lost: share of the ledger's writes that met another's, and how many of 100 creations did)"
     yield ""
     yield f"{'':<58} CPU ms per create"
     yield (
