@@ -99,7 +99,7 @@ def test_an_explanation(reviewed: ControlPlane) -> None:
         VERSION:    v1alpha1
         FIELD: hard <Object>
         DESCRIPTION:
-            the limits; what is left out is unlimited, and 0 forbids
+            the limits; a limit that is left out is unlimited, and 0 forbids
         FIELDS:
           classes	<map[string]Object>
             limits by name of a GPUClass or of a family, in whole-GPU equivalents
