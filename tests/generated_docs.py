@@ -2,6 +2,7 @@
 
 import ast
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -25,6 +26,22 @@ GPUQuotaLedger, is written by gpu-admission alone ([operations.md](operations.md
 In a path `[]` is each item of a list, and `NAME` each key of a map. A field with * is required.
 """
 Schema = dict[str, Any]
+
+
+def generated(text: str, mark: str, table: str) -> str:
+    """Return the page with the table between `<!-- mark -->` and `<!-- end -->`."""
+    written, times = re.subn(
+        rf"(?<=<!-- {mark} -->\n).*?(?=<!-- end -->)", lambda _: table, text, flags=re.DOTALL
+    )
+    assert times == 1, mark
+    return written
+
+
+def check_or_write(page: Path, written: str) -> None:
+    """Hold a page against what it must be; UPDATE_DOCS=1 writes it."""
+    if os.environ.get("UPDATE_DOCS"):
+        page.write_text(written)
+    assert page.read_text() == written
 
 
 def api_reference() -> str:

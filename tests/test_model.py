@@ -1,4 +1,4 @@
-"""The model of the quota protocol is of this code: what its runs decide and count, the code decides and counts alike.
+"""The model of the quota protocol describes this code: the code decides and counts as its runs do.
 
 Runs that spin draws at random are replayed with `policies.quota.ledger`; names are compared without spin.
 """
@@ -110,7 +110,7 @@ def run(instance: str, seed: int, folder: Path) -> list[str]:
 
 def replay_decision(line: str) -> None:
     facts = facts_of(line)
-    number, before = int(facts["request"]), row(facts)
+    number, before = int(facts["request"]), ledger_of(facts)
     requested = requests(
         facts, knows_next=facts["knows_next"] == "1", catalogue_versions=before.catalogue_versions
     )[number]
@@ -122,8 +122,8 @@ def replay_decision(line: str) -> None:
 
 def replay_count(line: str) -> None:
     state, after = line.split(" then ")
-    facts, expected = facts_of(state), row(facts_of(after))
-    before, listing = row(facts), listing_of(facts, expected.class_catalogue or "")
+    facts, expected = facts_of(state), ledger_of(facts_of(after))
+    before, listing = ledger_of(facts), listing_of(facts, expected.class_catalogue or "")
     ids = [
         UNREADABLE + unreadable(number) if number == int(facts["unreadable"]) else requested.reservation.id
         for number, requested in enumerate(requests(facts))
@@ -145,7 +145,7 @@ def replay_count(line: str) -> None:
 
 
 def written(before: QuotaLedger, result: Reconciled | Refused) -> QuotaLedger:
-    """Return the row after the count: one that only is newer is not written, as in `QuotaReconciler._write`."""
+    """Return the ledger after the count: one that is only newer is not written, as in `QuotaReconciler._write`."""
     if (
         isinstance(result, Refused)
         or msgspec.structs.replace(result.ledger, revisions=before.revisions) == before
@@ -172,21 +172,21 @@ def requests(
 ) -> list[ReservationRequest]:
     """Return what each request of the instance asks; those beyond the objects change object 0.
 
-    Of a row that has these `catalogue_versions`, by a serve that knows the next one or does not.
+    Of a ledger with these `catalogue_versions`, by a serve that knows the next one or does not.
     """
-    objects, charged_by = len(numbers(facts["used"])), catalogue_versions if knows_next else {NOW}
+    objects, counted_by = len(numbers(facts["used"])), catalogue_versions if knows_next else {NOW}
     requested = []
     for number, entry in enumerate(filter(None, facts["entries"].split(","))):
         _, base, after, version, by_next = (int(part) for part in entry.split("/"))
         if number < objects:
             costs = {NOW: vector(after), NEXT: vector(by_next)}
-            demand = maximum(*(costs[catalogue_version] for catalogue_version in charged_by or {NOW}))
+            demand = maximum(*(costs[catalogue_version] for catalogue_version in counted_by or {NOW}))
             uid, name = f"object-{number}", name_of(number, facts)
-            requested.append(ReservationRequest.creation(uid, demand, *charged_by, name=name))
+            requested.append(ReservationRequest.creation(uid, demand, *counted_by, name=name))
         else:
             requested.append(
                 ReservationRequest.change(
-                    "object-0", str(number), vector(base), vector(after), *charged_by, version=version
+                    "object-0", str(number), vector(base), vector(after), *counted_by, version=version
                 )
             )
     return requested
@@ -218,7 +218,7 @@ def entries_of(facts: dict[str, str]) -> Reservations:
     return Reservations.parse("\n".join([*Reservations.of(*entries).text.splitlines(), *lines]))
 
 
-def row(facts: dict[str, str]) -> QuotaLedger:
+def ledger_of(facts: dict[str, str]) -> QuotaLedger:
     limits = dict(zip(KEYS, numbers(facts["hard"]), strict=True))
     hard = {key: Fraction(limit) for key, limit in limits.items() if limit != UNLIMITED}
     known = {KEYS[0], KEYS[1]} if facts["second_key"] == "1" else {KEYS[0]}
@@ -234,24 +234,20 @@ def row(facts: dict[str, str]) -> QuotaLedger:
         used={key: counted.get(key, Fraction(0)) for key in known} if facts["counted"] == "1" else None,
         stored_names={"pods/one-name": stored} if stored else {},
         reservations=entries_of(facts),
-        revisions=revisions(numbers(facts["revisions"])),
+        revisions=Revisions(*numbers(facts["revisions"])),
         class_catalogue=NEXT if next_basis else NOW,
         next_catalogue=NEXT if moving else None,
     )
 
 
-def revisions(of: list[int]) -> Revisions:
-    return Revisions(*of)
-
-
 def begun_before(facts: dict[str, str]) -> bool:
-    """Whether one of the lists began before the row was seen with its present spec."""
+    """Whether one of the lists began before the ledger was seen with its present spec."""
     spec = [int(facts[each]) for each in ("row_uid", "uid", "generation")]
     return any(each[1:] != spec for each in lists_of(facts))
 
 
 def lists_of(facts: dict[str, str]) -> list[list[int]]:
-    """Return of each list its revision, and the row, the quota and its generation that were seen before it began."""
+    """Return of each list its revision, and the ledger, the quota and its generation that were seen before it began."""
     return [[int(part) for part in each.split("/")] for each in facts["listed"].split(",") if each]
 
 
@@ -271,6 +267,6 @@ def listing_of(facts: dict[str, str], catalogue_version: str) -> Listing:
     }
     return listing(
         objects,
-        revisions([revision for revision, *_ in lists_of(facts)]),
+        Revisions(*(revision for revision, *_ in lists_of(facts))),
         catalogue=catalogue_version,
     )

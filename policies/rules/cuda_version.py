@@ -221,5 +221,5 @@ RULE = Rule(
     options=RuleOptions,
     mutate=mutate,
     check=check,
-    not_exported="the version that a pod needs and the drivers that nodes have are looked up; CEL looks nothing up",
+    not_exported="it looks up the version that a pod needs and the drivers of the nodes; CEL cannot look anything up",
 )

@@ -432,5 +432,5 @@ RULE = Rule(
     mutate=mutate,
     check=check,
     on_update=True,
-    not_exported="it chooses by estimates over the catalogue and the nodes; `allowed` is for pods as it pins them",
+    not_exported="it chooses by the classes and the nodes, which CEL cannot read; `allowed` holds for the class that it chooses",
 )

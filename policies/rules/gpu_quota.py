@@ -108,7 +108,7 @@ RULE = Rule(
     check_claim_template=check_claim_template,
     check_workload=check_workload,
     on_update=True,
-    not_exported="it counts over all pods of a namespace, and CEL sees one object at a time",
+    not_exported="it counts all pods of a namespace, and CEL sees one object at a time",
 )
 
 

@@ -216,5 +216,5 @@ RULE = Rule(
     check=check,
     check_workload=check_workload,
     check_before_mutation=True,
-    not_exported="what it denies the API server refuses itself, with a worse sentence; the rest is advice",
+    not_exported="the API server itself refuses what this rule denies, with a less clear message; the rest is advice",
 )

@@ -220,5 +220,5 @@ RULE = Rule(
     summary="models are fetched, once, before their servers start",
     options=ModelWarmingOptions,
     mutate=mutate,
-    not_exported="it adds a container that fetches the model; without it the server loads the model itself",
+    not_exported="it adds a container that fetches the model; without it, the server loads the model itself",
 )

@@ -250,5 +250,5 @@ RULE = Rule(
     options=RuleOptions,
     check=check,
     check_workload=check_workload,
-    not_exported="it only warns, of what arguments of many launchers say",
+    not_exported="it only warns, by reading the arguments of many launchers",
 )

@@ -208,5 +208,5 @@ RULE = Rule(
     options=ReadinessDelayOptions,
     mutate=mutate,
     check_workload=check_workload,
-    not_exported="the load time is estimated over the pod as a whole; without it probes stay as written",
+    not_exported="it estimates the load time over the whole pod; without it, probes stay as written",
 )

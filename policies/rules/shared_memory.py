@@ -124,5 +124,5 @@ RULE = Rule(
     summary="pods on several GPUs get a /dev/shm that is large enough",
     options=SharedMemoryOptions,
     mutate=mutate,
-    not_exported="its size is computed from the pod's memory; without it /dev/shm has 64 MiB",
+    not_exported="it computes the size from the memory of the pod; without it, /dev/shm has 64 MiB",
 )

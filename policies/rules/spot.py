@@ -156,5 +156,5 @@ RULE = Rule(
     options=SpotOptions,
     mutate=mutate,
     check=check,
-    not_exported="it places a pod by the nodes that there are, and CEL looks nothing up",
+    not_exported="it places a pod by the nodes that exist, and CEL cannot look anything up",
 )

@@ -19,7 +19,18 @@ from tests.bench.before import Version, versions
 from tests.bench.population import Population
 from tests.controlplane import build
 
-PARTS = ("work", "edge", "api", "cluster", "quota", "hot", "scale", "counts")
+LINES: dict[str, Callable[[Any], Iterator[str]]] = {
+    "work": work.lines,
+    "edge": report.edge_lines,
+    "api": report.api_lines,
+    "cluster": report.cluster_lines,
+    "quota": report.quota_lines,
+    "hot": report.hot_lines,
+    "scale": report.scale_lines,
+    "counts": report.scale_lines,
+}
+"""By part, the tables of its report."""
+PARTS = tuple(LINES)
 ALL = "all"
 
 
@@ -29,7 +40,7 @@ ALL = "all"
 @click.option(
     "--before",
     metavar="COMMIT",
-    help="A commit of ours to interleave with the working tree, in all parts but work and edge.",
+    help="A commit of ours to interleave with the working tree, in all parts but work.",
 )
 @click.option(
     "--rounds",
@@ -84,44 +95,30 @@ def main(
     def progress(line: str) -> None:
         click.echo(f"{time.monotonic() - began:6.1f} s  {line}", err=True)
 
-    def compare(part: str, trees: list[Version]) -> tuple[Any, Iterator[str]]:
-        few, many = rounds or 3, creates * 2
-        population = Population(pods=pods, namespaces=namespaces, nodes=nodes)
-        found: dict[str, Callable[[], Any]] = {
-            "work": lambda: work.compare(progress=progress),
-            "edge": lambda: edge.compare(rounds=rounds or 4, requests=requests, progress=progress),
-            "api": lambda: api.compare(trees, rounds=rounds or 8, creates=creates, progress=progress),
-            "cluster": lambda: cluster.compare(trees, rounds=few, creates=creates, progress=progress),
-            "quota": lambda: quota.compare(trees, rounds=few, creates=creates, progress=progress),
-            "hot": lambda: hot.compare(
-                trees, replica_counts=replicas, rounds=few, creates=many, progress=progress
-            ),
-            "counts": lambda: counts.compare(trees, rounds=rounds or 1, progress=progress),
-            "scale": lambda: scale.compare(trees, population, rounds=rounds or 1, progress=progress),
-        }
-        made = found[part]()
-        lines: dict[str, Callable[[Any], Iterator[str]]] = {
-            "work": work.lines,
-            "edge": report.edge_lines,
-            "api": report.api_lines,
-            "cluster": report.cluster_lines,
-            "quota": report.quota_lines,
-            "hot": report.hot_lines,
-            "scale": report.scale_lines,
-            "counts": report.scale_lines,
-        }
-        return made, lines[part](made)
-
+    few, many = rounds or 3, creates * 2
+    population = Population(pods=pods, namespaces=namespaces, nodes=nodes)
+    compared: dict[str, Callable[[list[Version]], Any]] = {
+        "work": lambda _: work.compare(progress=progress),
+        "edge": lambda trees: edge.compare(trees, rounds=rounds or 4, requests=requests, progress=progress),
+        "api": lambda trees: api.compare(trees, rounds=rounds or 8, creates=creates, progress=progress),
+        "cluster": lambda trees: cluster.compare(trees, rounds=few, creates=creates, progress=progress),
+        "quota": lambda trees: quota.compare(trees, rounds=few, creates=creates, progress=progress),
+        "hot": lambda trees: hot.compare(
+            trees, replica_counts=replicas, rounds=few, creates=many, progress=progress
+        ),
+        "scale": lambda trees: scale.compare(trees, population, rounds=rounds or 1, progress=progress),
+        "counts": lambda trees: counts.compare(trees, rounds=rounds or 1, progress=progress),
+    }
     chosen = PARTS if ALL in parts or not parts else tuple(dict.fromkeys(parts))
     if chosen != ("work",):
         build(sys.stderr)
     reports: dict[str, object] = {}
     with versions(before) as trees:
         for part in chosen:
-            made, lines = compare(part, trees)
+            made = compared[part](trees)
             reports[part] = msgspec.to_builtins(made, str_keys=True)
             if output == "text":
-                click.echo("\n".join(["", *lines]))
+                click.echo("\n".join(["", *LINES[part](made)]))
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(reports)))
 

@@ -9,9 +9,6 @@ from typing import NamedTuple
 
 from tests.bench.measure import ROOT
 
-EDGE_BEFORE = "35f8580"
-"""The last commit with the edge before this one."""
-
 
 class Version(NamedTuple):
     """A tree of ours, by its place in the tables: `now` is the working tree."""
@@ -29,29 +26,19 @@ NOW = Version("now", ROOT)
 
 @contextmanager
 def versions(commit: str | None) -> Iterator[list[Version]]:
-    """Return the commit, if there is to be one, and the working tree. RuntimeError: the commit is not here."""
+    """Check the commit out, if there is one, and return it and the working tree. RuntimeError: the commit is not here."""
     if commit is None:
         yield [NOW]
         return
-    with source_of(commit) as source:
-        if source is None:
-            raise RuntimeError(f"--before: there is no commit {commit} here (a shallow clone?)")
-        yield [Version("before", source), NOW]
-
-
-@contextmanager
-def source_of(commit: str) -> Iterator[Path | None]:
-    """Check the commit out into a worktree of its own for the length of the block; None where it is not to be had."""
     if _git("cat-file", "-e", f"{commit}^{{commit}}") != 0:
-        yield None
-        return
+        raise RuntimeError(f"--before: there is no commit {commit} here (a shallow clone?)")
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "before")
         subprocess.run(
             ["git", "worktree", "add", "--quiet", "--detach", source, commit], cwd=ROOT, check=True
         )
         try:
-            yield source
+            yield [Version("before", source), NOW]
         finally:
             _git("worktree", "remove", "--force", str(source))
 

@@ -17,7 +17,7 @@ WARM_UP = 64
 
 
 class Decisions(NamedTuple):
-    """Requests decided by a quota, in how many batches, and writes of rows with those that met another's."""
+    """What a quota decided: requests, batches, writes of ledgers, and writes that met another's."""
 
     requests: float
     batches: float
@@ -39,7 +39,7 @@ class Decisions(NamedTuple):
         return self.requests / self.batches if self.batches else 0.0
 
     def per_write(self, creates: int) -> float:
-        """Return how many creations a row write paid for."""
+        """Return the creations for each write of the ledger."""
         made = self.writes - self.conflicts
         return creates / made if made else 0.0
 
@@ -51,7 +51,7 @@ class Decisions(NamedTuple):
 def servers(
     plane: ControlPlane, installed: Installation | None = None, serving: Replicas | None = None
 ) -> dict[str, list[int]]:
-    """Return whom a burst is charged to, by name."""
+    """Return the processes whose CPU a burst counts for, by server."""
     found = {name: [plane.pids[name]] for name in (API_SERVER, ETCD)}
     if serving is not None:
         found[WEBHOOK] = [plane.pids[each.name] for each in serving.each]

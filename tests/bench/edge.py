@@ -1,4 +1,4 @@
-"""Our two hooks against a view that does nothing on the very same server, and against the edge that was before this one."""
+"""Our two hooks against a view that does nothing on the very same server, and against a commit of ours."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -6,10 +6,10 @@ from pathlib import Path
 
 import msgspec
 
-from tests.bench.admissions import FOLDER, NAMESPACE, Ours
-from tests.bench.before import EDGE_BEFORE, source_of
+from tests.bench.admissions import NAMESPACE, Ours
+from tests.bench.before import NOW, Version
 from tests.bench.clients import Plan
-from tests.bench.figures import Figures, Target, cpu_ratio, figures, ratio
+from tests.bench.figures import Figures, cpu_ratio, figures, ratio
 from tests.bench.measure import Sample, measure
 from tests.bench.noop_server import SERVER_NAME as NOOP_NAME
 from tests.bench.noop_server import NoopServer
@@ -18,7 +18,6 @@ from tests.controlplane import ControlPlane
 from tests.controlplane.webhook import SERVER_NAME, Webhook
 
 CLIENTS = (1, 8, 32)
-LEAST_RATE, MOST_P99, MOST_CPU = 0.7, 1.5, 0.8
 STOCK = "no-op, stock gthread"
 
 
@@ -38,30 +37,32 @@ class EdgeReport(msgspec.Struct, frozen=True, kw_only=True):
     rate_ratios: dict[str, dict[int, float]]
     p99_ratios: dict[str, dict[int, float]]
     cpu_ratios: dict[str, dict[int, float]]
-    targets: list[Target]
 
 
-def compare(*, rounds: int, requests: int, progress: Callable[[str], None]) -> EdgeReport:
+def compare(
+    versions: list[Version], *, rounds: int, requests: int, progress: Callable[[str], None]
+) -> EdgeReport:
     """Replay a captured review of each phase, `requests` times at each number of clients, in interleaved rounds."""
     with ExitStack() as stack:
         progress("edge: starting a control plane to capture reviews from")
         plane = stack.enter_context(ControlPlane())
-        webhook = stack.enter_context(Webhook(plane, config=FOLDER / "policy"))
-        reviews = _reviews(plane, webhook)
+        served = {
+            version: stack.enter_context(
+                Webhook(
+                    plane,
+                    config=version.source / "tests" / "bench" / "policy",
+                    host=number,
+                    source=version.source,
+                )
+            )
+            for number, version in enumerate(versions, start=10)
+        }
+        reviews = _reviews(plane, served[NOW])
         for name in ("kube-apiserver", "etcd"):
             plane.kill(name)  # has said all that is needed, and would take CPU from the comparison
         noop = stack.enter_context(NoopServer(plane, host=20))
         stock = stack.enter_context(NoopServer(plane, host=21, stock=True))
-        source = stack.enter_context(source_of(EDGE_BEFORE))
-        before = None
-        if source is None:
-            progress(
-                f"edge: commit {EDGE_BEFORE} is not here (a shallow clone?), so the edge before is left out"
-            )
-        else:
-            config = source / "tests" / "bench" / "policy"
-            before = stack.enter_context(Webhook(plane, config=config, host=22, source=source))
-        subjects = _subjects(plane, webhook, before, noop, stock, reviews, requests)
+        subjects = _subjects(plane, served, noop, stock, reviews, requests)
         samples = _samples(subjects, rounds, progress)
     return _report(subjects, samples, {path: len(review) for path, review in reviews.items()})
 
@@ -76,8 +77,7 @@ def _reviews(plane: ControlPlane, webhook: Webhook) -> dict[str, str]:
 
 def _subjects(
     plane: ControlPlane,
-    webhook: Webhook,
-    before: Webhook | None,
+    served: dict[Version, Webhook],
     noop: NoopServer,
     stock: NoopServer,
     reviews: dict[str, str],
@@ -101,19 +101,25 @@ def _subjects(
     def of_ours(path: str, server: Webhook) -> Callable[[int], Plan]:
         return plan(path, server.address, server.folder / "certs" / "ca.crt", SERVER_NAME)
 
-    def both(path: str, against: str) -> list[Subject]:
-        ours = plane.pids[webhook.name]
-        if before is None:
-            return [Subject(path, of_ours(path, webhook), ours, against=against)]
-        old = Subject(f"{path}, edge before", of_ours(path, before), plane.pids[before.name])
-        return [old, Subject(path, of_ours(path, webhook), ours, against=against, before=old.name)]
+    def each(path: str, against: str) -> list[Subject]:
+        before = next((version.after(path) for version in served if version != NOW), None)
+        return [
+            Subject(
+                version.after(path),
+                of_ours(path, webhook),
+                plane.pids[webhook.name],
+                against=against if version == NOW else None,
+                before=before if version == NOW else None,
+            )
+            for version, webhook in served.items()
+        ]
 
     first, second = "no-op, pod as it arrives", "no-op, final pod"
     return [
         Subject(first, of_noop(MUTATE, noop), noop.pid),
-        *both(MUTATE, against=first),
+        *each(MUTATE, against=first),
         Subject(second, of_noop(VALIDATE, noop), noop.pid),
-        *both(VALIDATE, against=second),
+        *each(VALIDATE, against=second),
         Subject(STOCK, of_noop(MUTATE, stock), stock.pid),
     ]
 
@@ -150,37 +156,10 @@ def _report(subjects: list[Subject], samples: Samples, review_bytes: dict[str, i
         for subject in subjects
         if subject.before is not None
     }
-    targets = [
-        Target(
-            what=f"{path}, {clients} clients: CPU ≤ {MOST_CPU} of the edge's before",
-            figure=figure,
-            met=figure <= MOST_CPU,
-        )
-        for path, by_clients in cpu.items()
-        for clients, figure in by_clients.items()
-    ]
-    targets += [
-        target
-        for path, by_clients in rates.items()
-        for clients, rate in by_clients.items()
-        for target in (
-            Target(
-                what=f"{path}, {clients} clients: throughput ≥ {LEAST_RATE} of the no-op's",
-                figure=rate,
-                met=rate >= LEAST_RATE,
-            ),
-            Target(
-                what=f"{path}, {clients} clients: p99 ≤ {MOST_P99} times the no-op's",
-                figure=p99s[path][clients],
-                met=p99s[path][clients] <= MOST_P99,
-            ),
-        )
-    ]
     return EdgeReport(
         review_bytes=review_bytes,
         figures=list(rows.values()),
         rate_ratios=rates,
         p99_ratios=p99s,
         cpu_ratios=cpu,
-        targets=targets,
     )

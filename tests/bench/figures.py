@@ -26,14 +26,6 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
         return sum(self.cpu_ms.values())
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to hold, as a sentence, and the figure that decides it."""
-
-    what: str
-    figure: float
-    met: bool
-
-
 def figures(subject: str, clients: int, samples: Sequence[Sample]) -> Figures:
     requests = len(samples[0].outcome.milliseconds)
     pooled = sorted(value for sample in samples for value in sample.outcome.milliseconds)

@@ -10,9 +10,9 @@ from statistics import median
 import msgspec
 
 from tests.bench import bursts
-from tests.bench.before import NOW, Version
+from tests.bench.before import Version
 from tests.bench.bursts import WARM_UP, Decisions
-from tests.bench.figures import Figures, Target, figures, ratio
+from tests.bench.figures import Figures, figures, ratio
 from tests.bench.installation import ROOM, Installation
 from tests.bench.measure import Sample
 from tests.controlplane import ControlPlane
@@ -20,7 +20,6 @@ from tests.controlplane import ControlPlane
 QUOTA, NO_QUOTA = "hot", "without-quota"
 REPLICAS = (1, 2, 3)
 CLIENTS = 32
-CONFLICTS_WANTED, RATE_WANTED, REPLICAS_WANTED = 0.1, 0.9, 1.0
 
 Key = tuple[str, int, str]  # version, replicas, namespace
 
@@ -28,7 +27,7 @@ Key = tuple[str, int, str]  # version, replicas, namespace
 class HotRow(msgspec.Struct, frozen=True, kw_only=True):
     """`of_no_quota` is the rate as a share of that without a quota.
 
-    `per_write`: creations for each write of the row; `conflict_share`: of all its writes; `conflicts`: of a hundred creations.
+    `per_write`: creations for each write of the ledger; `conflict_share`: of all its writes; `conflicts`: of a hundred creations.
     """
 
     version: str
@@ -43,7 +42,6 @@ class HotRow(msgspec.Struct, frozen=True, kw_only=True):
 
 class HotReport(msgspec.Struct, frozen=True, kw_only=True):
     rows: list[HotRow]
-    targets: list[Target]
 
 
 def compare(
@@ -112,29 +110,4 @@ def _report(
         )
         for (version, replicas, namespace), taken in samples.items()
     ]
-    return HotReport(rows=rows, targets=_targets(samples, rows))
-
-
-def _targets(samples: dict[Key, list[Sample]], rows: list[HotRow]) -> list[Target]:
-    now = {row.replicas: row for row in rows if row.quota and row.version == NOW.name}
-    most = max(now)
-    conflicts = now[most].conflict_share
-    targets = [
-        Target(
-            what=f"{most} replicas: share of row writes that conflict < {CONFLICTS_WANTED}",
-            figure=conflicts,
-            met=conflicts < CONFLICTS_WANTED,
-        ),
-    ]
-    if 1 in now and most > 1:
-        more = ratio(samples[NOW.name, most, QUOTA], samples[NOW.name, 1, QUOTA])
-        what = f"{most} replicas: creates/s ≥ those with one"
-        targets.insert(0, Target(what=what, figure=more, met=more >= REPLICAS_WANTED))
-    return targets + [
-        Target(
-            what=f"{replicas} replicas: creates/s ≥ {RATE_WANTED} of those without a quota",
-            figure=row.of_no_quota,
-            met=row.of_no_quota >= RATE_WANTED,
-        )
-        for replicas, row in sorted(now.items())
-    ]
+    return HotReport(rows=rows)

@@ -135,10 +135,10 @@ class Installation:
         return {item["metadata"]["name"]: self._ledger(item) for item in items}
 
     def _ledger(self, document: Mapping[str, Any]) -> Ledger:
-        row = json.loads(document["ledger"])
-        used = row.get("used")
+        ledger = json.loads(document["ledger"])
+        used = ledger.get("used")
         counted = None if used is None else {name: int(amount) for name, amount in used.items()}
-        return Ledger(counted, in_flight=bool(row.get("reservations")))
+        return Ledger(counted, in_flight=bool(ledger.get("reservations")))
 
     def await_settled(self, namespace: str, gpus: int) -> None:
         """Return once the quota counts so many GPUs, and nothing is in flight."""

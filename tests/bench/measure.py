@@ -1,4 +1,4 @@
-"""Let clients loose on a server and see what it costs whom."""
+"""Send requests to a server from many clients, and measure the CPU of every process."""
 
 import json
 import subprocess
@@ -55,7 +55,7 @@ def plan(
 
 
 def measure(plan: Plan, servers: Mapping[str, Sequence[int]], *, want: int) -> Sample:
-    """Run the plan and charge it to `servers`, name → pids. LoadFailed: an answer had another status than `want`."""
+    """Run the plan and measure the CPU of `servers`, name → pids. LoadFailed: an answer had another status than `want`."""
     with _clients(plan) as process:
         if _line(process) != "ready":
             raise LoadFailed(f"no connections to {plan.host} port {plan.port}: {_last_words(process)}")

@@ -6,17 +6,17 @@ from tests.bench import api, bursts, cluster, edge, hot
 from tests.bench.api import ApiReport
 from tests.bench.cluster import ClusterReport
 from tests.bench.edge import EdgeReport
-from tests.bench.figures import Figures, Target
+from tests.bench.figures import Figures
 from tests.bench.hot import HotReport
 from tests.bench.quota import QuotaReport
-from tests.bench.scale import ScaleReport
+from tests.bench.turns import ScaleReport
 
 
 def edge_lines(report: EdgeReport) -> Iterator[str]:
     sizes = ", ".join(f"{path} {size} bytes" for path, size in report.review_bytes.items())
     yield "EDGE: one server process, TLS connections kept alive, reviews of a GPU pod"
     yield f"({sizes}); rate and p99 as multiples of"
-    yield "what the no-op above has on the same server, CPU as a share of the edge's before"
+    yield "what the no-op above has on the same server, CPU as a share of that before"
     yield ""
     yield f"{'clients':>7}  {'':<24} {'req/s':>6} {'p50 ms':>8} {'p99 ms':>8} {'CPU ms':>7} {'rate':>6} {'p99':>6} {'CPU':>6}"
     for clients in edge.CLIENTS:
@@ -25,7 +25,6 @@ def edge_lines(report: EdgeReport) -> Iterator[str]:
                 yield _edge_line(report, row)
         yield ""
     yield f"CPU is the server's, per request; the clients' own was {_client_cost(report.figures)}."
-    yield from _targets(report.targets)
 
 
 def _edge_line(report: EdgeReport, row: Figures) -> str:
@@ -61,7 +60,6 @@ def cluster_lines(report: ClusterReport) -> Iterator[str]:
     yield f"API server's CPU of a pod without GPUs, in ms beyond nothing, {counts} clients:"
     for name, by_clients in report.cpu_pod_ms.items():
         yield f"  {name:<21} " + " ".join(f"{by_clients[clients]:>+6.2f}" for clients in cluster.CLIENTS)
-    yield from _targets(report.targets)
 
 
 def _cluster_line(pod: str, row: Figures) -> str:
@@ -86,7 +84,6 @@ def quota_lines(report: QuotaReport) -> Iterator[str]:
                 yield _quota_line(report, row)
         yield ""
     yield f"The clients' own CPU per create was {_client_cost(report.figures)}, on the same cores."
-    yield from _targets(report.targets)
 
 
 def _quota_line(report: QuotaReport, row: Figures) -> str:
@@ -99,8 +96,8 @@ def _quota_line(report: QuotaReport, row: Figures) -> str:
 
 def hot_lines(report: HotReport) -> Iterator[str]:
     yield f"HOT: GPU pods created in one namespace by {hot.CLIENTS} clients, by replicas of serve"
-    yield "(of no: rate as a share of that without a quota; a write: creations for each of the row;"
-    yield "lost: share of the row's writes that met another's, and how many of 100 creations did)"
+    yield "(of no: rate as a share of that without a quota; a write: creations for each of the ledger;"
+    yield "lost: share of the ledger's writes that met another's, and how many of 100 creations did)"
     yield ""
     yield f"{'':<58} CPU ms per create"
     yield (
@@ -115,7 +112,6 @@ def hot_lines(report: HotReport) -> Iterator[str]:
             f"{row.version:<6} {row.replicas:>1} {'yes' if row.quota else 'no':<5} {figures.per_second:>5.0f} "
             f"{row.of_no_quota:>5.2f} {figures.p50_ms:>6.0f} {figures.p99_ms:>6.0f} {quota} {_cpu(figures, 5, 4, 4, 5)}"
         )
-    yield from _targets(report.targets)
 
 
 def scale_lines(report: ScaleReport) -> Iterator[str]:
@@ -130,7 +126,6 @@ def scale_lines(report: ScaleReport) -> Iterator[str]:
         for what in figures:
             columns = (f"{report.figures[name][subject][what]:>10.4g}" for name in versions)
             yield f"  {what:<57}" + "".join(columns)
-    yield from _targets(report.targets)
 
 
 def api_lines(report: ApiReport) -> Iterator[str]:
@@ -158,9 +153,3 @@ def _cpu(row: Figures, *widths: int) -> str:
 def _client_cost(rows: list[Figures]) -> str:
     costs = [row.client_cpu_ms for row in rows]
     return f"{min(costs):.2f} to {max(costs):.2f} ms"
-
-
-def _targets(targets: list[Target]) -> Iterator[str]:
-    yield ""
-    for target in targets:
-        yield f"{'met' if target.met else 'MISSED':<7} {target.figure:>5.2f}  {target.what}"

@@ -5,28 +5,24 @@ of one class. A release takes from the answer to a pod's deletion, in a namespac
 """
 
 import re
-import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from statistics import median
 
-import msgspec
 import psutil
 import urllib3
 
 from tests.bench import bursts
-from tests.bench.before import NOW, Version
+from tests.bench.before import Version
 from tests.bench.bursts import CONTROLLER
 from tests.bench.clients import NUMBER, TURN
-from tests.bench.figures import Target, percentile
-from tests.bench.installation import ROOM, Installation, wait_until
+from tests.bench.figures import percentile
+from tests.bench.installation import ROOM, wait_until
 from tests.bench.measure import cpu_seconds, measure, plan
-from tests.bench.pods import model_server
-from tests.bench.population import BIG, CLASS, SMALL, Population, populate
-from tests.bench.releases import Releases, way
-from tests.controlplane import ControlPlane
+from tests.bench.population import BIG, CLASS, SMALL, Population
+from tests.bench.releases import way
+from tests.bench.turns import LONGEST, P50, RELIST, Progress, ScaleReport, Turn, take_turns
 from tests.controlplane.client import MERGE_PATCH
 from tests.controlplane.plane import API_SERVER
 
@@ -48,14 +44,13 @@ START, RELEASE, RAISE, CREATE, PACED, DELETE = (
     "deletions",
     "deletions/s",
 )
-SPREAD_OUT, RELABEL, RESTART, RECOUNT, RELIST = (
+SPREAD_OUT, RELABEL, RESTART, RECOUNT = (
     "creations all over",
     "nodes relabelled",
     "an API server that comes back",
     "a recount of everything",
-    "releases while pods are listed again",
 )
-LONGEST, P50, CPU, READ = "ms, longest", "ms, p50", "s of controller's CPU", "MB of pods read"
+CPU, READ = "s of controller's CPU", "MB of pods read"
 
 _READ_BYTES = re.compile(
     r'^(?:apiserver_response_sizes_sum\{.*resource="pods".*verb="LIST"'
@@ -63,71 +58,22 @@ _READ_BYTES = re.compile(
     re.MULTILINE,
 )
 
-Figures = dict[str, dict[str, float]]
-"""By what was done and what was measured then, which says its unit; in the order of the measurements."""
-
-
-class ScaleReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Medians over rounds, by version."""
-
-    title: str = "SCALE"
-    population: Population
-    figures: dict[str, Figures]
-    targets: list[Target]
-
 
 def compare(
-    versions: list[Version], population: Population, *, rounds: int, progress: Callable[[str], None]
+    versions: list[Version], population: Population, *, rounds: int, progress: Progress
 ) -> ScaleReport:
     """Fill a cluster once, and let the versions take turns in it."""
-    taken: dict[str, list[Figures]] = {version.name: [] for version in versions}
-    victims: dict[str, str] = {}
-    with ControlPlane() as plane:
-        progress(f"scale: making {2 * population.pods} pods on {population.nodes} nodes")
-        populate(plane, population)
-        for number in range(1, rounds + 1):
-            for version in versions:
-                say = partial(_say, progress, f"scale: round {number}/{rounds}, {version.name}")
-                taken[version.name].append(_Turn(plane, version, population, victims, say).run())
-    medians = {
-        name: {
-            subject: {what: median(each[subject][what] for each in found) for what in found[0][subject]}
-            for subject in found[0]
-        }
-        for name, found in taken.items()
-    }
-    return ScaleReport(population=population, figures=medians, targets=list(_targets(population, medians)))
+    medians = take_turns(_Turn, "scale", versions, population, {}, rounds=rounds, progress=progress)
+    return ScaleReport(title="SCALE", population=population, figures=medians)
 
 
-def _say(progress: Callable[[str], None], title: str, what: str, figure: float) -> None:
-    progress(f"{title}: {what}: {figure:.4g}")
+class _Turn(Turn):
+    @property
+    def _sizes(self) -> dict[str, int]:
+        return {BIG: self.population.pods, SMALL: self.population.each}
 
-
-class _Turn:
-    """One version in the cluster: its figures, one phase after the other.
-
-    `victims` are the pods to delete next, by namespace: those that were admitted last.
-    """
-
-    def __init__(
-        self,
-        plane: ControlPlane,
-        version: Version,
-        population: Population,
-        victims: dict[str, str],
-        say: Callable[[str, float], None],
-    ) -> None:
-        self._plane = plane
-        self._client = plane.client()
-        self._installed = Installation(plane, version)
-        self._population = population
-        self._releases = Releases(plane, victims)
-        self._say = say
-        self._figures: Figures = {}
-        self._sizes = {BIG: population.pods, SMALL: population.each}
-
-    def run(self) -> Figures:
-        with self._installed as installed:
+    def run(self) -> None:
+        with self.installed as installed:
             for namespace in self._teams():
                 installed.set_quota(namespace, ROOM)
             for namespace, pods in self._sizes.items():
@@ -141,114 +87,104 @@ class _Turn:
                 self._create_and_delete(BIG)
                 self._settle()
                 self._relabel()
-                for namespace in self._sizes:
-                    self._fill(namespace)
+                for namespace, pods in self._sizes.items():
+                    self.fill([namespace], pods)
                 self._restart_api_server()
                 installed.stop_controller()
                 installed.start_controller("--recount-seconds", str(RECOUNT_SECONDS))
                 self._recount()
                 installed.stop_controller()
-                with way(self._plane) as (server, process):
+                with way(self.plane) as (server, process):
                     installed.start_controller(server=server)
                     self._relist(process)
                     installed.stop_controller()
         self._label_nodes(CLASS)
-        return self._figures
 
     def _teams(self) -> Iterator[str]:
-        return (f"team-{number:04d}" for number in range(self._population.namespaces))
-
-    def _note(self, subject: str, what: str, figure: float) -> None:
-        self._figures.setdefault(subject, {})[what] = figure
-        self._say(f"{subject}, {what}", figure)
+        return (f"team-{number:04d}" for number in range(self.population.namespaces))
 
     @property
     def _pid(self) -> int:
-        assert self._installed.controller is not None
-        return self._installed.controller.pid
+        assert self.installed.controller is not None
+        return self.installed.controller.pid
 
     def _read_bytes(self) -> float:
-        return sum(float(each) for each in _READ_BYTES.findall(self._client.get("/metrics")[1]))
+        return sum(float(each) for each in _READ_BYTES.findall(self.client.get("/metrics")[1]))
 
     def _start(self) -> None:
         read, began = self._read_bytes(), time.monotonic()
-        self._installed.start_controller()
-        self._note(START, "s until it is ready", time.monotonic() - began)
-        wait_until(self._all_counted, "not every quota is counted", pause=0.2)
-        self._note(START, "s until every quota is counted", time.monotonic() - began)
-        self._note(START, CPU, cpu_seconds(self._pid))
-        self._note(START, "MiB resident", psutil.Process(self._pid).memory_info().rss / 2**20)
-        self._note(START, READ, (self._read_bytes() - read) / 1e6)
-
-    def _all_counted(self) -> bool:
-        ledgers = self._installed.ledgers()
-        return len(ledgers) == self._population.namespaces + 1 and all(
-            ledger.used is not None for ledger in ledgers.values()
-        )
+        self.installed.start_controller()
+        self.note(START, "s until it is ready", time.monotonic() - began)
+        quotas = self.population.namespaces + 1
+        wait_until(lambda: self.all_counted(quotas), "not every quota is counted", pause=0.2)
+        self.note(START, "s until every quota is counted", time.monotonic() - began)
+        self.note(START, CPU, cpu_seconds(self._pid))
+        self.note(START, "MiB resident", psutil.Process(self._pid).memory_info().rss / 2**20)
+        self.note(START, READ, (self._read_bytes() - read) / 1e6)
 
     def _where(self, namespace: str) -> str:
         return f"among {self._sizes[namespace]}"
 
     def _release(self, namespace: str) -> None:
-        self._installed.await_settled(namespace, self._sizes[namespace])
+        self.installed.await_settled(namespace, self._sizes[namespace])
         cpu = cpu_seconds(self._pid)
-        taken = sorted(self._releases.one(namespace) for _ in range(RELEASES))
+        taken = sorted(self.releases.one(namespace) for _ in range(RELEASES))
         where = self._where(namespace)
-        self._note(RELEASE, f"{P50}, {where}", percentile(taken, 50))
-        self._note(RELEASE, f"{LONGEST}, {where}", taken[-1])
-        self._installed.await_settled(namespace, self._sizes[namespace])
+        self.note(RELEASE, f"{P50}, {where}", percentile(taken, 50))
+        self.note(RELEASE, f"{LONGEST}, {where}", taken[-1])
+        self.installed.await_settled(namespace, self._sizes[namespace])
         each = (cpu_seconds(self._pid) - cpu) / RELEASES * 1000
-        self._note(RELEASE, f"ms of controller's CPU, {where}", each)
+        self.note(RELEASE, f"ms of controller's CPU, {where}", each)
 
     def _raise_hard(self) -> None:
         """Raise a full quota by one GPU at a time, and return to where it was."""
         taken, extra = [], []
         for number in range(1, RAISES + 1):
-            self._installed.set_quota(SMALL, self._sizes[SMALL] + number)
+            self.installed.set_quota(SMALL, self._sizes[SMALL] + number)
             began = time.perf_counter()
-            extra.append(self._releases.create(SMALL))
+            extra.append(self.releases.create(SMALL))
             taken.append((time.perf_counter() - began) * 1000)
-        self._note(RAISE, "ms until it is in force, p50", median(taken))
+        self.note(RAISE, "ms until it is in force, p50", median(taken))
         for name in extra:
-            self._client.delete(f"{bursts.pods(SMALL)}/{name}", None, {"gracePeriodSeconds": "0"})
-        self._installed.await_settled(SMALL, self._sizes[SMALL])
+            self.client.delete(f"{bursts.pods(SMALL)}/{name}", None, {"gracePeriodSeconds": "0"})
+        self.installed.await_settled(SMALL, self._sizes[SMALL])
 
     def _create_and_delete(self, namespace: str) -> None:
         where, size = self._where(namespace), self._sizes[namespace]
-        self._installed.set_quota(namespace, ROOM)
-        self._client.delete(
-            f"{bursts.pods(namespace)}/{self._releases.create(namespace)}", None, {"gracePeriodSeconds": "0"}
+        self.installed.set_quota(namespace, ROOM)
+        self.client.delete(
+            f"{bursts.pods(namespace)}/{self.releases.create(namespace)}", None, {"gracePeriodSeconds": "0"}
         )
-        self._installed.await_settled(namespace, size)
+        self.installed.await_settled(namespace, size)
         counted = {CONTROLLER: [self._pid]}
-        sample = bursts.create(self._plane, namespace, counted, clients=CLIENTS, creates=CREATES)
-        self._note(CREATE, f"of {CLIENTS} clients, {where}", sample.rate)
-        self._installed.await_settled(namespace, size + CREATES)
+        sample = bursts.create(self.plane, namespace, counted, clients=CLIENTS, creates=CREATES)
+        self.note(CREATE, f"of {CLIENTS} clients, {where}", sample.rate)
+        self.installed.await_settled(namespace, size + CREATES)
         began = time.monotonic()
         paced, deleted = PACED_PER_SECOND * PACED_SECONDS, CREATES - PACED_PER_SECOND * PACED_SECONDS
         cpu = cpu_seconds(self._pid)
         for number in range(deleted, CREATES):
-            self._client.delete(
+            self.client.delete(
                 f"{bursts.pods(namespace)}/model-server-{number:06d}", None, {"gracePeriodSeconds": "0"}
             )
             time.sleep(max(0.0, began + (number - deleted + 1) / PACED_PER_SECOND - time.monotonic()))
         share = (cpu_seconds(self._pid) - cpu) / (time.monotonic() - began)
-        self._note(PACED, f"% of a core at {PACED_PER_SECOND} a second, {where}", share * 100)
-        self._installed.await_settled(namespace, size + CREATES - paced)
+        self.note(PACED, f"% of a core at {PACED_PER_SECOND} a second, {where}", share * 100)
+        self.installed.await_settled(namespace, size + CREATES - paced)
         path = f"{bursts.pods(namespace)}/model-server-{NUMBER}?gracePeriodSeconds=0"
-        deletions = plan(self._plane, path, requests=deleted, clients=FEW, method="DELETE")
+        deletions = plan(self.plane, path, requests=deleted, clients=FEW, method="DELETE")
         began = time.monotonic()
         sample = measure(deletions, counted, want=200)
-        self._note(DELETE, f"of {FEW} clients, {where}", sample.rate)
+        self.note(DELETE, f"of {FEW} clients, {where}", sample.rate)
         began = time.monotonic()
-        self._installed.await_settled(namespace, size)
-        self._note(DELETE, f"s until they are counted, {where}", time.monotonic() - began)
+        self.installed.await_settled(namespace, size)
+        self.note(DELETE, f"s until they are counted, {where}", time.monotonic() - began)
 
     def _settle(self) -> None:
         """Create pods all over the namespaces; time begins with the last answer."""
-        teams = self._population.namespaces
+        teams = self.population.namespaces
         sample = bursts.create(
-            self._plane,
+            self.plane,
             f"team-{TURN}",
             {CONTROLLER: [self._pid]},
             clients=CLIENTS,
@@ -256,33 +192,33 @@ class _Turn:
             turns=teams,
         )
         began = time.monotonic()
-        self._note(SPREAD_OUT, f"a second, over {teams} namespaces", sample.rate)
+        self.note(SPREAD_OUT, f"a second, over {teams} namespaces", sample.rate)
         wait_until(self._nothing_in_flight, "the quotas do not settle", pause=0.1)
-        self._note(SPREAD_OUT, f"s until {SPREAD} are settled", time.monotonic() - began)
+        self.note(SPREAD_OUT, f"s until {SPREAD} are settled", time.monotonic() - began)
         for namespace in self._teams():
-            self._client.delete(
+            self.client.delete(
                 bursts.pods(namespace), {"gracePeriodSeconds": 0}, {"labelSelector": "app=model-server"}
             )
         for namespace in self._teams():
-            self._installed.await_settled(namespace, self._population.each)
+            self.installed.await_settled(namespace, self.population.each)
 
     def _nothing_in_flight(self) -> bool:
-        return not any(ledger.in_flight for ledger in self._installed.ledgers().values())
+        return not any(ledger.in_flight for ledger in self.installed.ledgers().values())
 
     def _relabel(self) -> None:
         cpu, began = cpu_seconds(self._pid), time.monotonic()
         self._label_nodes(OTHER_CLASS)
         wait_until(self._is_relabelled, "the pods are not counted for their nodes' new class", pause=0.2)
-        self._note(RELABEL, "s until they are counted", time.monotonic() - began)
-        self._note(RELABEL, CPU, cpu_seconds(self._pid) - cpu)
+        self.note(RELABEL, "s until they are counted", time.monotonic() - began)
+        self.note(RELABEL, CPU, cpu_seconds(self._pid) - cpu)
 
     def _label_nodes(self, class_name: str) -> None:
         body = {"metadata": {"labels": {"accelerator": class_name}}}
         relabel = plan(
-            self._plane,
+            self.plane,
             f"/api/v1/nodes/node-{NUMBER}",
             body=body,
-            requests=self._population.nodes,
+            requests=self.population.nodes,
             clients=FEW,
             method="PATCH",
             content_type=MERGE_PATCH,
@@ -291,91 +227,44 @@ class _Turn:
 
     def _is_relabelled(self) -> bool:
         """Whether nothing that runs counts for the class of which no node is any more; a pod that is not bound yet still does."""
-        ledgers = self._installed.ledgers()
+        ledgers = self.installed.ledgers()
         return all(
-            (ledgers[namespace].used or {}).get(f"classes/{CLASS}")
-            == int(namespace in self._releases.victims)
+            (ledgers[namespace].used or {}).get(f"classes/{CLASS}") == int(namespace in self.releases.victims)
             for namespace in (BIG, *self._teams())
         )
 
-    def _fill(self, namespace: str) -> None:
-        """Lower the quota to what is there; return once it is in force."""
-        self._installed.set_quota(namespace, self._sizes[namespace])
-        probe = model_server("probe", gpus=1)
-        wait_until(
-            lambda: self._client.post(bursts.pods(namespace), probe, {"dryRun": "All"})[0] == 403,
-            f"{namespace} does not get full",
-        )
-
     def _restart_api_server(self) -> None:
-        self._plane.restart(API_SERVER)
+        self.plane.restart(API_SERVER)
         began = time.perf_counter()
         wait_until(self._answers, "the API server does not answer")
         # What is registered, and who may do what, it learns a moment later.
-        self._releases.one(SMALL, patience=(401, 403, 500, 503, 504))
-        self._note(RESTART, "s until the first release", time.perf_counter() - began)
-        taken = sorted(self._releases.one(SMALL, patience=(403, 500)) for _ in range(RELEASES))
-        self._note(RESTART, f"{LONGEST}, of those after it", taken[-1])
+        self.releases.one(SMALL, patience=(401, 403, 500, 503, 504))
+        self.note(RESTART, "s until the first release", time.perf_counter() - began)
+        taken = sorted(self.releases.one(SMALL, patience=(403, 500)) for _ in range(RELEASES))
+        self.note(RESTART, f"{LONGEST}, of those after it", taken[-1])
 
     def _answers(self) -> bool:
         try:
-            return bool(self._client.get("/readyz")[0] == 200)
+            return bool(self.client.get("/readyz")[0] == 200)
         except urllib3.exceptions.HTTPError:
             return False
 
     def _recount(self) -> None:
         """Measure one round of recounts, in which nothing happens."""
-        self._installed.await_settled(BIG, self._sizes[BIG])
+        self.installed.await_settled(BIG, self._sizes[BIG])
         time.sleep(RECOUNT_SECONDS)  # what belongs to the start; what was counted then is due a period later
         read, cpu = self._read_bytes(), cpu_seconds(self._pid)
-        servers = cpu_seconds(self._plane.pids[API_SERVER])
+        servers = cpu_seconds(self.plane.pids[API_SERVER])
         time.sleep(RECOUNT_SECONDS)
-        self._note(RECOUNT, READ, (self._read_bytes() - read) / 1e6)
-        self._note(RECOUNT, CPU, cpu_seconds(self._pid) - cpu)
-        self._note(RECOUNT, "s of API server's CPU", cpu_seconds(self._plane.pids[API_SERVER]) - servers)
+        self.note(RECOUNT, READ, (self._read_bytes() - read) / 1e6)
+        self.note(RECOUNT, CPU, cpu_seconds(self._pid) - cpu)
+        self.note(RECOUNT, "s of API server's CPU", cpu_seconds(self.plane.pids[API_SERVER]) - servers)
 
     def _relist(self, way: subprocess.Popen[str]) -> None:
         """Let the watch end as too old, and release meanwhile."""
-        taken: dict[str, list[float]] = {SMALL: [], BIG: []}
-        for namespace in taken:
-            self._releases.one(namespace)  # what the start has queued is done by then
+        for namespace in (SMALL, BIG):
+            self.releases.one(namespace)  # what the start has queued is done by then
         read = self._read_bytes()
-        for namespace, found in taken.items():
-            for _ in range(RELISTS):
-                until = time.monotonic() + RELIST_SECONDS
-                way.send_signal(signal.SIGUSR1)
-                while time.monotonic() < until:
-                    found.append(self._releases.one(namespace))
-                    time.sleep(0.1)
-            where = self._where(namespace)
-            self._note(RELIST, f"{P50}, {where}", percentile(sorted(found), 50))
-            self._note(RELIST, f"{LONGEST}, {where}", max(found))
-        self._note(RELIST, READ, (self._read_bytes() - read) / 1e6 / (2 * RELISTS))
-
-
-def _targets(population: Population, medians: dict[str, Figures]) -> Iterator[Target]:
-    now = medians[NOW.name]
-    few, many = (f"among {pods}" for pods in (population.each, population.pods))
-
-    def at_most(what: str, figure: float, most: float) -> Target:
-        return Target(what=f"{what} ≤ {most:g}", figure=figure, met=figure <= most)
-
-    for where in (few, many):
-        yield at_most(f"{RELIST}, {where}: s, longest", now[RELIST][f"{LONGEST}, {where}"] / 1000, 1)
-    restart = now[RESTART]
-    slowest = max(restart["s until the first release"], restart[f"{LONGEST}, of those after it"] / 1000)
-    yield at_most(f"{RESTART}: s until any release", slowest, 5)
-    yield at_most(
-        f"s until {SPREAD} creations are settled", now[SPREAD_OUT][f"s until {SPREAD} are settled"], 3
-    )
-    of_a_core = f"% of a core at {PACED_PER_SECOND} a second"
-    share = now[PACED][f"{of_a_core}, {many}"] / now[PACED][f"{of_a_core}, {few}"]
-    yield at_most("CPU of a deletion among all, as a multiple of that among few", share, 1.5)
-    for subject, clients in ((CREATE, CLIENTS), (DELETE, FEW)):
-        rate = now[subject][f"of {clients} clients, {many}"] / now[subject][f"of {clients} clients, {few}"]
-        yield Target(what=f"{subject} among all ≥ 0.9 of those among few", figure=rate, met=rate >= 0.9)
-    if before := next((figures for name, figures in medians.items() if name != NOW.name), None):
-        yield at_most(
-            f"{RECOUNT}: share of the bytes read before", now[RECOUNT][READ] / before[RECOUNT][READ], 0.05
-        )
-        yield at_most(f"{RELABEL}: share of the CPU before", now[RELABEL][CPU] / before[RELABEL][CPU], 0.5)
+        for namespace in (SMALL, BIG):
+            self.relist(way, namespace, self._where(namespace), times=RELISTS, seconds=RELIST_SECONDS)
+        self.note(RELIST, READ, (self._read_bytes() - read) / 1e6 / (2 * RELISTS))

@@ -58,6 +58,19 @@ def of_kind(kind: str, documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [document for document in documents if document["kind"] == kind]
 
 
+def pods(documents: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return what the pods of the Deployments run, by `webhook` and `controller`."""
+    return {
+        each["metadata"]["name"].removeprefix("gpu-admission-"): each["spec"]["template"]["spec"]
+        for each in of_kind("Deployment", documents)
+    }
+
+
+def arguments(documents: list[dict[str, Any]], component: str) -> list[str]:
+    (container,) = pods(documents)[component]["containers"]
+    return list(container["args"])
+
+
 def webhooks(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the webhooks of both configurations."""
     return [webhook for document in documents for webhook in document.get("webhooks", ())]

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 import yaml
 
@@ -23,9 +22,11 @@ from tests.deploy.manifests import (
     ROOT,
     STATIC,
     WORKLOAD_RULES,
+    arguments,
     chart_readme,
     main,
     of_kind,
+    pods,
     rendered,
     static,
     template,
@@ -247,28 +248,17 @@ def test_no_manifest_holds_a_certificate(values: tuple[str | Path, ...]) -> None
 @each_set
 def test_commands_know_what_they_are_told(values: tuple[str | Path, ...]) -> None:
     commands = {"serve": serve, "controller": controller}
-    for deployment in of_kind("Deployment", rendered(*values)):
-        (container,) = deployment["spec"]["template"]["spec"]["containers"]
-        name, *arguments = container["args"]
-        commands[name].make_context(name, arguments)  # raises on an unknown flag or a bad value
-
-
-def test_flags_of_the_chart_can_be_told_wrong() -> None:
-    with pytest.raises(click.NoSuchOption):
-        serve.make_context("serve", ["--unheard-of"])
+    for component in ("webhook", "controller"):
+        name, *options = arguments(rendered(*values), component)
+        commands[name].make_context(name, options)  # raises on an unknown flag or a bad value
 
 
 @pytest.mark.parametrize(("pre_stop", "drain"), [(5, 15), (0, 0), (30, 60)])
 def test_a_pod_is_given_the_time_that_stopping_takes(pre_stop: int, drain: int) -> None:
     documents = rendered("--set", f"webhook.preStopSeconds={pre_stop},webhook.drainSeconds={drain}")
-    (pod,) = (
-        deployment["spec"]["template"]["spec"]
-        for deployment in of_kind("Deployment", documents)
-        if deployment["metadata"]["name"] == "gpu-admission-webhook"
-    )
     graceful = ServerSettings(certificate=Path("x"), key=Path("x")).graceful_seconds
 
-    assert pod["terminationGracePeriodSeconds"] >= pre_stop + drain + graceful + 5
+    assert pods(documents)["webhook"]["terminationGracePeriodSeconds"] >= pre_stop + drain + graceful + 5
 
 
 def test_first_install_only_looks() -> None:
@@ -314,18 +304,13 @@ def test_with_cert_manager_nobody_else_writes_certificates() -> None:
         for role in of_kind(kind, documents)
         for rule in role["rules"]
     ]
-    arguments = [
-        argument
-        for deployment in of_kind("Deployment", documents)
-        for argument in deployment["spec"]["template"]["spec"]["containers"][0]["args"]
-    ]
 
     assert not [rule for rule in rules if "secrets" in rule["resources"]]
     writers = [
         r for r in rules if "mutatingwebhookconfigurations" in r["resources"] and "patch" in r["verbs"]
     ]
     assert not writers
-    assert not [argument for argument in arguments if argument.startswith("--certificate")]
+    assert "--certificate" not in str(pods(documents))
     assert {document["metadata"]["name"] for document in of_kind("Certificate", documents)} == {
         "gpu-admission",
         "gpu-admission-ca",
@@ -423,13 +408,7 @@ def test_tenants_need_not_read_policies() -> None:
     ],
 )
 def test_which_fetcher_the_webhook_injects(values: str, want: str) -> None:
-    (arguments,) = (
-        deployment["spec"]["template"]["spec"]["containers"][0]["args"]
-        for deployment in of_kind("Deployment", rendered("--set", values))
-        if deployment["metadata"]["name"] == "gpu-admission-webhook"
-    )
-
-    assert f"--fetcher-image={want}" in arguments
+    assert f"--fetcher-image={want}" in arguments(rendered("--set", values), "webhook")
 
 
 def test_the_image_has_the_version_of_the_project() -> None:

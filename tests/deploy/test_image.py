@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 
@@ -151,12 +152,6 @@ def wanted(path: Path) -> bool:
     return path.is_file() and "__pycache__" not in path.parts
 
 
-@pytest.fixture
-def confined(app: Path) -> list[str]:
-    """Return what a command must follow to run as in a pod of the chart."""
-    return [*as_in_a_pod(app), *PROGRAM]
-
-
 # The environment of the image; LD_LIBRARY_PATH is for an interpreter that was moved.
 PYTHON = ["env", "-i", "LD_LIBRARY_PATH=/srv/python/lib"]
 # Without -S and -s this machine's packages would help out.
@@ -247,47 +242,29 @@ def test_serves_with_nothing_but_itself(app: Path, user: int, group: int) -> Non
             assert int(status["CapEff"], 16) == 0
 
 
-class started:  # noqa: N801 - reads as a verb
-    """A confined `serve`, between its first words and the end of the block."""
-
-    def __init__(self, confined: list[str], certificates: str) -> None:
-        arguments = (
-            "serve",
-            "--standalone",
-            "--self-signed",
-            certificates,
-            "--host",
-            "127.0.0.1",
-            "--port",
-            "0",
-        )
-        more = ("--metrics-host", "127.0.0.1", "--metrics-port", "0", "--drain-seconds", "0")
-        self._command = [*confined, "-m", "webhook", *arguments, *more]
-
-    def __enter__(self) -> tuple[subprocess.Popen[str], str]:
-        self._process = subprocess.Popen(
-            self._command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-        return self._process, self._url()
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        self._process.terminate()
-        said, _ = self._process.communicate(timeout=60)
-        if error is not None:
-            error.add_note(f"it ended with {self._process.returncode} and said:\n{said}")
-
-    def _url(self) -> str:
-        said = []
-        for line in lines(self._process):
-            said.append(line)
-            if found := re.search(r"serving (https://\S+),", line):
-                return found[1]
-        raise AssertionError("".join(said))
-
-
-def lines(process: subprocess.Popen[str]) -> Iterator[str]:
-    assert process.stdout is not None
-    yield from process.stdout
+@contextmanager
+def started(confined: list[str], certificates: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Run a confined `serve` for the length of the block, from its first words on."""
+    arguments = (
+        *("serve", "--standalone", "--self-signed", certificates, "--drain-seconds", "0"),
+        *("--host", "127.0.0.1", "--port", "0", "--metrics-host", "127.0.0.1", "--metrics-port", "0"),
+    )
+    command = [*confined, "-m", "webhook", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        said = ""
+        try:
+            while not (found := re.search(r"serving (https://\S+),", said)):
+                line = process.stdout.readline()
+                assert line, said
+                said += line
+            yield process, found[1]
+        except BaseException as error:
+            process.terminate()
+            error.add_note(f"it said:\n{said}{process.communicate(timeout=60)[0]}")
+            raise
+        process.terminate()
+        process.communicate(timeout=60)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from tests.controlplane import helm
-from tests.deploy.manifests import of_kind, rendered, template, webhooks
+from tests.deploy.manifests import arguments, of_kind, pods, rendered, template, webhooks
 
 pytestmark = pytest.mark.usefixtures("rendering")
 POD_VALUES = """
@@ -21,14 +21,16 @@ POD_VALUES = """
 @pytest.mark.parametrize("component", ["webhook", "controller"])
 def test_what_the_values_say_of_pods_stands_in_them(component: str) -> None:
     documents = rendered("--set-json", f"{component}={json.dumps(yaml.safe_load(POD_VALUES))}")
-    (deployment,) = (
-        each for each in of_kind("Deployment", documents) if each["metadata"]["name"].endswith(component)
+    (template_of,) = (
+        each["spec"]["template"]
+        for each in of_kind("Deployment", documents)
+        if each["metadata"]["name"].endswith(component)
     )
     accounts = {
         each["metadata"]["name"]: each["metadata"].get("annotations")
         for each in of_kind("ServiceAccount", documents)
     }
-    template_of, pod = deployment["spec"]["template"], deployment["spec"]["template"]["spec"]
+    pod = template_of["spec"]
     (container,) = pod["containers"]
 
     assert accounts.pop(f"gpu-admission-{component}") == {"role": "gpus"}
@@ -50,10 +52,7 @@ def test_what_the_values_say_of_pods_stands_in_them(component: str) -> None:
 def test_ports_of_pods_are_the_same_wherever_they_stand() -> None:
     ports = "webhook.port=10250,webhook.metricsPort=10251,controller.port=10252"
     documents = rendered("--set", f"{ports},webhook.dnsPolicy=Default")
-    pods = {
-        each["metadata"]["name"].removeprefix("gpu-admission-"): each["spec"]["template"]["spec"]
-        for each in of_kind("Deployment", documents)
-    }
+    found = pods(documents)
     allowed = {
         each["metadata"]["name"].removeprefix("gpu-admission-"): [
             port["port"] for rule in each["spec"]["ingress"] for port in rule["ports"]
@@ -66,23 +65,23 @@ def test_ports_of_pods_are_the_same_wherever_they_stand() -> None:
     }
 
     for name, want in {"webhook": [10250, 10251], "controller": [10252]}.items():
-        (container,) = pods[name]["containers"]
+        (container,) = found[name]["containers"]
         assert [port["containerPort"] for port in container["ports"]] == allowed[name] == want
-    assert {"--port=10250", "--metrics-port=10251"} < set(pods["webhook"]["containers"][0]["args"])
-    assert "--port=10252" in pods["controller"]["containers"][0]["args"]
+    assert {"--port=10250", "--metrics-port=10251"} < set(arguments(documents, "webhook"))
+    assert "--port=10252" in arguments(documents, "controller")
     assert targets == {
         "gpu-admission": [10250],
         "gpu-admission-webhook-metrics": [10251],
         "gpu-admission-controller-metrics": [10252],
     }
-    assert (pods["webhook"]["dnsPolicy"], "dnsPolicy" in pods["controller"]) == ("Default", False)
+    assert (found["webhook"]["dnsPolicy"], "dnsPolicy" in found["controller"]) == ("Default", False)
 
 
 def test_by_default_no_pod_has_a_user_of_its_own() -> None:
-    pods = [each["spec"]["template"]["spec"] for each in of_kind("Deployment", rendered())]
+    found = pods(rendered())
 
-    assert [pod["securityContext"]["runAsNonRoot"] for pod in pods] == [True, True]
-    assert not [key for key in ("runAsUser", "runAsGroup", "fsGroup") if key in str(pods)]
+    assert [pod["securityContext"]["runAsNonRoot"] for pod in found.values()] == [True, True]
+    assert not [key for key in ("runAsUser", "runAsGroup", "fsGroup") if key in str(found)]
 
 
 def test_an_autoscaler_alone_sets_the_replicas() -> None:
@@ -128,11 +127,7 @@ KNOWN = "webhook.clientAuthentication."
 )
 def test_known_callers_are_those_of_the_values(source: str, volume: dict[str, Any]) -> None:
     documents = rendered("--set", f"{KNOWN}{source}=callers,{KNOWN}names={{kube-apiserver,spiffe://a/b}}")
-    pods = {
-        deployment["metadata"]["name"]: deployment["spec"]["template"]["spec"]
-        for deployment in of_kind("Deployment", documents)
-    }
-    webhook = pods["gpu-admission-webhook"]
+    webhook = pods(documents)["webhook"]
     (container,) = webhook["containers"]
     (mounted,) = [each for each in webhook["volumes"] if each["name"] == "client-ca"]
 
@@ -148,11 +143,11 @@ def test_known_callers_are_those_of_the_values(source: str, volume: dict[str, An
         "name": "client-ca",
         **{kind: {**named, "items": [{"key": "ca.crt", "path": "ca.crt"}]} for kind, named in volume.items()},
     }
-    assert "client-ca" not in str(pods["gpu-admission-controller"])
+    assert "client-ca" not in str(pods(documents)["controller"])
 
 
 def test_callers_are_not_asked_for_a_certificate_unless_values_say_so() -> None:
-    assert "client" not in str([d["spec"]["template"]["spec"] for d in of_kind("Deployment", rendered())])
+    assert "client" not in str(pods(rendered()))
 
 
 @pytest.mark.parametrize(
