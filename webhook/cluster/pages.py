@@ -1,10 +1,10 @@
-"""The pages of a LIST: of whole objects, and of identities alone, which are read again and again.
+"""The pages of a LIST: of whole objects, or only of their identities.
 
-Identities are taken from metadata, of which an API server sends all, managedFields included (`AsPartialObjectMetadata` in
-`k8s.io/apimachinery/pkg/api/meta`); its tables without objects have neither uid nor resourceVersion.
+For identities the API server sends all metadata, managedFields included (`AsPartialObjectMetadata` in
+`k8s.io/apimachinery/pkg/api/meta`). Its tables without objects have neither uid nor resourceVersion.
 """
 
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -13,16 +13,8 @@ from webhook.cluster.nesting import decoded
 T = TypeVar("T")
 
 
-class Page(NamedTuple, Generic[T]):
-    """Part of a collection at a revision, and the token by which the list goes on, empty at its end."""
-
-    revision: str
-    continue_token: str
-    items: list[T]
-
-
 class Identity(msgspec.Struct, frozen=True, rename="camel"):
-    """Which object, in which version."""
+    """The metadata that say which object it is, and in which version."""
 
     name: str
     uid: str
@@ -30,37 +22,32 @@ class Identity(msgspec.Struct, frozen=True, rename="camel"):
     namespace: str = ""
 
 
-class _Metadata(msgspec.Struct, rename="camel"):
-    resource_version: str = ""
-    continue_token: str = msgspec.field(name="continue", default="")
-
-
-class _Page(msgspec.Struct):
-    metadata: _Metadata
-    items: list[msgspec.Raw] | None = None
-
-
-class _Object(msgspec.Struct):
+class Identified(msgspec.Struct, frozen=True):
     metadata: Identity
 
 
-class _Objects(msgspec.Struct):
-    metadata: _Metadata
-    items: list[_Object] | None = None
+class ListMeta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    continue_token: str = msgspec.field(name="continue", default="")
+    """The token by which the list continues, empty on the last page."""
 
 
-_PAGE = msgspec.json.Decoder(_Page)
-_OBJECTS = msgspec.json.Decoder(_Objects)
+class Page(msgspec.Struct, Generic[T]):
+    """Part of a collection at a revision."""
+
+    metadata: ListMeta
+    items: list[T] | None = None
+
+
+_OBJECTS = msgspec.json.Decoder(Page[msgspec.Raw])
+_IDENTITIES = msgspec.json.Decoder(Page[Identified])
 
 
 def page_of_objects(document: bytes) -> Page[msgspec.Raw]:
-    """Return a page in JSON. Raises msgspec.MsgspecError."""
-    page = decoded(_PAGE.decode, document)
-    return Page(page.metadata.resource_version, page.metadata.continue_token, page.items or [])
+    """Read a page in JSON. Raises msgspec.MsgspecError."""
+    return decoded(_OBJECTS.decode, document)
 
 
-def page_of_identities(document: bytes) -> Page[Identity]:
-    """Return a page of metadata in JSON. Raises msgspec.MsgspecError."""
-    page = decoded(_OBJECTS.decode, document)
-    items = [each.metadata for each in page.items or ()]
-    return Page(page.metadata.resource_version, page.metadata.continue_token, items)
+def page_of_identities(document: bytes) -> Page[Identified]:
+    """Read a page of metadata in JSON. Raises msgspec.MsgspecError."""
+    return decoded(_IDENTITIES.decode, document)

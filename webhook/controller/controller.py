@@ -171,7 +171,7 @@ class Controller:
 
     def _granted_by(self, namespace: str) -> Granted | None:
         """Return what the quota of a namespace grants, None where it has none or one that cannot be read."""
-        found = next((each for each in self.quotas.snapshot(namespace).items if each.spec), None)
+        found = next((each for each in self.quotas.items(namespace) if each.spec), None)
         if found is None or found.spec is None:
             return None
         return Granted(found.uid, found.generation, found.spec.amounts, found.spec.unclassified_pods)

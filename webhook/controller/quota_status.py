@@ -113,8 +113,8 @@ class QuotaStatusWriter:
 
     def _write(self, namespace: str) -> bool:
         """Write the status of a namespace's quota if it differs, and return whether it did. Raises `errors.ApiError`."""
-        quota = next(iter(self._quotas.snapshot(namespace).items), None)
-        record = next(iter(self._ledger_objects.snapshot(namespace).items), None)
+        quota = next(iter(self._quotas.items(namespace)), None)
+        record = next(iter(self._ledger_objects.items(namespace)), None)
         if quota is None or record is None:
             return False
         status = self._shown(quota, record)

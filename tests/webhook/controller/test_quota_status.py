@@ -12,7 +12,6 @@ from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
 from policies.quota.ledger.reservations import Reservation, Reservations
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
-from webhook.cluster.collection import Snapshot
 from webhook.cluster.events import EventRecord, EventWriter
 from webhook.cluster.informer import Informer
 from webhook.controller import quota_status
@@ -42,9 +41,9 @@ class Rows:
     def __init__(self) -> None:
         self.ledger_object: LedgerRecord | None = LedgerRecord("r", "team", VersionedLedger(LEDGER, "1"))
 
-    def snapshot(self, namespace: str) -> Snapshot[LedgerRecord]:
+    def items(self, namespace: str) -> tuple[LedgerRecord, ...]:
         del namespace
-        return Snapshot((self.ledger_object,) if self.ledger_object else (), 1, 0.0)
+        return (self.ledger_object,) if self.ledger_object else ()
 
 
 class World:
@@ -97,14 +96,14 @@ class World:
         self.document["status"] = written["status"]
         self.writes += 1
 
-    def snapshot(self, namespace: str) -> Snapshot[QuotaRecord]:
+    def items(self, namespace: str) -> tuple[QuotaRecord, ...]:
         document = dict(self.document)
         if namespace == "broken":
             document["metadata"] = {**document["metadata"], "namespace": namespace}
             document.pop("status", None)
         record = decode_quota(msgspec.json.encode(document))
         assert record is not None
-        return Snapshot((record,), 1, 0.0)
+        return (record,)
 
     def namespaces(self) -> list[str]:
         return ["team"]
