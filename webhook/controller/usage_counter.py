@@ -71,12 +71,12 @@ class UsageCounter:
         self._lock: AbstractContextManager[bool] = threading.RLock()
         """Shared by the sums and all three informers: the demand of an object in one depends on the others."""
         claims, nodes = served_resource(api, "resourceclaims"), node_reader(catalogues.classes.label_keys)
-        pod_reader, claim_reader = self.sums.pod_reader, self.sums.claim_reader
+        reader = self.sums.reader
         watch = partial(Informer, api, timings=timings, lock=self._lock)
-        self.pods: Informer[PodRecord] = watch(PODS, pod_reader.record, self._pod_changed, awaited=awaited)
+        self.pods: Informer[PodRecord] = watch(PODS, reader.read_pod, self._pod_changed, awaited=awaited)
         self.nodes: Informer[NamedNode] = watch(NODES, nodes, self._node_changed)
         self.claims: Informer[ClaimRecord] | None = (
-            watch(claims, claim_reader.record, self._claim_changed, awaited=awaited) if claims else None
+            watch(claims, reader.read_claim, self._claim_changed, awaited=awaited) if claims else None
         )
 
     @property

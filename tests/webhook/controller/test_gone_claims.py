@@ -44,7 +44,7 @@ class Cluster:
         """Have lists begin now that show these objects and no others."""
         assert of.claims is not None
         for informer, documents in ((of.pods, pods), (of.claims, claims)):
-            record: Any = of.sums.pod_reader.record if informer is of.pods else of.sums.claim_reader.record
+            record: Any = of.sums.reader.read_pod if informer is of.pods else of.sums.reader.read_claim
             with informer.reading() as started:
                 lines = [self._line(each, record) for each in documents]
                 self._revision += 1
@@ -54,9 +54,9 @@ class Cluster:
         """Have the watch show an object as it is now, or was when it was deleted."""
         assert of.claims is not None
         if document["kind"] == "Pod":
-            of.pods.event(self._line(document, of.sums.pod_reader.record), deleted=deleted)
+            of.pods.event(self._line(document, of.sums.reader.read_pod), deleted=deleted)
         else:
-            of.claims.event(self._line(document, of.sums.claim_reader.record), deleted=deleted)
+            of.claims.event(self._line(document, of.sums.reader.read_claim), deleted=deleted)
 
     def _line(self, document: JSON, record: Any) -> Line[Any]:
         self._revision += 1

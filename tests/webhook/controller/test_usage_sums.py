@@ -18,7 +18,7 @@ from policies.quota.ledger.quota_ledger import HOLDERS_SHOWN, Holder, QuotaLedge
 from policies.quota.ledger.reservations import Reservation, Reservations
 from tests.builders import gpu_container, pod
 from webhook.configuration.loader import load_directory
-from webhook.controller.records import ClaimRecord, CountedPod, CountedRecord, ExtendedClaims, PodRecord
+from webhook.controller.records import ClaimRecord, CountedRecord, ExtendedClaims, PodRecord
 from webhook.controller.usage_sums import HolderRanking, UsageSums
 
 CATALOGUES = load_directory(None)
@@ -76,13 +76,13 @@ class Stored:
         """Return what every live object costs."""
         nodes = NodeIndex(CATALOGUES.classes.label_keys, (*self.nodes.values(), *self.gone.values()))
         live = {
-            uid: (each, self.sums.pod_reader.demand(each, unclassified_pods, nodes).vector)
+            uid: (each, self.sums.reader.demand_of_pod(each, unclassified_pods, nodes))
             for uid, each in self.pods.items()
             if each.namespace == namespace and not each.is_terminal
         }
-        counted = {uid: CountedPod(each.extended_claim, cost) for uid, (each, cost) in live.items()}
+        counted = {(uid, each.extended_claim): demand for uid, (each, demand) in live.items()}
         claims = {
-            uid: (each, self.sums.claim_reader.demand(each, unclassified_pods, counted))
+            uid: (each, self.sums.reader.demand_of_claim(each, unclassified_pods, counted))
             for uid, each in self.claims.items()
             if each.namespace == namespace
         }
@@ -138,7 +138,7 @@ class Changes(RuleBasedStateMachine):
         if owner:
             document["metadata"]["ownerReferences"] = [{"kind": "Job", "name": owner, "controller": True}]
         document["status"] = {"phase": phase, "extendedResourceClaimStatus": {"resourceClaimName": claim}}
-        becomes = [(uid, self.stored.sums.pod_reader.record(raw(document))), (other_of_its_name(uid), None)]
+        becomes = [(uid, self.stored.sums.reader.read_pod(raw(document))), (other_of_its_name(uid), None)]
         for each in becomes if late else reversed(becomes):
             self.pod_becomes(*each)
 
@@ -162,7 +162,7 @@ class Changes(RuleBasedStateMachine):
             metadata["ownerReferences"] = [owner]
             metadata["annotations"] = {"resource.kubernetes.io/extended-resource-claim": "true"}
         document = {"metadata": metadata, "spec": {"devices": {"requests": requests}}}
-        self.claim_becomes(f"claim-{uid}", self.stored.sums.claim_reader.record(raw(document)))
+        self.claim_becomes(f"claim-{uid}", self.stored.sums.reader.read_claim(raw(document)))
 
     @rule(uid=uids)
     def a_claim_goes(self, uid: str) -> None:
@@ -328,7 +328,7 @@ def test_a_full_count_puts_right_what_the_sums_missed(monkeypatch: pytest.Monkey
     cluster = Changes()
     assert cluster.used("gpus") == 0
     with monkeypatch.context() as missed:
-        missed.setattr(UsageSums, "_pod_demand", lambda *_: None)
+        missed.setattr(UsageSums, "_count_pod", lambda *_: None)
         cluster.a_pod_is_there("a1", ONE, {}, "Running", "", "", late=False)
 
     assert not cluster.stored.sums.recount("team")
