@@ -1,7 +1,7 @@
-"""The count of a namespace: its stored pods and claims and their demand, from informers of pods, claims and nodes.
+"""Counts the demand of the stored pods and claims of a namespace, from informers of pods, claims and nodes.
 
-A count uses what the informers hold. `refresh` lists again if the protocol needs a list that began after some moment. The labels
-of its node decide the class of a bound pod. The labels of the nodes that it selects decide the class of another pod.
+A count uses what the informers hold. `refresh` lists again if the protocol needs a list that began after some moment. The node of
+a bound pod decides its class, and the nodes that another pod selects decide the class of that pod.
 """
 
 import logging
@@ -81,7 +81,6 @@ class UsageCounter:
 
     @property
     def informers(self) -> dict[str, Informer[Any]]:
-        """The informers by resource."""
         return {each.resource.plural: each for each in (self.pods, self.nodes, self.claims) if each}
 
     def start(self) -> None:
@@ -126,10 +125,7 @@ class UsageCounter:
         unclassified_pods: UnclassifiedPods,
         deleted: Collection[str],
     ) -> Counted:
-        """Count the stored objects of a namespace by this catalogue and `unclassified_pods`.
-
-        `ledger` has the pending reservations. `deleted` has the deletions of all watches, because ours may have begun later.
-        """
+        """Count a namespace. `deleted` are the deletions of the watches of all catalogues, because ours may have begun later."""
         with self._lock:
             pods, nodes = self.pods.position(namespace), self.nodes.position()
             # If the API server does not serve claims, there are none at the revision of the pods.
@@ -167,7 +163,6 @@ class UsageCounter:
                 self._gone_claims(namespace)
 
     def _gone_claims(self, namespace: str) -> dict[str, ClaimRecord]:
-        """Return the deleted claims whose devices pods still use."""
         listed, deleted = self.pods.position(namespace).list_started, self.pods.deleted(namespace)
 
         def has_ended(uid: str, since: float) -> bool:
@@ -211,7 +206,7 @@ class UsageCounter:
 
     @contextmanager
     def _all_or_anew(self) -> Iterator[None]:
-        """Drop all sums if a change fails halfway. They are computed again, so a bug with one object does not admit others."""
+        """Drop all sums if a change fails halfway. The next count makes new ones, so a bug cannot lead to too low a sum."""
         try:
             yield
         except Exception:
@@ -219,7 +214,7 @@ class UsageCounter:
             raise
 
     def _holding(self, record: CountedRecord) -> Holding | None:
-        """Return the demand of an object. None for a claim that the scheduler made, because its pod pays."""
+        """Return the demand of an object. None without demand, and for a claim that the scheduler made for a pod."""
         if isinstance(record, ClaimRecord) and record.made_for:
             return None
         vector = self.sums.demand(record)

@@ -1,7 +1,6 @@
-"""Compares the controller's objects of each namespace with a new list, and the sums of the namespace with a full count.
+"""Compares the objects in the informers with a new list of each namespace, and the sums with a full count.
 
-The verifier takes one namespace after the other, so the lists are spread evenly over the period. An object that a list shows and
-the watch did not show counts from then on.
+Namespaces are verified one after the other, evenly spread over the period. An object that the watch missed counts from then on.
 """
 
 import logging
@@ -18,12 +17,12 @@ log = logging.getLogger("gpu_admission.controller")
 
 POLL_SECONDS = 1.0
 TURN, RECENT = 0.8, 0.1
-"""Parts of the period: every namespace has its turn within TURN, and a list younger than RECENT is not repeated. So no list gets
+"""Parts of the period. Every namespace has its turn within TURN, and a list younger than RECENT is not repeated. So no list gets
 older than the period."""
 
 
 class Verifier:
-    """Verifies `namespaces()`: those with a quota while this process leads, else none. Calls `verified` after each."""
+    """`namespaces` returns the namespaces with a quota, and nothing unless this process leads. Calls `verified` after each."""
 
     def __init__(
         self,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from fractions import Fraction
+from typing import cast
 
 import msgspec
 import pytest
@@ -11,9 +12,9 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT
 from policies.quota.quota_request import LedgerError
 from tests.webhook.quota.quota_and_ledger_object import QuotaAndRow
-from webhook.controller.ledger_writer import Granted, LedgerWriter
+from webhook.controller.ledger_writer import LedgerWriter
 from webhook.controller.observed_ledgers import ObservedLedgers
-from webhook.quota.cluster_store import NO_LEDGER_OBJECT
+from webhook.quota.cluster_store import NO_LEDGER_OBJECT, ClusterStore
 from webhook.quota.ledger_objects import PLURAL
 from webhook.quota.store import LedgerConflict, QuotaGone, VersionedLedger
 
@@ -96,7 +97,7 @@ def keeper(store: FakeStore, *, watched: QuotaLedger | None = None) -> LedgerWri
     ledger_objects = ObservedLedgers()
     if store.ledger_object is not None:
         ledger_objects.observe(TEAM, store.ledger_object)
-    return LedgerWriter(store, ledger_objects, lambda _: Granted.by(watched) if watched else None)
+    return LedgerWriter(cast(ClusterStore, store), ledger_objects, lambda _: watched)
 
 
 def hard(ledger_object: VersionedLedger | None) -> int | None:
