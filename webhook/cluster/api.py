@@ -17,7 +17,7 @@ import urllib3
 
 from webhook.cluster import errors
 from webhook.cluster.access import RELOAD_SECONDS, Access
-from webhook.cluster.pages import Identified, Identity, Page, page_of_identities, page_of_objects
+from webhook.cluster.nesting import decoded
 
 CONNECT_SECONDS = 3.0
 READ_SECONDS = 30.0
@@ -61,8 +61,34 @@ class Listed(msgspec.Struct, Generic[T], frozen=True):
     resource_version: str
 
 
-def _identity(each: Identified) -> Identity:
-    return each.metadata
+class Identity(msgspec.Struct, frozen=True, rename="camel"):
+    """The metadata that say which object it is, and in which version."""
+
+    name: str
+    uid: str
+    resource_version: str
+    namespace: str = ""
+
+
+class Identified(msgspec.Struct, frozen=True):
+    metadata: Identity
+
+
+class ListMeta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    continue_token: str = msgspec.field(name="continue", default="")
+    """The token by which the list continues, empty on the last page."""
+
+
+class Page(msgspec.Struct, Generic[T]):
+    """Part of a collection at a revision."""
+
+    metadata: ListMeta
+    items: list[T] | None = None
+
+
+_OBJECTS = msgspec.json.Decoder(Page[msgspec.Raw])
+_IDENTITIES = msgspec.json.Decoder(Page[Identified])
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -169,11 +195,20 @@ class ApiClient:
         `project` gets the JSON of one object. It should keep little of it, so that each page can be dropped after it was read.
         """
         limited = {**(query or {}), "limit": str(page)}
-        return self._list(path, page_of_objects, project, limited, accept)
+        return self._list(path, _OBJECTS.decode, project, limited, accept)
 
     def identities(self, path: str) -> Listed[Identity]:
+        """Return the identity of each object, as `list` does.
+
+        The API server sends all metadata, managedFields included (`AsPartialObjectMetadata` in
+        `k8s.io/apimachinery/pkg/api/meta`). Its tables without objects have neither uid nor resourceVersion.
+        """
+
+        def identity(each: Identified) -> Identity:
+            return each.metadata
+
         limited = {"limit": str(IDENTITIES_PAGE)}
-        return self._list(path, page_of_identities, _identity, limited, METADATA_LIST)
+        return self._list(path, _IDENTITIES.decode, identity, limited, METADATA_LIST)
 
     def _list(
         self,
@@ -200,13 +235,13 @@ class ApiClient:
 
     def _page(self, path: str, read: Callable[[bytes], Page[U]], query: Query, accept: str) -> Page[U]:
         try:
-            return read(self.get(path, query=query, accept=accept, compressed=True))
+            return decoded(read, self.get(path, query=query, accept=accept, compressed=True))
         except msgspec.MsgspecError as error:
             raise errors.ApiError(f"the list of {path} cannot be read: {error}") from None
 
     def revision(self, path: str, query: Query = None) -> int:
         """Return the present revision of a collection, from a list of one object."""
-        page = self._page(path, page_of_identities, {**(query or {}), "limit": "1"}, METADATA_LIST)
+        page = self._page(path, _IDENTITIES.decode, {**(query or {}), "limit": "1"}, METADATA_LIST)
         try:
             return int(page.metadata.resource_version)
         except ValueError as error:

@@ -25,11 +25,19 @@ import msgspec
 import urllib3
 
 from webhook.cluster import errors
-from webhook.cluster.api import IDENTITIES_PAGE, JSON, METADATA, METADATA_LIST, ApiClient, api_path
+from webhook.cluster.api import (
+    IDENTITIES_PAGE,
+    JSON,
+    METADATA,
+    METADATA_LIST,
+    ApiClient,
+    Identified,
+    Identity,
+    api_path,
+)
 from webhook.cluster.collection import AT_ALL, CLUSTER, NOWHERE, K, Line, MergedCollection, Position
 from webhook.cluster.nesting import decoded
 from webhook.cluster.objects import decode_metadata
-from webhook.cluster.pages import Identified, Identity
 
 log = logging.getLogger("gpu_admission.cluster")
 

@@ -6,7 +6,7 @@ Followers watch too. So a new leader has already observed the reservations for s
 import logging
 import random
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from socket import gethostname
 from time import monotonic
@@ -30,7 +30,7 @@ from webhook.controller.records import QUOTAS, LedgerRecord, ledger_record, ledg
 from webhook.controller.unmapped_resources import UnmappedResourcesWatch
 from webhook.controller.usage_cache import UsageCache
 from webhook.controller.usage_log import Holding, UsageLog
-from webhook.controller.verifier import Verifier
+from webhook.controller.verifier import verify
 from webhook.controller.work_queue import WorkQueue
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.documents import QuotaRecord, decode_quota
@@ -103,13 +103,7 @@ class Controller:
         )
         keeper = LedgerWriter(ClusterStore(api, namespace), self._observed, self._granted_by)
         self._reconciler = QuotaReconciler(keeper, self.usage_cache, self._observed, metrics, self._events)
-        self._verifier = Verifier(
-            self.usage_cache,
-            metrics,
-            lambda: self._observed.ledgers() if self._leads() else (),
-            self._queue.add,
-            recount_seconds,
-        )
+        self._recount_seconds = recount_seconds
 
     def run(self, stopping: threading.Event) -> None:
         """Work until `stopping`, then release the Lease."""
@@ -121,7 +115,7 @@ class Controller:
             **{f"reconcile {number}": self._work for number in range(WORKERS)},
             "unmapped": self.unmapped_resources.run,
             "status": self._statuses.run,
-            "verify": self._verifier.run,
+            "verify": self._verify,
             "election": self._elector.run,
         }
         if self._usage is not None:
@@ -231,6 +225,12 @@ class Controller:
     def _ended(self, digest: str, holding: Holding) -> None:
         if self._usage is not None and digest == self.usage_cache.own.digest:
             self._usage.released(holding)
+
+    def _verify(self, stopping: threading.Event) -> None:
+        def namespaces() -> Collection[str]:
+            return self.ledgers() if self._leads() else ()
+
+        verify(self.usage_cache, self._metrics, namespaces, self._queue.add, self._recount_seconds, stopping)
 
     def _work(self, stopping: threading.Event) -> None:
         while not stopping.is_set():

@@ -7,7 +7,7 @@ a bound pod decides its class, and the nodes that another pod selects decide the
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -183,9 +183,7 @@ class UsageCounter:
         self._object_changed(before, after, lambda: self.sums.claim_changed(before, after))
 
     def _node_changed(self, before: NamedNode | None, after: NamedNode | None) -> None:
-        with self._all_or_anew():
-            namespaces = self.sums.node_changed(before, after)
-        for namespace in namespaces:
+        for namespace in self._summed(lambda: self.sums.node_changed(before, after)):
             self._changed(namespace, False)
 
     def _object_changed(
@@ -197,18 +195,16 @@ class UsageCounter:
         frees = _is_counted(before) and not _is_counted(after)
         # Compute this first: the demand may depend on a node that is forgotten with the object.
         held = self._holding(before) if before is not None and frees else None
-        with self._all_or_anew():
-            namespaces = change()
+        namespaces = self._summed(change)
         if held is not None:
             self._ended(self.digest, held)
         for namespace in namespaces:
             self._changed(namespace, frees)
 
-    @contextmanager
-    def _all_or_anew(self) -> Iterator[None]:
+    def _summed(self, change: Callable[[], frozenset[str]]) -> frozenset[str]:
         """Drop all sums if a change fails halfway. The next count makes new ones, so a bug cannot lead to too low a sum."""
         try:
-            yield
+            return change()
         except Exception:
             self.sums.keep(())
             raise

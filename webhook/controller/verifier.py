@@ -21,50 +21,37 @@ TURN, RECENT = 0.8, 0.1
 older than the period."""
 
 
-class Verifier:
-    """`namespaces` returns the namespaces with a quota, and nothing unless this process leads. Calls `verified` after each."""
+def verify(
+    usage_cache: UsageCache,
+    metrics: ControllerMetrics,
+    namespaces: Callable[[], Collection[str]],
+    verified: Callable[[str], object],
+    period: float,
+    stopping: threading.Event,
+) -> None:
+    """Verify until `stopping` is set; the body of a thread. Calls `verified` after each namespace.
 
-    def __init__(
-        self,
-        usage_cache: UsageCache,
-        metrics: ControllerMetrics,
-        namespaces: Callable[[], Collection[str]],
-        verified: Callable[[str], object],
-        period: float,
-    ) -> None:
-        self._usage_cache = usage_cache
-        self._metrics = metrics
-        self._namespaces = namespaces
-        self._verified = verified
-        self._period = period
-        self._turns: deque[str] = deque()
-
-    def run(self, stopping: threading.Event) -> None:
-        """Verify until `stopping` is set; the body of a thread."""
+    `namespaces` returns the namespaces with a quota, and nothing unless this process leads.
+    """
+    turns: deque[str] = deque()
+    last = monotonic()
+    while not stopping.is_set():
+        current, waiting = namespaces(), frozenset(turns)
+        turns.extend(name for name in current if name not in waiting)
+        rest = last + TURN * period / max(1, len(turns)) - monotonic()
+        if not turns or rest > 0:
+            stopping.wait(min(rest, POLL_SECONDS) if turns else POLL_SECONDS)
+            continue
         last = monotonic()
-        while not stopping.is_set():
-            turns = self._turns
-            namespaces, waiting = self._namespaces(), frozenset(turns)
-            turns.extend(name for name in namespaces if name not in waiting)
-            rest = last + TURN * self._period / max(1, len(turns)) - monotonic()
-            if not turns or rest > 0:
-                stopping.wait(min(rest, POLL_SECONDS) if turns else POLL_SECONDS)
-                continue
-            last = monotonic()
-            namespace = turns.popleft()
-            if namespace in namespaces:
-                self._verify(namespace)
-                turns.append(namespace)
-
-    def _verify(self, namespace: str) -> None:
-        now = monotonic()
+        namespace = turns.popleft()
+        if namespace not in current:
+            continue
+        turns.append(namespace)
         try:
-            self._usage_cache.verify(
-                namespace, since=now - RECENT * self._period, nodes_since=now - TURN * self._period
-            )
+            usage_cache.verify(namespace, since=last - RECENT * period, nodes_since=last - TURN * period)
         except errors.ApiError as error:
             log.warning("%s: not verified: %s", namespace, error)
-            return
-        if namespace in self._namespaces():
-            self._metrics.recount_time.labels(namespace).set(time())
-            self._verified(namespace)
+            continue
+        if namespace in namespaces():
+            metrics.recount_time.labels(namespace).set(time())
+            verified(namespace)

@@ -11,8 +11,7 @@ import pytest
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, page, status
 from webhook.cluster import errors
 from webhook.cluster.access import AccessError, load_access
-from webhook.cluster.api import IDENTITIES_PAGE, METADATA_LIST, ApiClient, api_path
-from webhook.cluster.pages import Identity
+from webhook.cluster.api import IDENTITIES_PAGE, METADATA_LIST, ApiClient, Identity, api_path
 
 
 class _Named(msgspec.Struct):

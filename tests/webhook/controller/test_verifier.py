@@ -1,6 +1,7 @@
 """Whose turn it is to be verified, and when: one namespace after another, all within a period."""
 
 import threading
+from collections.abc import Callable
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -9,7 +10,7 @@ from tests.cluster.controllers import eventually
 from webhook.cluster import errors
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.usage_cache import UsageCache
-from webhook.controller.verifier import RECENT, TURN, Verifier
+from webhook.controller.verifier import RECENT, TURN, verify
 
 PERIOD = 1.0
 NAMES = ["a", "b", "c", "d"]
@@ -34,8 +35,7 @@ def test_all_have_their_turn_one_after_another() -> None:
     usage_cache, namespaces = Verified(), list(NAMES)
     done: list[str] = []
     stopping = threading.Event()
-    verifier = Verifier(usage_cache, metrics := made(), lambda: namespaces, done.append, PERIOD)
-    threading.Thread(target=verifier.run, args=(stopping,), daemon=True).start()
+    metrics = run(usage_cache, lambda: namespaces, done, stopping)
     assert eventually(lambda: len(done) >= 6)
     namespaces.remove("b")
     namespaces.append("new")
@@ -52,8 +52,7 @@ def test_all_have_their_turn_one_after_another() -> None:
 def test_one_that_cannot_be_listed_keeps_nobody_waiting(caplog: pytest.LogCaptureFixture) -> None:
     usage_cache, done = Verified(failing="b"), list[str]()
     stopping = threading.Event()
-    verifier = Verifier(usage_cache, made(), lambda: NAMES, done.append, PERIOD)
-    threading.Thread(target=verifier.run, args=(stopping,), daemon=True).start()
+    run(usage_cache, lambda: NAMES, done, stopping)
     assert eventually(lambda: len(done) >= 4)
     stopping.set()
 
@@ -71,8 +70,7 @@ def test_who_does_not_lead_verifies_nothing_until_it_does() -> None:
         requested.append(leads.is_set())
         return NAMES if leads.is_set() else []
 
-    verifier = Verifier(usage_cache, made(), namespaces, done.append, 0.1)
-    threading.Thread(target=verifier.run, args=(stopping,), daemon=True).start()
+    run(usage_cache, namespaces, done, stopping, period=0.1)
     assert eventually(lambda: len(requested) >= 2)
     assert usage_cache.turns == []
     leads.set()
@@ -80,5 +78,15 @@ def test_who_does_not_lead_verifies_nothing_until_it_does() -> None:
     stopping.set()
 
 
-def made() -> ControllerMetrics:
-    return ControllerMetrics(CollectorRegistry())
+def run(
+    usage_cache: Verified,
+    namespaces: Callable[[], list[str]],
+    done: list[str],
+    stopping: threading.Event,
+    *,
+    period: float = PERIOD,
+) -> ControllerMetrics:
+    metrics = ControllerMetrics(CollectorRegistry())
+    arguments = (usage_cache, metrics, namespaces, done.append, period, stopping)
+    threading.Thread(target=verify, args=arguments, daemon=True).start()
+    return metrics
