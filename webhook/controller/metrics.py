@@ -70,15 +70,25 @@ class WatchCollector(Collector):
         self._informers = informers
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        described = {
-            "gpu_admission_watch_age_seconds": "Seconds since the last message of the watch; up to 80 are normal.",
-            "gpu_admission_watch_objects": "Objects in the informer's cache.",
-            "gpu_admission_watch_failures": "Failed watches since the start.",
-            "gpu_admission_watch_missed": "Changes that a list showed and the watch had passed over, since the start.",
-        }
-        families = [GaugeMetricFamily(name, text, labels=["resource"]) for name, text in described.items()]
-        for resource, informer in self._informers().items():
-            values = informer.age, len(informer.all()), informer.failures, informer.missed
-            for family, value in zip(families, values, strict=True):
-                family.add_metric([resource], value)
-        yield from families
+        age = GaugeMetricFamily(
+            "gpu_admission_watch_age_seconds",
+            "Seconds since the last message of the watch; up to 80 are normal.",
+            labels=["resource"],
+        )
+        objects = GaugeMetricFamily(
+            "gpu_admission_watch_objects", "Objects in the informer's cache.", labels=["resource"]
+        )
+        failures = GaugeMetricFamily(
+            "gpu_admission_watch_failures", "Failed watches since the start.", labels=["resource"]
+        )
+        missed = GaugeMetricFamily(
+            "gpu_admission_watch_missed",
+            "Changes that a list showed and the watch had passed over, since the start.",
+            labels=["resource"],
+        )
+        for name, informer in self._informers().items():
+            age.add_metric([name], informer.age)
+            objects.add_metric([name], len(informer.all()))
+            failures.add_metric([name], informer.failures)
+            missed.add_metric([name], informer.missed)
+        yield from (age, objects, failures, missed)
