@@ -121,7 +121,6 @@ class MergedCollection(Generic[K]):
             return frozenset(self._deleted.get(namespace, ()))
 
     def namespaces(self) -> list[str]:
-        """Return the namespaces with items."""
         with self.lock:
             return [namespace for namespace, items in self._items.items() if items]
 

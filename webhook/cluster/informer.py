@@ -173,7 +173,6 @@ class Informer(MergedCollection[K]):
         return namespaces > LISTS_OF_A_PAGE * (1 + self.total() // IDENTITIES_PAGE)
 
     def wait(self, seconds: float) -> bool:
-        """Wait for the first list, and return whether it was complete in time."""
         return self._synced.wait(seconds)
 
     def refresh(self, namespace: str = CLUSTER, *, since: float = inf) -> None:

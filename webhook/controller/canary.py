@@ -225,7 +225,6 @@ class _Canary:
         raise _Failed("forbidden" if is_access else "refused", text)
 
     def _admitted(self, attempt: Attempt, traces: list[CanaryTrace]) -> None:
-        """Check that the pod has the injections in the form in which it would be stored."""
         injected = {rule for trace in traces for rule in trace.injects}
         if not injected:
             self.open.append(f"that injections persist: the policy of {self._namespace} injects nothing")
@@ -288,7 +287,6 @@ class CanaryLoop(Collector):
             stopping.wait(POLL_SECONDS)
 
     def _record(self, result: CanaryResult) -> None:
-        """Export the result, and log it if it changed."""
         self._last = result
         text = "ok" if result.ok else f"{result.reason}: {result.message}"
         differs, self._logged = text != self._logged, text

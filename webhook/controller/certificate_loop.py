@@ -71,7 +71,6 @@ class CertificateLoop:
                 retry = min(retry * 2, RETRY[1])
 
     def _reconcile(self) -> bool:
-        """Do every step that is due. Return whether all succeeded."""
         try:
             while True:
                 result = self._reconciler.reconcile()

@@ -143,7 +143,6 @@ class Controller:
         return self._observed.ledgers()
 
     def conditions(self) -> dict[str, tuple[Condition, ...]]:
-        """Return the conditions of the quotas by namespace."""
         return {record.namespace: record.status.conditions for record in self.quotas.all()}
 
     def informers(self) -> dict[str, Informer[Any]]:

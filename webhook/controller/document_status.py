@@ -115,7 +115,6 @@ def _event_record(record: Record, reason: str, message: str, now: datetime) -> E
 
 
 def statuses(evaluated: EvaluatedDocuments, now: datetime) -> Iterator[tuple[Record, DocumentStatus]]:
-    """Yield every document with the status that it should have."""
     in_force = {document.key: document for document in evaluated.documents}
     for record in evaluated.records:
         held = in_force.get(record.document.key)

@@ -95,7 +95,6 @@ class QuotaStatusWriter:
         return LOOK_SECONDS
 
     def _take(self, now: float) -> str | None:
-        """Return the namespace that is due first, or None."""
         with self._lock:
             due, namespace = min(((due, name) for name, due in self._due.items()), default=(inf, ""))
             if due > now:

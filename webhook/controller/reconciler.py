@@ -94,7 +94,8 @@ class QuotaReconciler:
                     return wait
                 ledger_object = self._keeper.current(namespace, fresh=fresh)
                 if ledger_object is None:
-                    self._forget(namespace)
+                    self._contended.discard(namespace)
+                    self._metrics.forget(namespace)
                     return None
                 plan = self._plan(ledger_object.ledger)
                 if (wait := self._wait(namespace, plan)) > 0:
@@ -176,10 +177,6 @@ class QuotaReconciler:
                 return _Plan(moving, counter, by, anew=_is_anew(ledger))
         return _Plan(ledger, own, target, anew=True)
 
-    def _forget(self, namespace: str) -> None:
-        self._contended.discard(namespace)
-        self._metrics.forget(namespace)
-
     def _count(self, namespace: str, plan: _Plan, now: float) -> Counted:
         """Count from lists that are new enough. The first count needs lists that began after the ledger was first observed."""
         ledger, counter = plan.ledger, plan.counter
@@ -240,5 +237,4 @@ class QuotaReconciler:
 
 
 def _is_anew(ledger: QuotaLedger) -> bool:
-    """Whether a ledger was never counted, or not in every dimension."""
     return ledger.used is None or bool(ledger.uncounted)

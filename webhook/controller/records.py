@@ -254,7 +254,6 @@ class LedgerRecord(msgspec.Struct, frozen=True):
 
 
 def ledger_record(raw: msgspec.Raw) -> LedgerRecord:
-    """Return the record of a GPUQuotaLedger in JSON."""
     metadata = decode_metadata(raw)
     try:
         return LedgerRecord(metadata.uid, metadata.name, decode_ledger_object(raw).versioned)

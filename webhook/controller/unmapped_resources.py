@@ -60,7 +60,6 @@ class UnmappedResourcesWatch:
         self._configuration, self._due = configuration, 0.0
 
     def run(self, stopping: threading.Event) -> None:
-        """List until `stopping` is set; the body of a thread."""
         while not stopping.wait(POLL_SECONDS):
             if not self._is_leader():
                 self.names, self._due = None, 0.0

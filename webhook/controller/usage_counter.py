@@ -130,14 +130,15 @@ class UsageCounter:
             pods, nodes = self.pods.position(namespace), self.nodes.position()
             # If the API server does not serve claims, there are none at the revision of the pods.
             claims = self.claims.position(namespace) if self.claims else pods
-            summed = self.sums.sum(namespace, unclassified_pods, ledger, self._gone_claims(namespace))
+            gone = self._gone_claims(namespace)
+            used, holders, objects = self.sums.sum(namespace, unclassified_pods, ledger, gone)
         settled = (each.object_uid for each in ledger.reservations if each.object_uid in deleted)
         listing = Listing(
-            used=summed.used,
-            objects={**dict.fromkeys(settled, DELETED), **summed.objects},
+            used=used,
+            objects={**dict.fromkeys(settled, DELETED), **objects},
             revisions=Revisions(pods=pods.revision, resource_claims=claims.revision, nodes=nodes.revision),
             catalogue=str(CatalogueVersion(self.digest, unclassified_pods)),
-            holders=summed.holders,
+            holders=holders,
         )
         return Counted(listing, min(pods.list_started, claims.list_started))
 
@@ -149,14 +150,12 @@ class UsageCounter:
             log.error("%s: the sums of its pods and claims were not those of a full count", namespace)
 
     def holdings(self) -> Iterator[Holding]:
-        """Yield the demand of each stored pod and claim."""
         for informer in (self.pods, self.claims):
             records: Iterable[CountedRecord] = informer.all() if informer else ()
             held = (self._holding(record) for record in records if _is_counted(record))
             yield from (each for each in held if each is not None)
 
     def keep(self, wanted: Collection[tuple[str, UnclassifiedPods]]) -> None:
-        """Keep only the sums of these pairs of namespace and `unclassified_pods`."""
         with self._lock:
             self.sums.keep(wanted)
             for namespace in self._gone.namespaces():

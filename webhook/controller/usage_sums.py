@@ -25,14 +25,6 @@ SPARE_ENTRIES = 64
 """A ranking is sorted again when it has more than two entries for each holder, and these in addition."""
 
 
-class Summed(msgspec.Struct, frozen=True):
-    """The sums of a namespace, and its objects by uid that have the uid or the name of a reservation."""
-
-    used: Vector
-    holders: Mapping[str, tuple[Holder, ...]]
-    objects: Mapping[str, StoredObject]
-
-
 class HolderRanking:
     """The amount of each holder in one dimension. Finding the largest takes no longer with more holders."""
 
@@ -95,7 +87,6 @@ class _Sum:
         self._add(*after)
 
     def is_of(self, demands: Mapping[str, tuple[str, Vector]]) -> bool:
-        """Whether a sum of these demands is the same."""
         counted = {uid: demand for uid, demand in demands.items() if demand[1]}
         without_holders = {uid: ("", vector) for uid, (_, vector) in counted.items()}
         return counted == self._counted and _Sum(self.dimensions, without_holders).used == self.used
@@ -226,8 +217,11 @@ class UsageSums:
         unclassified_pods: UnclassifiedPods,
         ledger: QuotaLedger,
         gone: Mapping[str, ClaimRecord] | None = None,
-    ) -> Summed:
-        """Return the sums in the dimensions of the ledger. `gone` are deleted claims whose devices pods still use."""
+    ) -> tuple[Vector, dict[str, tuple[Holder, ...]], dict[str, StoredObject]]:
+        """Return usage and largest holders by dimension, and the objects with the uid or the name of a reservation.
+
+        `gone` are deleted claims whose devices pods still use.
+        """
         space = self._namespaces[namespace]
         self._count_gone(space, gone or {})
         found = space.sums.get(unclassified_pods)
@@ -237,11 +231,8 @@ class UsageSums:
             )
         wanted = ((each.object_uid, each.name) for each in ledger.reservations)
         records = (record for each in wanted for record in space.find(*each))
-        return Summed(
-            dict(found.used),
-            _largest(found, ledger.hard),
-            {record.uid: _stored_object(record, found.counted(record.uid)) for record in records},
-        )
+        objects = {record.uid: _stored_object(record, found.counted(record.uid)) for record in records}
+        return dict(found.used), _largest(found, ledger.hard), objects
 
     def recount(self, namespace: str) -> bool:
         """Compare the sums of a namespace with a full count. Drop sums that differ. Return whether none did."""
@@ -267,7 +258,6 @@ class UsageSums:
     def _demands(
         self, space: _Namespace, unclassified_pods: UnclassifiedPods
     ) -> dict[str, tuple[str, Vector]]:
-        """Return the holder and the demand of every object in a namespace, by uid."""
         pods = {
             uid: (pod.holder, self._pod_demand(pod, unclassified_pods)) for uid, pod in space.pods.items()
         }
@@ -303,7 +293,6 @@ class UsageSums:
                 self._count_claim(space, claim)
 
     def _count_gone(self, space: _Namespace, gone: Mapping[str, ClaimRecord]) -> None:
-        """Count these deleted claims, and no others."""
         for uid in space.gone.keys() - gone.keys():
             self._count_claim(space, space.gone.pop(uid))
         for uid in gone.keys() - space.gone.keys():

@@ -80,7 +80,6 @@ def _of_spec(form: PodPath, at: Parts, data: dict[str, Any]) -> tuple[dict[str, 
 
 
 def _members(form: PodPath, data: dict[str, Any]) -> Iterator[tuple[Parts, dict[str, Any]]]:
-    """Yield the containers at `form.containers`, with their paths."""
     for path in form.containers:
         for parts, member in values(data, steps(path)):
             found = [(parts, member)]
@@ -108,7 +107,6 @@ def _of_resources(
 def _of_amounts(
     form: PodPath, whole: Any, at: Parts, data: dict[str, Any]
 ) -> tuple[dict[str, Any], Origins] | None:
-    """Return a pod whose first container has the amounts as limits. None without amounts."""
     limits: dict[str, Any] = {}
     origins: Origins = {}
     for name, quantity, origin in _amounts(form, whole, at):
@@ -150,7 +148,7 @@ def _amounts(form: PodPath, whole: Any, at: Parts) -> Iterator[tuple[str, Any, P
 
 
 def _of_patch(at: Parts, text: str) -> tuple[dict[str, Any], Origins] | None:
-    """Return None also for a text that is not YAML, or has parameters. Argo itself reports errors in it."""
+    """Return None for a text that is no map, such as an expression. Argo itself reports errors in it."""
     documents = list(load_documents(text, aliases=0))
     if len(documents) != 1 or not isinstance(documents[0], YamlDocument):
         return None

@@ -219,23 +219,23 @@ class Changes(RuleBasedStateMachine):
             hard, *wanted, *(Reservation(f"n{each}", {"gpus": Fraction(1)}, name=each) for each in names)
         )
 
-        summed = self.stored.sums.sum(namespace, unclassified_pods, of)
+        counted, holders, found_by_uid = self.stored.sums.sum(namespace, unclassified_pods, of)
 
         used = total(cost for _, cost in objects.values())
-        assert summed.used == {key: used.get(key, NOTHING) for key in of.dimensions}
+        assert counted == {key: used.get(key, NOTHING) for key in of.dimensions}
         shown = {key: largest(objects, key) for key in hard}
-        assert summed.holders == {key: each for key, each in shown.items() if each}
+        assert holders == {key: each for key, each in shown.items() if each}
         pods = {uid: each for uid, each in self.stored.pods.items() if each.namespace == namespace}
-        assert summed.objects.keys() == pods.keys()
+        assert found_by_uid.keys() == pods.keys()
         for uid, each in pods.items():
-            found = summed.objects[uid]
+            found = found_by_uid[uid]
             assert (found.terminal, found.version) == (each.is_terminal, each.version)
             assert found.name == f"pods/{each.name}"
             assert each.is_terminal or found.demand == objects[uid][1]
 
     def used(self, key: str) -> Fraction:
         self.all_is_counted()
-        return self.stored.sums.sum("team", UnclassifiedPods.MOST_EXPENSIVE, ledger(HARD)).used[key]
+        return self.stored.sums.sum("team", UnclassifiedPods.MOST_EXPENSIVE, ledger(HARD))[0][key]
 
     def metadata(self, uid: str) -> dict[str, Any]:
         """Return the metadata of the next version of an object: its namespace and name are of its uid."""
