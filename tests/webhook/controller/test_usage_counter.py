@@ -56,7 +56,7 @@ def ledger(*uids: str) -> QuotaLedger:
 def counter(
     folder: Path, events: list[bytes], begun: threading.Event | None = None
 ) -> Iterator[UsageCounter]:
-    """Yield a Counting whose watch shows these events, once it has `begun`."""
+    """Yield a counter whose watch shows these events, once it has `begun`."""
     ended = threading.Event()
 
     def answer(request: Request) -> Answer:

@@ -17,7 +17,7 @@ NAMES = ["a", "b", "c", "d"]
 
 
 class Verified(UsageCache):
-    """Countings that only note of which namespaces they are asked; `failing` cannot be listed."""
+    """Counters that only note the namespaces to verify. `failing` cannot be listed."""
 
     def __init__(self, failing: str = "") -> None:
         self.failing = failing
