@@ -4,7 +4,7 @@ A watch that ends, or is silent for longer than the interval of bookmarks, start
 there is a growing, jittered pause. After a 410 the watch starts at once from the present revision. Another thread then lists what
 was missed, while the watch continues: first the namespaces for which somebody waits, the smallest first, if they are few.
 
-Silence has two causes: a dead connection, or a kind that nobody changes. The API server sends no bookmarks of a kind of which it
+Silence has two causes: a dead connection, or a kind that nobody changes. The API server sends no bookmarks of a kind for which it
 has seen no event since its own start (`dispatchEvents` in `k8s.io/apiserver/pkg/storage/cacher`). Only a new watch shows which
 cause it is, so silence alone does not count as a failure.
 

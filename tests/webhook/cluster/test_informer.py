@@ -179,7 +179,9 @@ def test_a_broken_watch_is_begun_again(tmp_path: Path, broken: Callable[[], Answ
         assert eventually(lambda: sum(map(is_list, server.requests)) == lists)
 
 
-def test_what_goes_on_failing_alike_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failure_that_stays_the_same_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     forbidden = [status(403, "pods is forbidden", "Forbidden") for _ in range(4)]
     script = Script([*forbidden, status(503, "away"), page(["a"], "10")], [])
     with caplog.at_level("WARNING", "gpu_admission.cluster"), followed(tmp_path, script) as (informer, *_):
@@ -281,7 +283,9 @@ def everywhere(revision: str, **pods: int) -> Answer:
     return Answer(json.dumps({"metadata": {"resourceVersion": revision}, "items": items}).encode())
 
 
-def test_what_somebody_waits_for_is_listed_first_the_smallest_before_all(tmp_path: Path) -> None:
+def test_awaited_namespaces_are_listed_first_and_the_smallest_of_them_before_the_others(
+    tmp_path: Path,
+) -> None:
     lists = [
         everywhere("10", large=3, other=1, small=2),
         everywhere("20"),
@@ -339,7 +343,7 @@ def test_what_somebody_waits_for_is_listed_though_a_list_of_everything_goes_on(t
         assert eventually(lambda: held.relists == 3), "once more, since the second was of before the watch"
 
 
-def test_who_waits_for_a_list_of_a_namespace_needs_no_other(tmp_path: Path) -> None:
+def test_a_caller_that_waited_for_a_list_of_a_namespace_needs_no_other(tmp_path: Path) -> None:
     script = Slow([page(["a"], "10"), page(["a"], "20")], [], "/api/v1/namespaces/team/pods")
     with followed(tmp_path, script) as (held, server, _):
         before = held.position("team").list_started

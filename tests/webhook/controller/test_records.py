@@ -1,4 +1,4 @@
-"""What the controller keeps of pods and claims costs what they cost themselves."""
+"""The records of pods and claims have the demand of the objects themselves."""
 
 import itertools
 import json
@@ -42,9 +42,8 @@ def pod(name: str = "p", *, metadata: Any = None, status: Any = None, **spec: An
     return found
 
 
-# A busy machine is no reason to fail.
 @given(PODS)
-def test_a_record_costs_what_the_pod_costs(document: Any) -> None:
+def test_a_record_has_the_demand_of_its_pod(document: Any) -> None:
     named = {**(document.get("metadata") or {}), "name": "p", "namespace": "n", "uid": "u"}
     for placed in ({}, {"nodeName": "node"}, {"nodeSelector": {"kubernetes.io/hostname": "node"}}):
         stored = {**document, "metadata": named, "spec": {**document["spec"], **placed}}
@@ -152,13 +151,13 @@ def claim(mark: bool, owner: str, **metadata: str) -> msgspec.Raw:
 @pytest.mark.parametrize(
     ("mark", "owner", "named", "want"),
     [
-        pytest.param(True, "uid-of-p", "c", 1, id="made-by-the-scheduler-for-a-pod-that-is-charged-for-one"),
+        pytest.param(True, "uid-of-p", "c", 1, id="made-by-the-scheduler-for-a-pod-with-demand-for-one"),
         pytest.param(True, "uid-of-p", "", 2, id="its-status-does-not-name-the-claim"),
         pytest.param(True, "uid-of-gone", "c", 2, id="owned-by-nobody-who-lives"),
         pytest.param(False, "uid-of-p", "c", 2, id="an-ordinary-claim-of-a-pod"),
     ],
 )
-def test_a_claim_costs_what_its_pod_is_not_charged(mark: bool, owner: str, named: str, want: int) -> None:
+def test_a_claim_has_the_demand_beyond_that_of_its_pod(mark: bool, owner: str, named: str, want: int) -> None:
     found = claims().read_claim(claim(mark, owner))
     pods = {("uid-of-p", named): {IMPLICIT: Fraction(1)}}
 

@@ -73,7 +73,7 @@ class Stored:
     def objects(
         self, namespace: str, unclassified_pods: UnclassifiedPods
     ) -> dict[str, tuple[CountedRecord, Vector]]:
-        """Return what every live object costs."""
+        """Return each live object and its demand, by uid."""
         nodes = NodeIndex(CATALOGUES.classes.label_keys, (*self.nodes.values(), *self.gone.values()))
         live = {
             uid: (each, self.sums.reader.demand_of_pod(each, unclassified_pods, nodes))
@@ -95,9 +95,9 @@ class Stored:
 
 def largest(objects: dict[str, tuple[CountedRecord, Vector]], key: str) -> tuple[Holder, ...]:
     held: defaultdict[str, Fraction] = defaultdict(Fraction)
-    for record, cost in objects.values():
-        if cost.get(key):
-            held[record.holder] += cost[key]
+    for record, demand in objects.values():
+        if demand.get(key):
+            held[record.holder] += demand[key]
     first = heapq.nsmallest(HOLDERS_SHOWN, held.items(), key=lambda pair: (-pair[1], pair[0]))
     return tuple(Holder(name, str(amount)) for name, amount in first)
 
@@ -221,7 +221,7 @@ class Changes(RuleBasedStateMachine):
 
         counted, holders, found_by_uid = self.stored.sums.sum(namespace, unclassified_pods, of)
 
-        used = total(cost for _, cost in objects.values())
+        used = total(demand for _, demand in objects.values())
         assert counted == {key: used.get(key, NOTHING) for key in of.dimensions}
         shown = {key: largest(objects, key) for key in hard}
         assert holders == {key: each for key, each in shown.items() if each}
@@ -260,7 +260,7 @@ def test_the_largest_holders_need_no_look_at_the_others() -> None:
     assert [each.name for each in ranking.largest(2)] == ["Pod/0009", "Pod/0019"]
 
 
-def test_a_claim_costs_what_its_pod_is_not_charged_as_long_as_that_lives() -> None:
+def test_a_claim_has_the_demand_beyond_that_of_its_live_pod() -> None:
     cluster = Changes()
     cluster.a_claim_is_there("a1", "a1", 2)
     cluster.a_claim_is_there("b1", "a1", 2)
