@@ -150,6 +150,14 @@ def test_the_last_of_several_pods_frees_it(cluster: Cluster) -> None:
     assert used(of) == 0
 
 
+def test_a_pod_that_has_ended_stays_ended(cluster: Cluster) -> None:
+    """Watches remember a deletion for two minutes only."""
+    cluster.after(claim("pod-1", "pod-2"))
+
+    assert cluster.gone.held(TEAM, lambda uid, _: uid == "pod-1").keys() == {"claim-1"}
+    assert cluster.gone.held(TEAM, lambda uid, _: uid == "pod-2") == {}
+
+
 def test_a_new_claim_of_the_same_name_counts_in_addition(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:

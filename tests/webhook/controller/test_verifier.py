@@ -39,11 +39,12 @@ def test_all_have_their_turn_one_after_another() -> None:
     assert eventually(lambda: len(done) >= 6)
     namespaces.remove("b")
     namespaces.append("new")
-    seen = len(done)
+    seen, turns = len(done), len(usage_cache.turns)
     assert eventually(lambda: len(done) >= seen + 8)
     stopping.set()
 
     assert done[:6] == ["a", "b", "c", "d", "a", "b"]
+    assert "b" not in usage_cache.turns[turns + 1 :]
     assert set(done[seen + 1 : seen + 8]) == {"a", "c", "d", "new"}
     assert usage_cache.allowances == pytest.approx([(TURN - RECENT) * PERIOD] * len(usage_cache.allowances))
     assert metrics.recount_time.labels("a")._value.get() > 0
