@@ -148,7 +148,7 @@ def _amounts(form: PodPath, whole: Any, at: Parts) -> Iterator[tuple[str, Any, P
 
 
 def _of_patch(at: Parts, text: str) -> tuple[dict[str, Any], Origins] | None:
-    """Return None for a text that is no map, such as an expression. Argo itself reports errors in it."""
+    """Return None for an expression, and for other text that does not describe a map. Argo itself reports errors in it."""
     documents = list(load_documents(text, aliases=0))
     if len(documents) != 1 or not isinstance(documents[0], YamlDocument):
         return None
