@@ -1,4 +1,4 @@
-"""Nodes as informers keep them: names, and the labels by which pods and GPU classes select them, equal sets once."""
+"""Nodes in informers: names, and the labels by which pods and GPU classes select them."""
 
 from collections.abc import Callable, Container
 
@@ -12,7 +12,7 @@ NODES = Resource("/api/v1", "nodes", metadata_only=True)
 
 
 def node_reader(keys: Container[str]) -> Callable[[msgspec.Raw], NamedNode]:
-    """Return a function that reads a node in JSON, with its labels under these keys."""
+    """Return a function that reads a node in JSON, with its labels of these keys. Nodes with equal labels share them."""
     interned: dict[Labels, Labels] = {}
 
     def read(raw: msgspec.Raw) -> NamedNode:

@@ -24,10 +24,7 @@ from webhook.controller.conditions import NOT_COUNTED, TRUE
 from webhook.controller.records import (
     PODS,
     QUOTAS,
-    ClaimReader,
-    CountedPod,
-    ExtendedClaims,
-    PodReader,
+    RecordReader,
 )
 from webhook.quota.documents import QuotaRecord, decode_quota
 from webhook.tools.status.quotas import key_order
@@ -113,21 +110,20 @@ def _holders(
     api: ApiClient, configuration: Configuration, namespace: str, unclassified_pods: UnclassifiedPods
 ) -> Iterator[HolderOfQuota]:
     nodes = _nodes(api, configuration)
-    pods = PodReader(configuration)
+    reader = RecordReader(configuration)
     counted = {}
-    for pod in api.list(PODS.path(namespace), pods.record).items:
+    for pod in api.list(PODS.path(namespace), reader.read_pod).items:
         if pod.is_terminal:
             continue
         # Without nodes a pod is shown by what it pins, as before it was bound: that says more than every class.
         placed = pod if nodes is not None else msgspec.structs.replace(pod, node_name="")
-        demand = pods.demand(placed, unclassified_pods, nodes or NO_NODES).vector
-        counted[pod.uid] = CountedPod(pod.extended_claim, demand)
+        demand = reader.demand_of_pod(placed, unclassified_pods, nodes or NO_NODES)
+        counted[pod.uid, pod.extended_claim] = demand
         yield HolderOfQuota("Pod", pod.name, pod.node_name, demand)
     resource = served_resource(api, "resourceclaims")
     if resource is not None:
-        claims = ClaimReader(configuration, ExtendedClaims())
-        for claim in api.list(resource.path(namespace), claims.record).items:
-            demand = claims.demand(claim, unclassified_pods, counted)
+        for claim in api.list(resource.path(namespace), reader.read_claim).items:
+            demand = reader.demand_of_claim(claim, unclassified_pods, counted)
             yield HolderOfQuota("ResourceClaim", claim.name, "", demand)
 
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from policies.gpus.claims import as_rules_see_it
 from policies.pods.pod import Metadata
 from policies.policy import BUILT_IN, BUILT_IN_POLICY, Policy, PolicySet
+from policies.quota.amounts import Vector
 from policies.quota.demand import UnclassifiedPods
 from policies.registry import RULES
 from policies.rule import Mode
@@ -24,7 +25,7 @@ from webhook.cluster.objects import timestamp
 from webhook.configuration.dynamic_resources import read_device_classes, served_resource
 from webhook.configuration.loader import Configuration
 from webhook.configuration.workload_kinds import WorkloadKinds
-from webhook.controller.records import PODS, ClaimReader, CountedPod, ExtendedClaims, PodReader
+from webhook.controller.records import PODS, RecordReader
 from webhook.serving.evaluation import Evaluation, evaluate
 from webhook.serving.evaluator import Evaluator
 from webhook.tools.doctor.check import DoctorFinding, run_check
@@ -174,16 +175,16 @@ class Scan:
 
     def _evaluate_pods(
         self, tally: Tally, unknown: Kinds, configuration: Configuration, by: Evaluator
-    ) -> dict[str, CountedPod]:
-        """Judge the pods; return those to which a claim was given for an extended resource."""
-        reader = PodReader(configuration)
-        held: dict[str, CountedPod] = {}
+    ) -> dict[tuple[str, str], Vector]:
+        """Evaluate the pods. Return the demand of those with a claim for extended resources, by uid and name of that claim."""
+        reader = RecordReader(configuration)
+        held: dict[tuple[str, str], Vector] = {}
 
         def read(raw: msgspec.Raw) -> None:
-            record = reader.record(raw)
-            used = reader.demand(record, UnclassifiedPods.TOTAL_ONLY, by.named_nodes).vector if record else {}
+            record = reader.read_pod(raw)
+            used = reader.demand_of_pod(record, UnclassifiedPods.TOTAL_ONLY, by.named_nodes) if record else {}
             if record is not None and record.extended_claim:
-                held[record.uid] = CountedPod(record.extended_claim, used)
+                held[record.uid, record.extended_claim] = used
             namespace = msgspec.json.decode(raw, type=_Stored).metadata.namespace or ""
             evaluation = evaluate("", "Pod", namespace, raw, by)
             asks = _asks_for_gpus(evaluation, configuration, by)
@@ -197,14 +198,17 @@ class Scan:
         self._list("pods", PODS.path(self._namespace), read, RUNNING)
         return held
 
-    def _count_claims(self, tally: Tally, configuration: Configuration, held: dict[str, CountedPod]) -> None:
+    def _count_claims(
+        self, tally: Tally, configuration: Configuration, held: dict[tuple[str, str], Vector]
+    ) -> None:
         resource = served_resource(self._api, "resourceclaims")
         if resource is not None:
-            reader = ClaimReader(configuration, ExtendedClaims())
+            reader = RecordReader(configuration)
 
             def read(raw: msgspec.Raw) -> None:
-                record = reader.record(raw)
-                tally.add_use(record.namespace, reader.demand(record, UnclassifiedPods.TOTAL_ONLY, held))
+                record = reader.read_claim(raw)
+                used = reader.demand_of_claim(record, UnclassifiedPods.TOTAL_ONLY, held)
+                tally.add_use(record.namespace, used)
 
             self._list("resourceclaims.resource.k8s.io", resource.path(self._namespace), read)
 
