@@ -51,11 +51,12 @@ class StoredSecret:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WebhookConfiguration:
-    """One webhook configuration at one version: the caBundles of its webhooks in order."""
+    """One webhook configuration at one version: the caBundles of its webhooks in order, and the hosts that API servers call."""
 
     kind: str
     version: str
     bundles: tuple[bytes, ...]
+    hosts: tuple[str, ...] = ()
 
 
 class SecretStore(Protocol):

@@ -27,20 +27,18 @@ from prometheus_client import CollectorRegistry, Gauge
 from certs.acceptance import PEMPair, PublishedBundles, objections, observe
 from certs.check import expires_at, issued_by
 from certs.issue import issue_authority, issue_server
-from certs.reconciler import StoredSecret
+from certs.reconciler import StoredSecret, WebhookConfiguration
 from certs.rotation import pem
 from certs.secret import CA, CERTIFICATE, KEY
 from webhook.certificates.objects import (
-    KINDS,
     ChangeSignal,
     ClusterConfigurations,
     ClusterSecret,
-    ConfigurationSeen,
     SecretName,
 )
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
-from webhook.cluster.objects import WEBHOOK_CONFIGURATION
+from webhook.cluster.objects import WEBHOOK_CONFIGURATION, WEBHOOK_CONFIGURATION_KINDS
 from webhook.server.tls import CertificateState
 
 log = logging.getLogger("gpu_admission.certificates")
@@ -69,7 +67,7 @@ class ClusterView(NamedTuple):
     """The result of the last successful read; readiness depends on it."""
 
     read_at: dt.datetime
-    seen: Sequence[ConfigurationSeen]
+    seen: Sequence[WebhookConfiguration]
     published: PublishedBundles
     untrusted_since: dt.datetime | None
 
@@ -129,12 +127,14 @@ class SecretCertificate:
             return [] if self._was_ready else ["the webhook configurations were not read yet"]
         problems = _untrusted(held, view.seen, now)
         if not self._was_ready:
-            missing = [kind for kind in KINDS if kind not in {each.kind for each in view.seen}]
+            missing = [
+                kind for kind in WEBHOOK_CONFIGURATION_KINDS if kind not in {each.kind for each in view.seen}
+            ]
             return problems + [f"there is no {kind} {WEBHOOK_CONFIGURATION}" for kind in missing]
         since = view.untrusted_since
         return problems if since is not None and view.read_at - since >= UNTRUSTED_GRACE else []
 
-    def refresh(self, seen: Sequence[ConfigurationSeen], stored: StoredSecret | None) -> bool:
+    def refresh(self, seen: Sequence[WebhookConfiguration], stored: StoredSecret | None) -> bool:
         """Take the configurations and the Secret, read in this order; return whether nothing is wrong."""
         before, now = self._view, self._clock()
         bundles = frozenset(bundle for each in seen for bundle in each.bundles)
@@ -192,7 +192,7 @@ class SecretCertificate:
         return ""
 
 
-def _untrusted(pair: PEMPair, seen: Sequence[ConfigurationSeen], now: dt.datetime) -> list[str]:
+def _untrusted(pair: PEMPair, seen: Sequence[WebhookConfiguration], now: dt.datetime) -> list[str]:
     """Return a message for each configuration with a caBundle that does not verify the certificate."""
     return [
         f"the caBundle of the {each.kind} {WEBHOOK_CONFIGURATION} does not verify the certificate"

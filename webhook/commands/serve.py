@@ -291,8 +291,7 @@ def _certificate(
         problem = "makes the certificate itself: leave --tls-cert and --tls-key out"
         raise click.UsageError(f"--self-signed {problem}")
     if self_signed is not None:
-        paths = ensure_self_signed(self_signed, names or ("localhost", "127.0.0.1"), datetime.now(UTC))
-        return paths.certificate, paths.key
+        return ensure_self_signed(self_signed, names or ("localhost", "127.0.0.1"), datetime.now(UTC))
     if cert is None or key is None:
         ways = "--tls-cert and --tls-key, --self-signed DIR or --certificate-secret NAME"
         raise click.UsageError(f"give {ways}")

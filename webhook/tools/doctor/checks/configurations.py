@@ -4,8 +4,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from webhook.cluster.api import api_path
-from webhook.cluster.objects import WEBHOOK, WEBHOOK_CONFIGURATION
-from webhook.configuration.registered_annotations import REMEDY, UNREGISTERED, unregistered, without_added
+from webhook.cluster.objects import WEBHOOK, WEBHOOK_CONFIGURATION, WEBHOOK_CONFIGURATION_KINDS
+from webhook.configuration.registered_annotations import (
+    REMEDY,
+    UNREGISTERED,
+    match_conditions,
+    unregistered,
+    without_added,
+)
 from webhook.serving.canary_trace import VERSION
 from webhook.tools.doctor.check import (
     DoctorFinding,
@@ -20,10 +26,7 @@ from webhook.tools.doctor.expected import expected_objects
 
 CUSTOM_WORKLOADS = "custom-workloads.validate.gpu-admission.dev"
 """The webhook to which webhooks.extraWorkloads of the chart adds rules."""
-KINDS = {
-    "mutatingwebhookconfigurations": "MutatingWebhookConfiguration",
-    "validatingwebhookconfigurations": "ValidatingWebhookConfiguration",
-}
+KINDS = {f"{kind.lower()}s": kind for kind in WEBHOOK_CONFIGURATION_KINDS}
 GROUP = "admissionregistration.k8s.io"
 READS = tuple(Right("get", kind, GROUP, name=WEBHOOK_CONFIGURATION) for kind in KINDS)
 APPLY = "apply deploy/ of this version again: helm upgrade, or kubectl apply -k deploy/static/strict"
@@ -229,12 +232,7 @@ def _workload_kinds(cluster: InstalledCluster) -> Iterator[Observation]:
 
 @doctor_check("fraction-annotations", "Annotations that documents count are sent to the webhook", *READS)
 def _fraction_annotations(cluster: InstalledCluster) -> Iterator[Observation]:
-    conditions = {
-        condition["expression"]
-        for kind in KINDS
-        for entry in cluster.entries(kind)
-        for condition in entry.get("matchConditions") or ()
-    }
+    conditions = match_conditions(entry for kind in KINDS for entry in cluster.entries(kind))
     for name, spec in cluster.configuration.resource_mappings.items():
         for path, key in unregistered(spec, conditions):
             message = f"{path} {key} {UNREGISTERED}"
