@@ -38,7 +38,7 @@ USED, RESERVED, FREE = "█", "▒", "·"
 
 
 class HolderOfQuota(NamedTuple):
-    """A live pod or claim and what it is charged; `node` is empty if it is not bound."""
+    """A live pod or claim and its demand; `node` is empty if it is not bound."""
 
     kind: str
     name: str
@@ -46,11 +46,8 @@ class HolderOfQuota(NamedTuple):
     demand: Vector
 
 
-class QuotaReport(NamedTuple):
-    """A namespace's quota; `objects` hold it, most GPUs first: None if not asked for, or if it cannot be read."""
-
-    record: QuotaRecord
-    objects: list[HolderOfQuota] | None
+QuotaReport = tuple[QuotaRecord, list[HolderOfQuota] | None]
+"""A quota and the objects that use it, most GPUs first; None for all namespaces, or where the quota cannot be read."""
 
 
 @click.command()
@@ -106,7 +103,7 @@ def _reports(api: ApiClient, configuration: Configuration, namespace: str) -> It
             found = _holders(api, configuration, namespace, record.spec.unclassified_pods)
             counted = (each for each in found if each.demand)
             objects = sorted(counted, key=lambda each: (-each.demand.get(GPUS, NOTHING), each.name))
-        yield QuotaReport(record, objects)
+        yield record, objects
 
 
 def _holders(

@@ -26,7 +26,7 @@ from webhook.tools.scan.report import (
     Proposal,
     Remark,
     ScanReport,
-    alike,
+    by_sentence,
 )
 from webhook.tools.scan.scanning import Scan
 
@@ -147,7 +147,7 @@ def _problems(screen: Screen, effect: Effect, problems: Sequence[FoundProblem]) 
     if not problems:
         return
     _title(screen, TITLES[effect])
-    sentences = alike(problems)
+    sentences = by_sentence(problems)
     for sentence, found in islice(sentences.items(), MOST_SENTENCES):
         screen.paragraph(sentence, indent=2, style=STYLES[effect])
         owners = [

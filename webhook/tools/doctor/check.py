@@ -87,10 +87,9 @@ def run_check(check: DoctorCheck, cluster: InstalledCluster) -> CheckResult:
             observed.extend(check.run(cluster))
     except Unknown as unknown:
         observed.append(NotChecked(str(unknown)))
-    except errors.Forbidden as error:
-        observed.append(NotChecked(f"the API server says: {error}", for_administrators=True))
     except errors.ApiError as error:
-        observed.append(NotChecked(f"the API server says: {error}"))
+        is_forbidden = isinstance(error, errors.Forbidden)
+        observed.append(NotChecked(f"the API server says: {error}", for_administrators=is_forbidden))
     except (msgspec.MsgspecError, ValueError) as error:
         observed.append(NotChecked(f"the API server's answer cannot be read: {error}"))
     return CheckResult(

@@ -17,6 +17,7 @@ from policies.pods.pod import Pod, Toleration
 from policies.policy import EffectivePolicy
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
+from webhook.cluster.nodes import decode_node
 from webhook.cluster.objects import (
     CANARY_NAMESPACE,
     CERTIFICATE_SECRET,
@@ -24,7 +25,6 @@ from webhook.cluster.objects import (
     NAMESPACE,
     SERVICE,
     WEBHOOK_CONFIGURATION,
-    PartialObject,
 )
 from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.documents import LocatedProblem
@@ -82,26 +82,6 @@ class Node(msgspec.Struct, frozen=True):
     taints: tuple[Toleration, ...]
     resources: dict[str, str]
     is_ready: bool
-
-
-class _NodeSpec(msgspec.Struct):
-    taints: tuple[Toleration, ...] | None = None
-
-
-class _NodeCondition(msgspec.Struct):
-    type: str = ""
-    status: str = ""
-
-
-class _NodeStatus(msgspec.Struct):
-    conditions: tuple[_NodeCondition, ...] | None = None
-    allocatable: dict[str, Any] | None = None
-    capacity: dict[str, Any] | None = None
-
-
-class _Node(PartialObject, frozen=True):
-    spec: _NodeSpec = msgspec.field(default_factory=_NodeSpec)
-    status: _NodeStatus = msgspec.field(default_factory=_NodeStatus)
 
 
 class Documents(msgspec.Struct, frozen=True):
@@ -241,12 +221,12 @@ class InstalledCluster:
 
 
 def _node(raw: msgspec.Raw) -> Node:
-    node = msgspec.json.decode(raw, type=_Node)
+    node = decode_node(raw)
     amounts = node.status.allocatable or node.status.capacity or {}
     return Node(
         node.metadata.name,
         node.metadata.labels or {},
-        node.spec.taints or (),
+        node.spec.taints,
         {name: str(amount) for name, amount in amounts.items() if "/" in name},
-        all(each.status == "True" for each in node.status.conditions or () if each.type == "Ready"),
+        node.is_ready,
     )

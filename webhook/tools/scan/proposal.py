@@ -24,7 +24,7 @@ from webhook.configuration.loader import Configuration, load_objects
 from webhook.configuration.yaml_documents import dump_document
 from webhook.tools.scan.new_classes import named_classes, new_classes
 from webhook.tools.scan.report import NamespaceUse, Proposal
-from webhook.tools.scan.tally import Denials, Tally
+from webhook.tools.scan.tally import Tally
 from webhook.tools.status.capacity import GPUNode
 
 POLICIES, CLASSES, QUOTAS = "gpupolicy.yaml", "gpuclasses.yaml", "gpuquotas.yaml"
@@ -63,12 +63,11 @@ class Draft:
     def relax(self, tally: Tally) -> bool:
         """Exempt the GPU stack from the rules that deny it, and have rules warn that deny others; return whether that is new."""
         before = copy.deepcopy((self._exemptions, self._relaxed))
-        for (namespace, rule), found in tally.denials.items():
-            if rule not in RULES_BY_ID:
-                continue
-            if found[Denials.GPU_STACK] and not found[Denials.OTHERS]:
+        for namespace, rule in tally.stack_denials - tally.other_denials:
+            if rule in RULES_BY_ID:
                 self._exemptions[namespace].add(rule)
-            elif RULES_BY_ID[rule].options().mode is Mode.ENFORCE:
+        for namespace, rule in tally.other_denials:
+            if rule in RULES_BY_ID and RULES_BY_ID[rule].options().mode is Mode.ENFORCE:
                 self._relaxed[rule].add(namespace)
         return before != (self._exemptions, self._relaxed)
 

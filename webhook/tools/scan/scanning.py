@@ -29,6 +29,7 @@ from webhook.serving.evaluation import Evaluation, evaluate
 from webhook.serving.evaluator import Evaluator
 from webhook.tools.doctor.check import DoctorFinding, run_check
 from webhook.tools.doctor.checks import nodes as node_checks
+from webhook.tools.doctor.checks.references import has_ended
 from webhook.tools.doctor.cluster import InstalledCluster, Names
 from webhook.tools.scan.cluster_facts import ClusterFacts
 from webhook.tools.scan.proposal import Draft
@@ -50,19 +51,6 @@ Kinds = Counter[tuple[str, str]]
 
 class _Stored(msgspec.Struct):
     metadata: Metadata = Metadata()
-
-
-class _Condition(msgspec.Struct):
-    type: str = ""
-    status: str = ""
-
-
-class _JobStatus(msgspec.Struct):
-    conditions: tuple[_Condition, ...] | None = None
-
-
-class _Job(msgspec.Struct):
-    status: _JobStatus = msgspec.field(default_factory=_JobStatus)
 
 
 class Scan:
@@ -167,7 +155,7 @@ class Scan:
                 if owner is not None and (owner.api_version.rpartition("/")[0], owner.kind) in kinds:
                     # It is evaluated by what made it.
                     tally.add_owner(namespace, f"{kind}/{metadata.name}", f"{owner.kind}/{owner.name}")
-                elif (group, kind) != JOB or not _has_ended(raw):
+                elif (group, kind) != JOB or not has_ended(raw):
                     tally.add_workload(evaluate(group, kind, namespace, raw, by))
 
             self._list(f"{served.plural}.{group}".rstrip("."), served.resource.path(self._namespace), read)
@@ -248,11 +236,6 @@ def _enforced(policy: Policy, policies: PolicySet) -> Policy:
         for rule, each in options.items()
     }
     return replace(policy, spec=replace(policy.spec, rules=rules, paused_until=None))
-
-
-def _has_ended(job: msgspec.Raw) -> bool:
-    conditions = msgspec.json.decode(job, type=_Job).status.conditions or ()
-    return any(each.type in {"Complete", "Failed"} and each.status == "True" for each in conditions)
 
 
 def _asks_for_gpus(evaluation: Evaluation, configuration: Configuration, by: Evaluator) -> bool:

@@ -12,45 +12,20 @@ from functools import partial
 import msgspec
 
 from policies.gpus.cards import amounts, container_amounts, is_limit, weight
-from policies.gpus.classes import ClassCatalogue, GPUClass
 from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.placement.pinning import classes_of_node
-from policies.pods.pod import ResourceList, Toleration, decode_pod
+from policies.pods.pod import Toleration, decode_pod
 from policies.pods.requests import at_one_time
 from policies.quota.amounts import NOTHING
 from policies.quota.demand import Catalogues
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.collection import CLUSTER
-from webhook.cluster.objects import PartialObject
+from webhook.cluster.nodes import NODES, decode_node
 from webhook.controller.records import PODS
 
 ON_NODES = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}
 """The pods that hold resources of a node, as `kubectl describe node` selects them."""
-NODES = "/api/v1/nodes"
-
-
-class _Condition(msgspec.Struct):
-    type: str
-    status: str
-
-
-class _Spec(msgspec.Struct):
-    taints: tuple[Toleration, ...] | None = None
-    unschedulable: bool | None = None
-
-
-class _Status(msgspec.Struct):
-    allocatable: ResourceList | None = None
-    conditions: tuple[_Condition, ...] | None = None
-
-
-class _Node(PartialObject, frozen=True):
-    spec: _Spec = msgspec.field(default_factory=_Spec)
-    status: _Status = msgspec.field(default_factory=_Status)
-
-
-_NODE = msgspec.json.Decoder(_Node)
 
 
 class GPUNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -112,10 +87,11 @@ NO_CAPACITY = ClassCapacity()
 
 def read_gpu_nodes(api: ApiClient, catalogues: Catalogues) -> tuple[GPUNode, ...]:
     """Return the GPU nodes by name. Raises `errors.ApiError`: errors.Forbidden where the caller may not list nodes."""
-    nodes = api.list(NODES, partial(gpu_node, catalogues=catalogues)).items
+    nodes = api.list(NODES.path(), partial(gpu_node, catalogues=catalogues)).items
     used = _used(api, catalogues.resource_mapping) if nodes else {}
-    found = (_with_used(node, used) for node in nodes)
-    return tuple(sorted(found, key=lambda node: node.name))
+    if used is not None:
+        nodes = [msgspec.structs.replace(node, used=used.get(node.name, {})) for node in nodes]
+    return tuple(sorted(nodes, key=lambda node: node.name))
 
 
 def capacity_by_class(nodes: Iterable[GPUNode]) -> dict[str, ClassCapacity]:
@@ -150,7 +126,7 @@ def _capacity(nodes: list[GPUNode]) -> ClassCapacity:
 
 def gpu_node(document: bytes | msgspec.Raw, catalogues: Catalogues) -> GPUNode | None:
     """Return a node in JSON, with nothing used; None where it has neither GPUs nor the labels of a class."""
-    node, classes, mapping = _NODE.decode(document), catalogues.classes, catalogues.resource_mapping
+    node, classes, mapping = decode_node(document), catalogues.classes, catalogues.resource_mapping
     labels = node.metadata.labels or {}
     allocatable = {
         resource: amount
@@ -161,27 +137,21 @@ def gpu_node(document: bytes | msgspec.Raw, catalogues: Catalogues) -> GPUNode |
     if not allocatable and not named:
         return None
     families = {each.family for each in named}
-    ready = (each.status == "True" for each in node.status.conditions or () if each.type == "Ready")
     return GPUNode(
         name=node.metadata.name,
         classes=tuple(each.name for each in named),
         family=families.pop() if len(families) == 1 else "",
         labels=labels,
-        taints=node.spec.taints or (),
-        is_ready=next(ready, True),
+        taints=node.spec.taints,
+        is_ready=node.is_ready,
         is_schedulable=not node.spec.unschedulable,
         allocatable={resource.name: amount for resource, amount in allocatable.items()},
         used=None,
-        weights={resource.name: _weight(resource, named, classes) for resource in allocatable},
+        weights={
+            resource.name: max((weight(resource, each, classes) for each in named), default=Fraction(1))
+            for resource in allocatable
+        },
     )
-
-
-def _weight(resource: GPUResource, named: tuple[GPUClass, ...], classes: ClassCatalogue) -> Fraction:
-    return max((weight(resource, each, classes) for each in named), default=Fraction(1))
-
-
-def _with_used(node: GPUNode, used: Mapping[str, dict[str, Fraction]] | None) -> GPUNode:
-    return node if used is None else msgspec.structs.replace(node, used=used.get(node.name, {}))
 
 
 def _used(api: ApiClient, mapping: ResourceMapping) -> Mapping[str, dict[str, Fraction]] | None:
