@@ -17,9 +17,8 @@ from webhook.cluster.nodes import NODES, node_reader
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
 from webhook.commands.output import Screen, counted, print_json
 from webhook.commands.parameters import config_option, output_option
-from webhook.configuration.cluster_source import read_chosen
-from webhook.configuration.dynamic_resources import read_device_classes, served_resource
-from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
+from webhook.configuration.dynamic_resources import served_resource
+from webhook.configuration.loader import Configuration, ConfigurationError
 from webhook.controller.conditions import NOT_COUNTED, TRUE
 from webhook.controller.records import (
     PODS,
@@ -30,6 +29,7 @@ from webhook.controller.records import (
     PodReader,
 )
 from webhook.quota.documents import QuotaRecord, decode_quota
+from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import key_order
 
 NAME_COLUMN = 30
@@ -68,13 +68,7 @@ def quota(namespace: str, output: str, config: Path | None, cluster: ClusterChoi
     home = cluster.namespace()
     try:
         with cluster.client() as api:
-            # Kinds of documents that the caller may not list are left out.
-            lacking = errors.NotFound, errors.Forbidden
-            configuration = (
-                load_directory(config, device_classes=read_device_classes(api))
-                if config
-                else read_chosen(api, lacking=lacking).configuration
-            )
+            configuration = Permitted(api).configuration(config)
             try:
                 reports = list(_reports(api, configuration, namespace))
             except errors.Forbidden:

@@ -155,17 +155,11 @@ def _valid(documents: Iterable[Document]) -> tuple[Document, ...]:
     return left
 
 
-def read_chosen(
-    api: ApiClient, *, lacking: tuple[type[errors.ApiError], ...] = (errors.NotFound,)
-) -> EvaluatedDocuments:
-    """List the documents once and return what is in force, for commands that do not watch.
-
-    A kind whose list fails with an error of `lacking` is not installed, and has no documents. Raises any other
-    `errors.ApiError`.
-    """
+def read_chosen(api: ApiClient) -> EvaluatedDocuments:
+    """List the documents once and return what is in force, for commands that do not watch. Raises `errors.ApiError`."""
     records: list[Record] = []
     for kind, resource in RESOURCES.items():
-        with contextlib.suppress(*lacking):
+        with contextlib.suppress(errors.NotFound):  # this kind is not installed
             records += api.list(resource.path(), record_decoder(kind)).items
     return choose(records, None, read_device_classes(api))
 

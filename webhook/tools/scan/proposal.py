@@ -1,6 +1,6 @@
-"""A configuration to begin with: what runs passes it, and what would not is written beside the rule that warns of it.
+"""A configuration to begin with, which all running pods pass. Rules that would refuse some of them only warn, with a comment.
 
-It is a directory that `serve --config` and `kubectl apply -f` take as it is. Where the cluster has policies, none is proposed.
+It is a directory for `serve --config` or `kubectl apply -f`. Where the cluster has policies, the proposal contains no policy.
 """
 
 import copy
@@ -22,6 +22,7 @@ from policies.rules import gpu_class
 from webhook.configuration.documents import CLASS, POLICY, QUOTA, Document
 from webhook.configuration.loader import Configuration, load_objects
 from webhook.configuration.yaml_documents import dump_document
+from webhook.tools.doctor.checks.nodes import few
 from webhook.tools.scan.new_classes import named_classes, new_classes
 from webhook.tools.scan.report import NamespaceUse, Proposal
 from webhook.tools.scan.tally import Tally
@@ -33,7 +34,7 @@ STACK = "GPU stack: device plugins, exporters and other pods of DaemonSets"
 
 
 class Draft:
-    """The proposal as it is made: `relax` takes back what turned out to refuse pods that run."""
+    """The proposal while it is made: `relax` makes it milder where it would refuse running pods."""
 
     def __init__(
         self,
@@ -43,7 +44,7 @@ class Draft:
         quotas: Container[str],
         device_classes: Sequence[DeviceClass] = (),
     ) -> None:
-        """`quotas` are the namespaces that have one."""
+        """`quotas` are the namespaces that have a quota."""
         self._base, self._device_classes = configuration, device_classes
         self._classes = (
             *new_classes(nodes, configuration),
@@ -51,7 +52,7 @@ class Draft:
         )
         self._label_key = _label_key(nodes, configuration, self._classes)
         self._relaxed: dict[str, set[str]] = defaultdict(set)
-        """By rule, the namespaces where it would refuse what runs."""
+        """By rule, the namespaces where it would refuse running pods."""
         self._exemptions: dict[str, set[str]] = defaultdict(set)
         self._quotas = {
             use.namespace: _starter(use, tally)
@@ -61,7 +62,7 @@ class Draft:
         self.relax(tally)
 
     def relax(self, tally: Tally) -> bool:
-        """Exempt the GPU stack from the rules that deny it, and have rules warn that deny others; return whether that is new."""
+        """Exempt the GPU stack from rules that deny it; rules that deny other pods only warn. Return whether anything changed."""
         before = copy.deepcopy((self._exemptions, self._relaxed))
         for namespace, rule in tally.stack_denials - tally.other_denials:
             if rule in RULES_BY_ID:
@@ -76,7 +77,7 @@ class Draft:
         return not self._base.policies.policies
 
     def configuration(self) -> Configuration:
-        """Return the configuration of the documents in force and those that are proposed."""
+        """Return the configuration of the documents in force and the proposed documents."""
         return load_objects((*self._base.documents, *self._documents()), self._device_classes)
 
     def proposal(self, refused: int | None) -> Proposal:
@@ -102,7 +103,7 @@ class Draft:
             yield Document(QUOTA, NAME, {"hard": {GPUS: format_amount(gpus)}}, namespace)
 
     def _policy(self) -> dict[str, Any]:
-        # Each with its mode: `kubectl apply` would keep those of a stored policy, such as that of the first installation.
+        # Every rule has its mode: `kubectl apply` keeps the modes of a stored policy, such as that of the first installation.
         rules: dict[str, dict[str, Any]] = {
             rule.id: {"mode": (Mode.WARN if rule.id in self._relaxed else rule.options().mode).value}
             for rule in RULES
@@ -131,7 +132,7 @@ class Draft:
             yield "From labels of nodes, and DeviceClasses. memoryGiB of a new class is as reported: write what the vendor sells."
         else:
             for rule, namespaces in sorted(self._relaxed.items()):
-                yield f"{rule} warns: it would refuse what runs in {_few(namespaces)}. Set mode: enforce once that is corrected."
+                yield f"{rule} warns: it would refuse what runs in {few(namespaces)}. Set mode: enforce once that is corrected."
 
 
 def write(proposal: Proposal, directory: Path) -> list[Path]:
@@ -151,7 +152,7 @@ def _starter(use: NamespaceUse, tally: Tally) -> Fraction:
 
 
 def _label_key(nodes: Iterable[GPUNode], configuration: Configuration, classes: Iterable[Document]) -> str:
-    """Return the label by which most GPU nodes can be pinned to a class; the rule's default unless another has more."""
+    """Return the label by which most GPU nodes can be pinned to a class; the rule's default if no other has more nodes."""
     default = gpu_class.GPUClassOptions().label_key
     proposed = {str(label["key"]) for each in classes for label in each.spec["nodeLabels"]}
     keys = sorted({default, *configuration.classes.label_keys, *proposed})
@@ -160,9 +161,3 @@ def _label_key(nodes: Iterable[GPUNode], configuration: Configuration, classes: 
         for key in counts:
             counts[key] += key in node.labels
     return max(counts, key=lambda key: (counts[key], key == default))
-
-
-def _few(namespaces: Iterable[str], most: int = 3) -> str:
-    names = sorted(namespaces)
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more

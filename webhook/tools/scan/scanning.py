@@ -1,6 +1,6 @@
-"""Scans a cluster: lists page by page, evaluates what runs, and drops it again; nothing is ever written.
+"""Scans a cluster: lists page by page and evaluates what runs. Nothing is ever written.
 
-Memory grows with the number of owners and namespaces, and of pods with what they hold by claims; not with that of all pods.
+Objects are dropped once evaluated: memory grows with the number of owners, namespaces, and pods with claims, not with all pods.
 """
 
 from collections import Counter
@@ -42,7 +42,7 @@ from webhook.tools.why.discovery import ServedKinds
 RUNNING = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 LOWEST_PRIORITY = -(2**31)
 MOST_TRIALS = 4
-"""Of the proposal: each may show another rule that must be relaxed."""
+"""Trials of the proposal: each may show another rule that must be relaxed."""
 JOB = ("batch", "Job")
 
 Kinds = Counter[tuple[str, str]]
@@ -68,8 +68,8 @@ class Scan:
     ) -> None:
         """Read the configuration. Raises ConfigurationError where its documents are not valid.
 
-        config: a directory of documents in place of the cluster's. is_enforced: whether rules in the modes warn and audit are
-        taken as enforced. progress: is called with what is being read.
+        config: a directory of documents in place of the cluster's. is_enforced: whether rules in mode warn or audit count as
+        enforced. progress: is called with the kind that is being read.
         """
         self._api, self._now, self._namespace, self._progress = api, now, namespace, progress
         self._config, self._is_enforced = config, is_enforced
@@ -78,7 +78,7 @@ class Scan:
         self._facts = ClusterFacts(api, namespace, self._reader.attempt)
 
     def report(self, *, with_trial: bool) -> ScanReport:
-        """Scan; `with_trial` scans again under the proposed configuration, and relaxes it until all that runs passes."""
+        """Scan; `with_trial` scans again under the proposed configuration, and relaxes it until all running pods pass."""
         facts, stated = self._facts, self._stated
         tally, unknown = Tally(), Kinds()
         self._evaluate(tally, unknown, enforced(stated) if self._is_enforced else stated)
@@ -123,7 +123,7 @@ class Scan:
         return ServedKinds(self._api)
 
     def _try_out(self, draft: Draft) -> int:
-        """Return how many of the pods that run would be refused under the proposal, once it was relaxed."""
+        """Relax the proposal; return how many running pods it would still refuse."""
         refused = 0
         for _ in range(MOST_TRIALS):
             tally = Tally()
@@ -134,7 +134,7 @@ class Scan:
         return refused
 
     def _evaluate(self, tally: Tally, unknown: Kinds, configuration: Configuration) -> None:
-        """Judge everything that runs, workloads first; count in `unknown` who makes GPU pods and is not in the table."""
+        """Evaluate everything, workloads first; count in `unknown` the GPU pods of kinds that are not in the table."""
         by = self._facts.evaluator(configuration, self._now)
         self._evaluate_workloads(tally, configuration, by)
         held = self._evaluate_pods(tally, unknown, configuration, by)
@@ -153,7 +153,7 @@ class Scan:
                 namespace = metadata.namespace or ""
                 owner = next((each for each in metadata.owner_references or () if each.controller), None)
                 if owner is not None and (owner.api_version.rpartition("/")[0], owner.kind) in kinds:
-                    # It is evaluated by what made it.
+                    # Its owner is evaluated instead.
                     tally.add_owner(namespace, f"{kind}/{metadata.name}", f"{owner.kind}/{owner.name}")
                 elif (group, kind) != JOB or not has_ended(raw):
                     tally.add_workload(evaluate(group, kind, namespace, raw, by))
@@ -163,7 +163,7 @@ class Scan:
     def _evaluate_pods(
         self, tally: Tally, unknown: Kinds, configuration: Configuration, by: Evaluator
     ) -> dict[str, CountedPod]:
-        """Judge the pods; return those to which a claim was given for an extended resource."""
+        """Evaluate the pods; return those with a claim that Kubernetes made for an extended resource."""
         reader = PodReader(configuration.classes, configuration.resource_mapping)
         held: dict[str, CountedPod] = {}
 
@@ -207,7 +207,7 @@ class Scan:
         self._reader.attempt(f"list {what}{place}", lambda: self._api.list(path, read, query=query))
 
     def _remarks(self) -> tuple[tuple[Remark, ...], tuple[Remark, ...]]:
-        """Return what doctor finds: about what nothing charges, and about nodes; nothing where nodes may not be listed."""
+        """Return doctor's findings about uncounted resources, and about nodes; no findings where nodes may not be listed."""
         cluster = InstalledCluster(self._api, Names(), config=self._config, now=self._now)
         found = [finding for check in node_checks.CHECKS for finding in run_check(check, cluster).findings]
         counted = (
@@ -218,9 +218,9 @@ class Scan:
 
 
 def enforced(configuration: Configuration) -> Configuration:
-    """Return the configuration with every rule enforced that is not disabled, and no policy paused."""
+    """Return the configuration with every rule enforced unless it is disabled, and no policy paused."""
     policies = configuration.policies
-    # Where no policy holds, one holds from now on, after all others.
+    # The namespaces that no policy matches get one, too; it comes after all others.
     rest = Policy(
         name=BUILT_IN, version=BUILT_IN, spec=replace(BUILT_IN_POLICY.spec, priority=LOWEST_PRIORITY)
     )
@@ -247,7 +247,7 @@ def _asks_for_gpus(evaluation: Evaluation, configuration: Configuration, by: Eva
 
 
 def _controlled_by(evaluation: Evaluation, kinds: WorkloadKinds) -> tuple[str, str] | None:
-    """Return the group and kind of what made a pod, None where the table has it, and for a static pod."""
+    """Return group and kind of the pod's controller; None if the table has that kind, and for a static pod."""
     metadata = next((pod.submitted.metadata for pod in evaluation.pods), None) or Metadata()
     for owner in metadata.owner_references or ():
         made_by = owner.api_version.rpartition("/")[0], owner.kind

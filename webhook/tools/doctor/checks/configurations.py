@@ -43,7 +43,7 @@ DEFAULTS: dict[str, Any] = {
     "rules": [],
     "sideEffects": None,
 }
-"""What the API server makes of a field that is omitted."""
+"""The API server's defaults for omitted fields."""
 FAILURE_POLICIES = {
     "Ignore": (
         "fails-open",
@@ -57,7 +57,7 @@ FAILURE_POLICIES = {
     ),
 }
 LONGEST_TIMEOUT = 10
-"""Seconds. All webhooks of one request have 34 together, and a person waits."""
+"""Seconds. All webhooks of one request have 34 s together, and a person waits."""
 
 
 def place(kind: str, entry: str = "") -> str:
@@ -188,7 +188,7 @@ def _selector_differences(
 
 
 def excluded_by_name(selector: Mapping[str, Any]) -> frozenset[str]:
-    """Return the namespaces that the selector excludes by their names, whatever else it asks of namespaces."""
+    """Return the namespaces that the selector excludes by name."""
     return frozenset(
         name
         for each in selector.get("matchExpressions") or ()
@@ -198,7 +198,7 @@ def excluded_by_name(selector: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _comparable(field: str, value: Any) -> Any:
-    """Return what does not depend on the order of sets, on white space, or on what the API server fills in."""
+    """Return the value without the order of sets, white space, and defaults that the API server fills in."""
     if field == "rules":
         keys = ("apiGroups", "apiVersions", "resources", "operations")
         return sorted(

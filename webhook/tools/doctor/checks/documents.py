@@ -23,7 +23,7 @@ from webhook.tools.doctor.expected import expected_objects, schema_digest
 
 CONTROLLER_LOG = "kubectl -n gpu-admission logs deployment/gpu-admission-controller"
 FORMER = "unpinned"
-"""What `unclassifiedPods` of a GPUQuota was called before."""
+"""The former name of `unclassifiedPods` of a GPUQuota."""
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
@@ -126,7 +126,7 @@ def _gpu_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
 
 
 def _fields_ever_set(quota: Any) -> frozenset[str]:
-    """Return the names of the spec's fields in managedFields, which keep those that a later CRD lacks."""
+    """Return the names of the spec's fields in managedFields, which keep fields that a later CRD lacks."""
     managed = quota["metadata"].get("managedFields") or ()
     specs = ((each.get("fieldsV1") or {}).get("f:spec") or {} for each in managed)
     return frozenset(name.removeprefix("f:") for spec in specs for name in spec)

@@ -127,7 +127,7 @@ def _unseen_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
 
 
 def _missing(cluster: InstalledCluster, known: Collection[str]) -> Iterator[Observation]:
-    """Yield a finding for every excluded namespace that is not `known`, with the first webhook that excludes it."""
+    """Yield a finding for every excluded namespace that is not `known`, and the first webhook that excludes it."""
     excluding: dict[str, str] = {}
     for kind in KINDS:
         for entry in cluster.entries(kind):

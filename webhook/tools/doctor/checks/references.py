@@ -27,7 +27,7 @@ READS = tuple(Right("list", plural, group) for group, plural in KINDS.values())
 
 
 class Workload(msgspec.Struct, frozen=True):
-    """A workload with GPU pods: `object` for people, and the first of its pods that asks for a GPU."""
+    """A workload with GPU pods: its name for people, and its first pod that requests a GPU."""
 
     object: str
     namespace: str
@@ -107,7 +107,7 @@ def _credentials(cluster: InstalledCluster, found: list[Workload]) -> Iterator[D
 
 
 def _secret(cluster: InstalledCluster, workload: Workload) -> str | None:
-    """Return the Secret that the policy of the workload's namespace has for the source of its model."""
+    """Return the Secret that the policy of the namespace names for the source of the workload's model."""
     if MODEL_URI not in workload.pod.annotations:
         return None
     options = cluster.policy_of(workload.namespace).options_of(model_warming.ID)
@@ -121,7 +121,7 @@ def _secret(cluster: InstalledCluster, workload: Workload) -> str | None:
 
 
 def _exists(cluster: InstalledCluster, namespace: str, plural: str, name: str) -> bool:
-    """Whether the object exists; only metadata is read, also of a Secret."""
+    """Whether the object exists. Only metadata is read, even of a Secret."""
     try:
         cluster.api.get(api_path("/api/v1", "namespaces", namespace, plural, name), accept=METADATA)
     except errors.NotFound:
