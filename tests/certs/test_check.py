@@ -64,9 +64,7 @@ def found(**given: Any) -> list[str]:
             id="name-missing",
         ),
         pytest.param(
-            {"names": ["127.0.0.2"]},
-            ["certificate: does not carry the name 127.0.0.2"],
-            id="address-missing",
+            {"names": ["127.0.0.2"]}, ["certificate: does not carry the name 127.0.0.2"], id="address-missing"
         ),
         pytest.param(
             {"now": NOW + 30 * DAY}, ["certificate: expired at 2026-03-31 12:00 UTC"], id="just-expired"

@@ -9,24 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from certs.reconciler import StoredSecret
 from certs.rotation import RotationPhase
-from certs.secret import (
-    CA,
-    CA_KEY,
-    CERTIFICATE,
-    KEY,
-    NEXT_CA_KEY,
-    ROTATE,
-    SecretContent,
-    decode,
-)
-from tests.certs.world import (
-    KINDS,
-    SERVED,
-    STATE,
-    Controller,
-    Interruption,
-    World,
-)
+from certs.secret import CA, CA_KEY, CERTIFICATE, KEY, NEXT_CA_KEY, ROTATE, SecretContent, decode
+from tests.certs.world import KINDS, SERVED, STATE, Controller, Interruption, World
 
 SECRETS = st.sampled_from([STATE, SERVED])
 
@@ -144,10 +128,7 @@ class Losses(Rotations):
             controller.die()
 
 
-QUIET = settings(
-    max_examples=settings().max_examples * 4 // 10,
-    stateful_step_count=30,
-)
+QUIET = settings(max_examples=settings().max_examples * 4 // 10, stateful_step_count=30)
 TestRotations = Rotations.TestCase
 TestRotations.settings = QUIET
 TestLosses = Losses.TestCase

@@ -30,12 +30,7 @@ from certs.issue import issue_authority, issue_server
 from certs.reconciler import StoredSecret, WebhookConfiguration
 from certs.rotation import pem
 from certs.secret import CA, CERTIFICATE, KEY
-from webhook.certificates.objects import (
-    ChangeSignal,
-    ClusterConfigurations,
-    ClusterSecret,
-    SecretName,
-)
+from webhook.certificates.objects import ChangeSignal, ClusterConfigurations, ClusterSecret, SecretName
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import WEBHOOK_CONFIGURATION, WEBHOOK_CONFIGURATION_KINDS

@@ -29,9 +29,7 @@ INDENT = 9
 @click.option("--namespace", default=DEFAULTS.namespace, help="Where gpu-admission is installed.")
 @click.option("--service", default=DEFAULTS.service, help="Its Service.")
 @click.option(
-    "--canary-namespace",
-    default=DEFAULTS.canary_namespace,
-    help="Where a GPU pod is created on a dry run.",
+    "--canary-namespace", default=DEFAULTS.canary_namespace, help="Where a GPU pod is created on a dry run."
 )
 @click.option(
     "--certificate-secret", "secret", default=DEFAULTS.secret, help="The Secret of the certificate."

@@ -20,14 +20,7 @@ from webhook.commands.parameters import config_option, output_option
 from webhook.configuration.dynamic_resources import served_resource
 from webhook.configuration.loader import Configuration, ConfigurationError
 from webhook.controller.conditions import NOT_COUNTED, TRUE
-from webhook.controller.records import (
-    PODS,
-    QUOTAS,
-    ClaimReader,
-    CountedPod,
-    ExtendedClaims,
-    PodReader,
-)
+from webhook.controller.records import PODS, QUOTAS, ClaimReader, CountedPod, ExtendedClaims, PodReader
 from webhook.quota.documents import QuotaRecord, decode_quota
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import key_order

@@ -213,9 +213,7 @@ class DirectorySource:
 
     def _load(self) -> None:
         self.configuration = load_directory(
-            self._directory,
-            labels_known=self._device_classes is not None,
-            device_classes=self.device_classes,
+            self._directory, labels_known=self._device_classes is not None, device_classes=self.device_classes
         )
         self.state = ConfigurationState(self.configuration.version, time())
 

@@ -365,9 +365,7 @@ def test_what_was_in_force_before_a_mistake_is_shown_with_the_mistake(tmp_path: 
     [
         pytest.param(("-n", "elsewhere"), "error: no /api/v1/namespaces/elsewhere\n", id="no-such-namespace"),
         pytest.param(
-            ("some-directory",),
-            "DIRECTORY must not be combined with --kubeconfig",
-            id="a-directory-as-well",
+            ("some-directory",), "DIRECTORY must not be combined with --kubeconfig", id="a-directory-as-well"
         ),
     ],
 )

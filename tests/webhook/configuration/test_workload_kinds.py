@@ -75,7 +75,7 @@ def test_kinds_stand_beside_resources(tmp_path: Path) -> None:
             "  - {group: example.com, kind: T, resource: T, pods: [{path: '.a', form: podspec}]}\n",
             [
                 'spec.workloadKinds[0].pods[0].form: Unsupported value: "podspec": must be one of template, podSpec, '
-                "resources, amounts, patch, object; did you mean podSpec?",
+                "resources, amounts, patch, object; did you mean podSpec?"
             ],
             id="form",
         ),

@@ -46,10 +46,7 @@ class Draft:
     ) -> None:
         """`quotas` are the namespaces that have a quota."""
         self._base, self._device_classes = configuration, device_classes
-        self._classes = (
-            *new_classes(nodes, configuration),
-            *named_classes(device_classes, configuration),
-        )
+        self._classes = (*new_classes(nodes, configuration), *named_classes(device_classes, configuration))
         self._label_key = _label_key(nodes, configuration, self._classes)
         self._relaxed: dict[str, set[str]] = defaultdict(set)
         """By rule, the namespaces where it would refuse running pods."""

@@ -197,11 +197,7 @@ class Scan:
             self._list("resourceclaims.resource.k8s.io", resource.path(self._namespace), read)
 
     def _list(
-        self,
-        what: str,
-        path: str,
-        read: Callable[[msgspec.Raw], None],
-        query: dict[str, str] | None = None,
+        self, what: str, path: str, read: Callable[[msgspec.Raw], None], query: dict[str, str] | None = None
     ) -> None:
         place = f" -n {self._namespace}" if self._namespace else ""
         self._reader.attempt(f"list {what}{place}", lambda: self._api.list(path, read, query=query))

@@ -18,11 +18,7 @@ MOST_LISTED = 1_000
 MOST_LEVELS = 4
 """Levels of controllers above a pod: ReplicaSet, Deployment, and two kinds of operators."""
 
-_EFFECT_OF = {
-    Outcome.DENIED: Effect.REFUSED,
-    Outcome.WARNED: Effect.WARNED,
-    Outcome.AUDITED: Effect.LOGGED,
-}
+_EFFECT_OF = {Outcome.DENIED: Effect.REFUSED, Outcome.WARNED: Effect.WARNED, Outcome.AUDITED: Effect.LOGGED}
 
 
 class _Namespace(msgspec.Struct):

@@ -9,13 +9,7 @@ from policies.policy import EffectivePolicy, Labels
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.objects import decode_metadata
-from webhook.configuration.cluster_source import (
-    RESOURCES,
-    EvaluatedDocuments,
-    Record,
-    choose,
-    record_decoder,
-)
+from webhook.configuration.cluster_source import RESOURCES, EvaluatedDocuments, Record, choose, record_decoder
 from webhook.configuration.documents import POLICY
 from webhook.configuration.dynamic_resources import read_device_classes
 from webhook.configuration.loader import Configuration, load_directory

@@ -130,11 +130,7 @@ LATE = timedelta(days=330)
     ],
 )
 def test_what_is_served(
-    pair: KeyPair,
-    bundle: KeyPair,
-    want: list[str],
-    reported: str,
-    tmp_path: Path,
+    pair: KeyPair, bundle: KeyPair, want: list[str], reported: str, tmp_path: Path
 ) -> None:
     with serving(pair, tmp_path) as port:
         result = checked(tmp_path, port, bundle.certificate_pem())
@@ -199,11 +195,7 @@ def test_without_either_nothing_is_called_fine(tmp_path: Path) -> None:
 def kept(**data: bytes) -> dict[str, Any]:
     """Return both Secrets as the controller keeps them, with these keys in the Secret that has them."""
     leaf = server(OURS)
-    served = {
-        "tls.crt": leaf.certificate_pem(),
-        "tls.key": leaf.key_pem(),
-        "ca.crt": OURS.certificate_pem(),
-    }
+    served = {"tls.crt": leaf.certificate_pem(), "tls.key": leaf.key_pem(), "ca.crt": OURS.certificate_pem()}
     given = {name.replace("_", "."): value for name, value in data.items()}
     state = {**served, "ca.key": OURS.key_pem(), **{k: v for k, v in given.items() if k not in served}}
     return {

@@ -399,10 +399,7 @@ def service(*ports: int) -> dict[str, Any]:
             },
             [
                 ("quota-limits-nothing", "spec.hard.classes.deleted must be a GPU class or family"),
-                (
-                    "quota-limits-nothing",
-                    "spec.hard.resources[example.com/gpus] must be a GPU resource",
-                ),
+                ("quota-limits-nothing", "spec.hard.resources[example.com/gpus] must be a GPU resource"),
             ],
             id="a-quota-for-a-class-that-was-deleted",
         ),
@@ -628,11 +625,7 @@ def test_what_autoscalers_scale_is_read_only_where_they_are_reviewed(
             id="refused-all-the-same",
         ),
         pytest.param(
-            "gpu-quotas",
-            {QUOTAS: Answer(b"no JSON")},
-            [],
-            "the API server says: the list of",
-            id="no-json",
+            "gpu-quotas", {QUOTAS: Answer(b"no JSON")}, [], "the API server says: the list of", id="no-json"
         ),
         pytest.param(
             "resource-quotas",

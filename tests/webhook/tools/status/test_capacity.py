@@ -11,12 +11,7 @@ import pytest
 from tests.builders import JSON, gpu_container
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
 from webhook.configuration.loader import load_directory
-from webhook.tools.status.capacity import (
-    ClassCapacity,
-    GPUNode,
-    capacity_by_class,
-    read_gpu_nodes,
-)
+from webhook.tools.status.capacity import ClassCapacity, GPUNode, capacity_by_class, read_gpu_nodes
 
 A100, GPU, SLICE = "nvidia-a100-80gb", "nvidia.com/gpu", "nvidia.com/mig-1g.20gb"
 CONFIGURATION = load_directory(None)

@@ -13,14 +13,7 @@ from webhook.configuration.registered_annotations import (
     without_added,
 )
 from webhook.serving.canary_trace import VERSION
-from webhook.tools.doctor.check import (
-    DoctorFinding,
-    NotChecked,
-    Observation,
-    doctor_check,
-    failure,
-    warning,
-)
+from webhook.tools.doctor.check import DoctorFinding, NotChecked, Observation, doctor_check, failure, warning
 from webhook.tools.doctor.cluster import InstalledCluster, Right
 from webhook.tools.doctor.expected import expected_objects
 

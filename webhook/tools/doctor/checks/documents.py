@@ -72,9 +72,7 @@ def _documents(cluster: InstalledCluster) -> Iterator[Observation]:
 
 
 @doctor_check(
-    "resource-quotas",
-    "Every ResourceQuota key about GPUs limits something",
-    Right("list", "resourcequotas"),
+    "resource-quotas", "Every ResourceQuota key about GPUs limits something", Right("list", "resourcequotas")
 )
 def _resource_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
     resource_mapping = cluster.resource_mapping

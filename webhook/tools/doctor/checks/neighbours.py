@@ -23,11 +23,7 @@ GPU_OPERATOR = "gpu-operator"
 """Namespace of NVIDIA's GPU operator, whose validator pods request GPUs before a node is ready."""
 
 
-@doctor_check(
-    "later-webhooks",
-    "No other mutating webhook runs after ours",
-    Right("list", MUTATING, GROUP),
-)
+@doctor_check("later-webhooks", "No other mutating webhook runs after ours", Right("list", MUTATING, GROUP))
 def _later(cluster: InstalledCluster) -> Iterator[Observation]:
     for document in cluster.items(f"{ADMISSION}/{MUTATING}"):
         name = document["metadata"]["name"]
