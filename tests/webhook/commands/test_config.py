@@ -152,14 +152,12 @@ def test_namespaces_that_are_asked_for(directory: str) -> None:
 
 def test_an_exemption_that_is_over_does_not_hold(directory: str) -> None:
     (namespace,) = document(directory, "-n", "legacy", *AFTER)["namespaces"]
-
     assert {"id": "gpu-requests", "mode": "warn", "because": None} in namespace["rules"]
 
 
 def test_namespaces_in_text(directory: str) -> None:
     shown = lines(directory, "-n", "legacy", *BEFORE)
     start = shown.index("namespace legacy")
-
     assert shown[start + 1] == "  policy default: matches * with priority 0"
     assert shown[start + 2].split() == ["gpu-requests", "disabled", "(exempted:", "migration)"]
 
@@ -276,32 +274,6 @@ def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
 
     assert result.exit_code == 2
     assert result.stderr.startswith(f"error: {tmp_path}/missing: No such file or directory\n")
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        pytest.param(["DIR"], id="directory"),
-        pytest.param(["-n", "ml", "DIR"], id="option-first"),
-        pytest.param(["DIR", "-n", "ml"], id="option-last"),
-    ],
-)
-def test_ways_to_say_it(directory: str, arguments: list[str]) -> None:
-    assert config(*[directory if each == "DIR" else each for each in arguments]).exit_code == 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "want"),
-    [
-        pytest.param(["a", "b"], "unexpected extra argument", id="two-directories"),
-        pytest.param(["--kubeconfig", "nowhere"], "nowhere", id="no-kubeconfig"),
-    ],
-)
-def test_usage_errors(arguments: list[str], want: str) -> None:
-    result = config(*arguments)
-
-    assert result.exit_code == 2
-    assert want in result.stderr
 
 
 KINDS = "/apis/gpu-admission.dev/v1alpha1"

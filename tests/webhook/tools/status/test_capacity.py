@@ -142,14 +142,19 @@ def test_capacity_by_class(
     assert capacity_by_class(read(tmp_path, nodes, pods)) == want
 
 
-def test_pods_are_only_read_where_there_are_gpu_nodes(tmp_path: Path) -> None:
-    with ApiServer(tmp_path, cluster([node("cpu", {}, {})], None)) as server:
-        assert read_gpu_nodes(server.client(), CONFIGURATION) == ()
-        assert [request.path for request in server.requests] == ["/api/v1/nodes"]
-
-
-def test_only_pods_that_hold_something_of_a_node_are_asked_for(tmp_path: Path) -> None:
-    with ApiServer(tmp_path, cluster([node("a", of(A100), {GPU: "8"})], [])) as server:
+@pytest.mark.parametrize(
+    ("nodes", "requested"),
+    [
+        pytest.param([node("cpu", {}, {})], ["/api/v1/nodes"], id="only-where-there-are-gpu-nodes"),
+        pytest.param(
+            [node("a", of(A100), {GPU: "8"})],
+            ["/api/v1/nodes", "/api/v1/pods spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"],
+            id="only-those-that-hold-resources-of-a-node",
+        ),
+    ],
+)
+def test_which_pods_are_read(tmp_path: Path, nodes: list[JSON], requested: list[str]) -> None:
+    with ApiServer(tmp_path, cluster(nodes, [])) as server:
         read_gpu_nodes(server.client(), CONFIGURATION)
-        selector = server.requests[-1].query["fieldSelector"]
-    assert selector == "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+        found = [f"{each.path} {each.query.get('fieldSelector', '')}".rstrip() for each in server.requests]
+    assert found == requested
