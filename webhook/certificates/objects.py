@@ -1,7 +1,7 @@
-"""The two Secrets and the two webhook configurations: read, written and watched through the API server.
+"""Reads, writes and watches the two Secrets and the two webhook configurations.
 
-Writes change nothing else in these objects, and only the version that was read: a merge patch of a Secret, a JSON patch of the
-caBundles. No other configuration is read.
+A write replaces only the version that was read, and changes nothing else in the object: a merge patch of a Secret, a JSON patch
+of the caBundles.
 """
 
 import threading
@@ -50,7 +50,7 @@ class SecretName(NamedTuple):
 
     @property
     def of_authority(self) -> Self:
-        """Return the Secret with the authority of this one's certificate."""
+        """Return the Secret with the authority of the certificate."""
         return self._replace(name=AUTHORITY_SECRET)
 
     @property
@@ -130,7 +130,6 @@ class ClusterConfigurations:
         self._api = api
 
     def read(self) -> list[WebhookConfiguration]:
-        """Return those that exist."""
         return [found for kind in WEBHOOK_CONFIGURATION_KINDS if (found := self._read(kind)) is not None]
 
     def _read(self, kind: str) -> WebhookConfiguration | None:

@@ -1,11 +1,11 @@
 """The certificate of `serve` from the Secret, and whether API servers accept it. Nothing is written to the cluster.
 
-Until the Secret holds a valid pair, an untrusted temporary certificate is served: liveness probes, which ignore it,
-succeed, and readiness says what is missing.
+Until the Secret holds a valid pair, the server presents a temporary certificate, which nobody trusts: liveness probes ignore it
+and succeed, and readiness says what is missing.
 
-Once ready, the server becomes unready only when the certificate expires, or when a published caBundle does not verify it for a
-grace period: all replicas have the same certificate, so that leaving the Service would not help. An API server that cannot be
-reached changes nothing.
+A ready server becomes unready only when the certificate expires, or when a published caBundle does not verify it for a grace
+period: all replicas have the same certificate, so that leaving the Service would not help. An unreachable API server changes
+nothing.
 """
 
 import atexit
@@ -59,7 +59,7 @@ def not_after_gauge(registry: CollectorRegistry) -> Gauge:
 
 
 class ClusterView(NamedTuple):
-    """The result of the last successful read; readiness depends on it."""
+    """The result of the last successful read, for readiness."""
 
     read_at: dt.datetime
     seen: Sequence[WebhookConfiguration]
@@ -68,7 +68,7 @@ class ClusterView(NamedTuple):
 
 
 class SecretCertificate:
-    """Made before the server, which loads its files; `start` in the process that serves: threads do not survive a fork."""
+    """Make it before the server, which loads its files. Call `start` in the serving process: threads do not survive a fork."""
 
     def __init__(
         self, name: SecretName, *, clock: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)
@@ -92,7 +92,7 @@ class SecretCertificate:
 
     @property
     def state(self) -> CertificateState | None:
-        """Describe the certificate that is served; None while it is the temporary one."""
+        """Describe the served certificate; None while it is the temporary one."""
         if self._held is None:
             return None
         return CertificateState(
@@ -104,7 +104,7 @@ class SecretCertificate:
 
     @property
     def authority_not_after(self) -> float:
-        """When the issuing authority expires, seconds since the epoch; 0 without one."""
+        """When the issuing authority expires, in seconds since the epoch; 0 without one."""
         held = self._held
         for authority in x509.load_pem_x509_certificates(held.authorities) if held else ():
             if held and issued_by(held.certificate, pem([authority]), self._clock()):
@@ -112,7 +112,7 @@ class SecretCertificate:
         return 0.0
 
     def unready(self) -> list[str]:
-        """Return why API servers do not accept the certificate, as far as readiness depends on it."""
+        """Return why the server is not ready: API servers do not accept the certificate."""
         held, view, now = self._held, self._view, self._clock()
         if held is None:
             return [self._problem]
@@ -168,7 +168,7 @@ class SecretCertificate:
             changes.wait(pause * random.uniform(0.8, 1.2))  # noqa: S311 - jitter
 
     def _offer(self, data: Mapping[str, bytes], published: PublishedBundles, now: dt.datetime) -> str:
-        """Serve the pair in the Secret; return why not, empty if it is served."""
+        """Serve the pair in the Secret; return why it is refused, empty if it is served."""
         pair, held = PEMPair(data.get(CERTIFICATE, b""), data.get(KEY, b""), data.get(CA, b"")), self._held
         found = [] if pair == held else objections(pair, held, published, now)
         if found:

@@ -160,7 +160,7 @@ def _state(name: SecretName, stored: StoredSecret | None) -> RotationState:
 
 
 def _request(secret: ClusterSecret, rotation: Rotation) -> RotationState:
-    """Write the request on the Secret; returns the state before. RacedError: it kept changing."""
+    """Write the request into the Secret, and return the state before. RacedError: the Secret kept changing."""
     for _ in range(ATTEMPTS):
         stored = secret.read()
         state = _state(secret.name, stored)
@@ -195,7 +195,7 @@ def _wait(secret: ClusterSecret, rotation: Rotation, before: RotationState, seco
 def document(
     name: SecretName, state: RotationState, seen: Sequence[WebhookConfiguration], now: datetime
 ) -> dict[str, Any]:
-    """Return what `show -o json` prints; no key is in it."""
+    """Return what `show -o json` prints, without keys."""
     leaf = state.leaf.certificate if state.leaf else None
     carried = {each.kind: set(each.bundles) for each in seen}
     return {

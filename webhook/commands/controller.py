@@ -38,7 +38,7 @@ from webhook.server.settings import StartupError
 
 FAILED = 1
 START_SECONDS = 5.0
-"""Between attempts to reach the API server at the start, and after a configuration that could not be counted by."""
+"""Between attempts to reach the API server at the start, and after a configuration that could not take effect."""
 
 log = logging.getLogger("gpu_admission.controller")
 
@@ -158,7 +158,7 @@ def _start(name: str, run: Callable[..., object], *arguments: object) -> None:
 
 
 def _reached(make: Callable[[], Controller], stopping: threading.Event) -> Controller | None:
-    """Return the controller as soon as the API server answers; None if `stopping` comes first."""
+    """Return the controller once the API server answers; None if `stopping` is set first."""
     while not stopping.is_set():
         try:
             return make()

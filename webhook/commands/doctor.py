@@ -50,13 +50,13 @@ def doctor(cluster: ClusterChoice, config: Path | None, output: str, **names: st
 def run_checks(
     checks: Sequence[DoctorCheck], cluster: ClusterChoice, names: Names, config: Path | None = None
 ) -> list[CheckResult]:
-    """Run the checks on an installation of these names; the command ends if its cluster cannot be reached."""
+    """Run the checks on the installation; the command ends if the cluster cannot be reached."""
     with cluster.client() as api:
         api.get("/version")
     installed = InstalledCluster(api, names, config=config, now=datetime.now(UTC))
     console, results = Console(stderr=True, highlight=False), []
     status = console.status("")
-    # Which check is running is shown on a terminal only.
+    # Only a terminal shows which check is running.
     with status if console.is_terminal else nullcontext():
         for number, check in enumerate(checks, start=1):
             status.update(f"{number}/{len(checks)} {check.title}")
@@ -105,7 +105,7 @@ def summary(results: Sequence[CheckResult]) -> str:
 
 
 def is_healthy(results: Iterable[CheckResult]) -> bool:
-    """Whether everything was checked and nothing found."""
+    """Whether everything was checked, without findings."""
     return not any(result.findings or result.not_checked for result in results)
 
 

@@ -1,4 +1,4 @@
-"""`gpu-admission quota`: what each namespace may use, uses, and has reserved for pods being created; and who holds it."""
+"""`gpu-admission quota`: the granted, used and reserved GPUs of each namespace, and the pods and claims that use them."""
 
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
@@ -102,7 +102,7 @@ def _holders(
     for pod in api.list(PODS.path(namespace), pods.record).items:
         if pod.is_terminal:
             continue
-        # Without nodes a pod is shown by what it pins, as before it was bound: that says more than every class.
+        # Without nodes show a bound pod by the class that it pins, as before it was bound: more helpful than every class.
         placed = pod if nodes is not None else msgspec.structs.replace(pod, node_name="")
         demand = pods.demand(placed, unclassified_pods, nodes or NO_NODES).vector
         counted[pod.uid] = CountedPod(pod.extended_claim, demand)
@@ -178,7 +178,7 @@ def _dimension(screen: Screen, record: QuotaRecord, key: str) -> None:
 
 
 def bar(used: Fraction, reserved: Fraction, hard: Fraction) -> str:
-    """Return a bar of BAR characters. Whatever is used shows, and only what is full looks full."""
+    """Return a bar of BAR characters. The smallest use is visible, and only a full quota looks full."""
     if hard <= NOTHING:
         return (USED if used else RESERVED if reserved else FREE) * BAR
     full = _cells(used, hard)
@@ -211,9 +211,9 @@ def _objects(screen: Screen, objects: Sequence[HolderOfQuota]) -> None:
 def document(reports: Sequence[QuotaReport]) -> dict[str, Any]:
     """Return what `-o json` prints.
 
-    `quotas[]`: namespace, problem ("" if it could be read), unclassifiedPods; used, reserved, hard (amounts
-    as text, "2/7"; used is null before it was counted), conditions[], holders (largest, by dimension), and, of one namespace
-    asked for, objects[] (kind, name, node, demand).
+    `quotas[]`: namespace, problem ("" if it could be read), unclassifiedPods; used, reserved, hard (amounts as text, "2/7";
+    used is null before the first count), conditions[], holders (largest, by dimension), and, of one requested namespace,
+    objects[] (kind, name, node, demand).
     """
     return {"quotas": [_document(*report) for report in reports]}
 

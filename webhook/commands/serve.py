@@ -1,4 +1,4 @@
-"""`gpu-admission serve`: the composition root. The only place where the parts of a running webhook are put together."""
+"""`gpu-admission serve`: the composition root, which builds a running webhook from its parts."""
 
 import atexit
 import socket
@@ -54,7 +54,7 @@ from webhook.serving.node_watch import NodeWatch, keys_to_know
 from webhook.workloads.autoscalers import target_reader
 
 PROBES = frozenset({"/healthz", "/readyz"})
-"""Answered under any load: a liveness probe that fails kills the process, and its load comes to the next one."""
+"""Answered under any load: if a liveness probe fails, kubelet kills the process, and the next process gets its load."""
 
 _path = click.Path(path_type=Path)
 
@@ -143,7 +143,7 @@ def build(
     serving: ServingCertificate,
     draining: Callable[[], bool],
 ) -> Site:
-    """Return the site with everything behind it started. Called in the process that serves, since threads do not fork."""
+    """Start everything and return the site. Call it in the serving process, since threads do not survive a fork."""
     disable_created_metrics()  # type: ignore[no-untyped-call] # half of all lines, and no alert reads them
     metrics = Metrics(REGISTRY)
     api = _api(cluster) if cluster else None
@@ -193,12 +193,12 @@ def build(
             source, served.state, secret.unready() if secret else [], serving.client_ca, draining=draining()
         ),
     )
-    # Endpoints that only compute: some 0.1 ms on a common pod, milliseconds on the largest. With a cluster, quotas are asked
-    # over the network, labels of namespaces if policies ask for them, and ResourceClaims that are new.
+    # These endpoints only compute: some 0.1 ms for a common pod, milliseconds for the largest. With a cluster, the network is
+    # needed for quotas, for labels of namespaces if policies select by them, and for new ResourceClaims.
     computing = {"/mutate"} if api else {"/mutate", "/validate"}
 
     def at_once(request: Request) -> bool:
-        """Whether the answer waits for nothing; decided here alone, before anything is decoded."""
+        """Whether the answer needs no network; decided only here, before anything is decoded."""
         waits = api is not None and (
             source.configuration.policies.has_selectors or may_name_claims(request.body)
         )
@@ -234,7 +234,7 @@ def _denials(api: ApiClient | None, metrics: Metrics) -> DenialReports:
         events.start()
         atexit.register(events.stop)
     denials.start()
-    atexit.register(denials.stop)  # before that of `events`, to which it hands the last ones
+    atexit.register(denials.stop)  # runs before the stop of `events`, to which it hands the last denials
     return denials
 
 
@@ -253,8 +253,7 @@ def _readiness(
 ) -> tuple[bool, dict[str, object]]:
     """Ready unless draining, without a valid certificate, or still waiting for the cluster's documents.
 
-    A rejected configuration is listed, but does not change readiness: the old one stays in force. So is a client CA, since all
-    replicas have the same.
+    A rejected configuration or client CA is shown, but does not change readiness: the old one stays in force, in all replicas.
     """
     expired = certificate is not None and certificate.not_after <= datetime.now(UTC)
     detail: dict[str, object] = {"draining": draining, "configuration": readiness_details(source)}

@@ -1,7 +1,7 @@
-"""GPUs of a cluster by class: its nodes, what they have, and what is free of it; from one list of nodes and one of pods.
+"""The nodes, GPUs and free GPUs of a cluster by class, from one list of nodes and one of pods.
 
-Free is what the scheduler would find free: allocatable less the requests of the pods that are bound. What pods get by other
-means (fraction annotations of KAI or Run:ai, ResourceClaims) is not in a node's extended resources, and not counted here.
+Free is what the scheduler finds free: allocatable less the requests of bound pods. Fraction annotations (KAI, Run:ai) and
+ResourceClaims are not in a node's extended resources, and not counted here.
 """
 
 from collections import defaultdict
@@ -31,7 +31,7 @@ ON_NODES = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.pha
 class GPUNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A node with GPUs, or with the labels of a GPU class. Amounts are by resource name, in its own units.
 
-    classes: those of which it may be, by its labels: several where they name only the family, none where they name no class.
+    classes: the possible classes by its labels: several where they name only the family, empty where they name no class.
     used: None where the pods of the cluster cannot be read.
     """
 
@@ -49,7 +49,7 @@ class GPUNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def kind(self) -> str:
-        """The class; the family where its labels name no more, "" where they name neither."""
+        """The class; the family where its labels name only that, "" where they name neither."""
         return self.classes[0] if len(self.classes) == 1 else self.family
 
     @property
@@ -58,19 +58,19 @@ class GPUNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def free(self) -> dict[str, Fraction] | None:
-        """What pods may still request, whether or not it takes any now."""
+        """What pods may still request, even if the node takes no pods now."""
         used = self.used
         if used is None:
             return None
         return {name: max(has - used.get(name, NOTHING), NOTHING) for name, has in self.allocatable.items()}
 
     def cards(self, of: Mapping[str, Fraction]) -> Fraction:
-        """Return the whole cards to which amounts of its resources come."""
+        """Convert amounts of its resources to whole cards."""
         return sum((amount * self.weights.get(name, NOTHING) for name, amount in of.items()), NOTHING)
 
 
 class ClassCapacity(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The nodes of one class, and their GPUs in whole cards; free are those of nodes that take pods.
+    """The nodes of one class, and their GPUs in whole cards. Only nodes that take pods have free GPUs.
 
     resources: (allocatable, free) by resource name, in its own units. `free` is None where the pods cannot be read.
     """
@@ -95,7 +95,7 @@ def read_gpu_nodes(api: ApiClient, catalogues: Catalogues) -> tuple[GPUNode, ...
 
 
 def capacity_by_class(nodes: Iterable[GPUNode]) -> dict[str, ClassCapacity]:
-    """Return the capacity by class, by family for nodes whose labels name no more, and under "" of nodes of no known class."""
+    """Return the capacity by class; by family where labels name only that, and under "" for nodes of no known class."""
     groups: dict[str, list[GPUNode]] = defaultdict(list)
     for node in nodes:
         groups[node.kind].append(node)
@@ -125,7 +125,7 @@ def _capacity(nodes: list[GPUNode]) -> ClassCapacity:
 
 
 def gpu_node(document: bytes | msgspec.Raw, catalogues: Catalogues) -> GPUNode | None:
-    """Return a node in JSON, with nothing used; None where it has neither GPUs nor the labels of a class."""
+    """Decode a node from JSON, with `used` unknown; None if it has neither GPUs nor the labels of a class."""
     node, classes, mapping = decode_node(document), catalogues.classes, catalogues.resource_mapping
     labels = node.metadata.labels or {}
     allocatable = {
@@ -155,7 +155,7 @@ def gpu_node(document: bytes | msgspec.Raw, catalogues: Catalogues) -> GPUNode |
 
 
 def _used(api: ApiClient, mapping: ResourceMapping) -> Mapping[str, dict[str, Fraction]] | None:
-    """Return what pods hold of GPU resources, by node; None where the caller may not list the pods of the cluster."""
+    """Return the GPU resources that pods use, by node; None where the caller may not list the pods of the cluster."""
 
     def read(raw: msgspec.Raw) -> tuple[str, dict[GPUResource, Fraction]] | None:
         pod = decode_pod(raw)

@@ -12,7 +12,7 @@ from webhook.tools.status.report import QuotaHolder, QuotaRow, QuotaState, Quota
 
 
 def key_order(key: str) -> tuple[int, str]:
-    """Return by what the keys of amounts are sorted for people: in the order of the dimensions."""
+    """Sort keys of amounts in the order of the dimensions."""
     dimension = key.partition("/")[0]
     return (DIMENSIONS.index(dimension) if dimension in DIMENSIONS else len(DIMENSIONS)), key
 
@@ -69,5 +69,5 @@ def _holders(by_key: Iterable[tuple[str, Iterable[Holder]]]) -> tuple[QuotaHolde
 
 
 def most_held(held: Mapping[str, Fraction]) -> Fraction:
-    """Return by what holders are sorted: their GPUs, else the largest of their amounts."""
+    """Return the GPUs of a holder, or without GPUs its largest amount."""
     return held.get(GPUS) or max(held.values(), default=NOTHING)
