@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from policies.registry import RULES
-from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
+from tests.webhook.cluster.apiserver import ApiServer, answering
 from webhook.commands import main
 
 HEAD = "apiVersion: gpu-admission.dev/v1alpha1\n"
@@ -290,16 +290,11 @@ def stored(name: str, spec: dict[str, Any], accepted: dict[str, Any] | None = No
 def of_cluster(folder: Path, policies: list[dict[str, Any]], *arguments: str) -> Result:
     """Run `config` on a cluster of these policies, without the kind GPUResourceMapping, and with one namespace."""
     objects = {
-        f"{KINDS}/gpupolicies": {"metadata": {"resourceVersion": "1"}, "items": policies},
-        f"{KINDS}/gpuclasses": {"metadata": {"resourceVersion": "1"}, "items": []},
+        f"{KINDS}/gpupolicies": policies,
+        f"{KINDS}/gpuclasses": [],
         "/api/v1/namespaces/ml-serving": {"metadata": {"name": "ml-serving", "labels": {"tier": "gold"}}},
     }
-
-    def answer(request: Request) -> Answer:
-        found = objects.get(request.path)
-        return Answer(json.dumps(found).encode()) if found else status(404, f"no {request.path}", "NotFound")
-
-    with ApiServer(folder, answer) as server:
+    with ApiServer(folder, answering(objects)) as server:
         return config("--kubeconfig", str(server.kubeconfig()), *arguments)
 
 

@@ -1,12 +1,12 @@
 """What an evaluation knows of a cluster whose caller may not list everything."""
 
-import json
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
+from tests.webhook.cluster.apiserver import ApiServer, answering, status
 from webhook.configuration.loader import load_directory
 from webhook.tools.scan.cluster_facts import ClusterFacts
 from webhook.tools.status.permitted import Permitted
@@ -30,19 +30,13 @@ def test_nodes_and_pools(
     tmp_path: Path, forbidden: str, knows_nodes: bool, knows_all: bool, omitted: list[str]
 ) -> None:
     """No pod is said to fit nowhere unless nodes and pools are known; a node that is known has its labels."""
-
-    def answer(request: Request) -> Answer:
-        plural = request.path.rpartition("/")[2]
-        if plural == forbidden:
-            return status(403, "no", "Forbidden")
-        items = {"nodes": [NODE], "nodepools": [POOL]}.get(plural)
-        if plural == "karpenter.sh":
-            return Answer(json.dumps({"versions": [{"version": "v1"}]}).encode())
-        if items is None:
-            return status(404, "not found", "NotFound")
-        return Answer(json.dumps({"metadata": {"resourceVersion": "7"}, "items": items}).encode())
-
-    with ApiServer(tmp_path, answer) as server:
+    objects: dict[str, Any] = {
+        "/api/v1/nodes": [NODE],
+        "/apis/karpenter.sh": {"versions": [{"version": "v1"}]},
+        "/apis/karpenter.sh/v1/nodepools": [POOL],
+    }
+    objects |= {path: status(403, "no", "Forbidden") for path in objects if path.endswith(f"/{forbidden}")}
+    with ApiServer(tmp_path, answering(objects)) as server:
         reader = Permitted(server.client())
         by = ClusterFacts(reader.api, "", reader.attempt).evaluator(
             load_directory(None), datetime(2026, 11, 21, tzinfo=UTC)

@@ -1,6 +1,5 @@
 """Nodes and free GPUs by class, from the nodes and pods that an API server lists."""
 
-import json
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.builders import JSON, gpu_container
-from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
+from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, answering, status
 from webhook.configuration.loader import load_directory
 from webhook.tools.status.capacity import ClassCapacity, GPUNode, capacity_by_class, read_gpu_nodes
 
@@ -40,15 +39,8 @@ def of(gpu_class: str) -> JSON:
 
 def cluster(nodes: list[JSON], pods: list[JSON] | None) -> Callable[[Request], Answer]:
     """Answer as an API server with these objects; pods of None are forbidden."""
-
-    def answer(request: Request) -> Answer:
-        items = nodes if request.path.endswith("/nodes") else pods
-        if items is None:
-            return status(403, "pods is forbidden", "Forbidden")
-        page = {"metadata": {"resourceVersion": "7"}, "items": items}
-        return Answer(json.dumps(page).encode())
-
-    return answer
+    forbidden = status(403, "pods is forbidden", "Forbidden")
+    return answering({"/api/v1/nodes": nodes, "/api/v1/pods": forbidden if pods is None else pods})
 
 
 def read(tmp_path: Path, nodes: list[JSON], pods: list[JSON] | None = None) -> tuple[GPUNode, ...]:
