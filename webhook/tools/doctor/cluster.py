@@ -153,6 +153,12 @@ class InstalledCluster:
         return list((self.webhook_configuration(kind) or {}).get("webhooks") or ())
 
     @cached_property
+    def namespaces(self) -> dict[str, dict[str, str]]:
+        """Return the labels of all namespaces by name."""
+        found = (each["metadata"] for each in self.items("/api/v1/namespaces"))
+        return {metadata["name"]: metadata.get("labels") or {} for metadata in found}
+
+    @cached_property
     def nodes(self) -> list[Node]:
         return self.listed("/api/v1/nodes", _node)
 
@@ -212,11 +218,8 @@ class InstalledCluster:
         policies = self.configuration.policies
         if not policies.asks_labels(namespace):
             return policies.for_namespace(namespace)
-        labels = {
-            each["metadata"]["name"]: each["metadata"].get("labels") or {}
-            for each in self.items("/api/v1/namespaces")
-        }
-        return policies.for_namespace(namespace, tuple(sorted(labels.get(namespace, {}).items())))
+        labels = self.namespaces.get(namespace, {})
+        return policies.for_namespace(namespace, tuple(sorted(labels.items())))
 
 
 def _node(raw: msgspec.Raw) -> Node:

@@ -142,39 +142,39 @@ def service_address(cluster: InstalledCluster, target: Target) -> str:
 def _presented(target: Target, address: str) -> x509.Certificate | None:
     """Return the certificate that the server at `address` presents, None if it cannot be reached."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    # It is examined afterwards, so that everything wrong with it can be reported.
+    # It is examined afterwards, so that all its problems can be reported.
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
-        with (
-            socket.create_connection((address, target.port), timeout=SECONDS) as plain,
-            context.wrap_socket(plain, server_hostname=target.host) as encrypted,
-        ):
-            return x509.load_der_x509_certificate(encrypted.getpeercert(binary_form=True) or b"")
+        return x509.load_der_x509_certificate(_connect(address, target, context))
     except OSError:
         return None
 
 
+def _connect(address: str, target: Target, context: ssl.SSLContext) -> bytes:
+    """Shake hands as the API server does; return the certificate of the server. Raises OSError."""
+    with (
+        socket.create_connection((address, target.port), timeout=SECONDS) as plain,
+        context.wrap_socket(plain, server_hostname=target.host) as encrypted,
+    ):
+        return encrypted.getpeercert(binary_form=True) or b""
+
+
 def _handshake(address: str, bundle: CABundle) -> Iterator[Observation]:
-    """Connect as the API server does, trusting nothing but the bundle."""
-    name, port = bundle.target.host, bundle.target.port
+    """Connect as the API server does, trusting only the bundle."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # stricter than Go
     context.load_verify_locations(cadata=bundle.pem.decode("ascii", "replace"))
     try:
-        with (
-            socket.create_connection((address, port), timeout=SECONDS) as plain,
-            context.wrap_socket(plain, server_hostname=name),
-        ):
-            return
+        _connect(address, bundle.target, context)
     except ssl.SSLCertVerificationError as error:
-        yield _unverified(bundle, name, error)
+        yield _unverified(bundle, error)
     except OSError as error:
-        yield NotChecked(f"{address}:{port} did not answer a second time: {error}")
+        yield NotChecked(f"{address}:{bundle.target.port} did not answer a second time: {error}")
 
 
-def _unverified(bundle: CABundle, name: str, error: ssl.SSLCertVerificationError) -> DoctorFinding:
+def _unverified(bundle: CABundle, error: ssl.SSLCertVerificationError) -> DoctorFinding:
     if error.verify_code == NO_HOST_NAME:
-        return _wrong_name(bundle.where, "the served certificate", name)
+        return _wrong_name(bundle.where, "the served certificate", bundle.target.host)
     if error.verify_code == EXPIRED:
         message = "the served certificate, or its authority, has expired: every call fails"
         return failure("certificate-expired", bundle.where, message, ROTATE)
