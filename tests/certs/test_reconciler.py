@@ -46,7 +46,7 @@ def phase(world: World) -> RotationPhase:
 
 
 class Rotations(RuleBasedStateMachine):
-    """Whatever is asked for, whoever dies, and however late they hear of it."""
+    """Any requests, any crashes, and any delay in hearing of changes."""
 
     @initialize()
     def installed(self) -> None:
@@ -95,9 +95,7 @@ class Rotations(RuleBasedStateMachine):
             self.world.pass_time(11)
             for controller in self.controllers:
                 controller.settle()
-        assert phase(self.world) is RotationPhase.STEADY, (
-            "nothing is asked for any more, so it comes to an end"
-        )
+        assert phase(self.world) is RotationPhase.STEADY, "without further requests, a rotation ends"
         assert len({server.held for server in self.world.servers}) == 1
         assert not keys_that_servers_can_read(self.world)
 

@@ -72,7 +72,7 @@ def document(*arguments: str) -> dict[str, Any]:
     return shown
 
 
-def test_text_shows_policies_in_the_order_in_which_they_are_asked(directory: str) -> None:
+def test_text_shows_policies_in_the_order_of_precedence(directory: str) -> None:
     shown = lines(directory, *BEFORE)
 
     assert [line for line in shown if line.startswith("policy ")] == [
@@ -128,7 +128,7 @@ def test_what_is_over_is_marked(directory: str) -> None:
     assert "  EXPIRED: exempt legacy from gpu-requests until the end of 2027-01-31:" in shown
 
 
-def test_namespaces_that_are_asked_for(directory: str) -> None:
+def test_requested_namespaces(directory: str) -> None:
     shown = document(directory, "-n", "ml-a", "-n", "legacy", "-n", "kube-system", *BEFORE)
 
     found = {

@@ -174,9 +174,9 @@ class Scan:
                 held[record.uid] = CountedPod(record.extended_claim, used)
             namespace = msgspec.json.decode(raw, type=_Stored).metadata.namespace or ""
             evaluation = evaluate("", "Pod", namespace, raw, by)
-            asks = _asks_for_gpus(evaluation, configuration, by)
-            tally.add_pod(evaluation, used, asks_for_gpus=asks)
-            if asks and (controlled_by := _controlled_by(evaluation, configuration.workload_kinds)):
+            requests_gpus = _requests_gpus(evaluation, configuration, by)
+            tally.add_pod(evaluation, used, requests_gpus=requests_gpus)
+            if requests_gpus and (controlled_by := _controlled_by(evaluation, configuration.workload_kinds)):
                 unknown[controlled_by] += 1
             if tally.pods % 500 == 0:
                 self._progress(f"pods: {tally.pods}")
@@ -234,7 +234,7 @@ def _enforced(policy: Policy, policies: PolicySet) -> Policy:
     return replace(policy, spec=replace(policy.spec, rules=rules, paused_until=None))
 
 
-def _asks_for_gpus(evaluation: Evaluation, configuration: Configuration, by: Evaluator) -> bool:
+def _requests_gpus(evaluation: Evaluation, configuration: Configuration, by: Evaluator) -> bool:
     mapping, namespace = configuration.resource_mapping, evaluation.namespace
     return any(
         mapping.pod_asks(as_rules_see_it(pod, by.claims_of(namespace, pod), mapping)[0])

@@ -61,13 +61,13 @@ class Tally:
         """Remember who made a workload: pods are listed under their highest controller."""
         self._owners[namespace, made] = owner
 
-    def add_pod(self, evaluation: Evaluation, used: Vector, *, asks_for_gpus: bool) -> None:
+    def add_pod(self, evaluation: Evaluation, used: Vector, *, requests_gpus: bool) -> None:
         """Count a pod, and the GPUs that it uses now as quotas count them."""
         self.pods += 1
-        self.gpu_pods += asks_for_gpus
+        self.gpu_pods += requests_gpus
         found = self.namespaces[evaluation.namespace]
         found.pods += 1
-        found.gpu_pods += asks_for_gpus
+        found.gpu_pods += requests_gpus
         self.add_use(evaluation.namespace, used)
         for pod in evaluation.pods:
             found.policy = pod.policy.name

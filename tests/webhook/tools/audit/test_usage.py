@@ -57,7 +57,7 @@ def hours(found: dict[str, Any]) -> dict[str, str]:
         pytest.param(
             [count("held", "a", 0, 30, "4"), count("released", "a", 0, 60, "2")],
             "2",
-            id="by-the-charge-of-its-last-line",
+            id="by-the-demand-of-its-last-line",
         ),
         pytest.param([count("released", "a", 0, 60, "2/7")], "2/7", id="parts-of-cards-exactly"),
         pytest.param([validated("a", 0)], "0", id="nothing-for-what-was-only-admitted"),

@@ -65,8 +65,8 @@ def _unseen(cluster: InstalledCluster) -> Iterator[Observation]:
     def name_of_gpu_pod(raw: msgspec.Raw) -> str | None:
         pod = decode_pod(raw)
         metadata = pod.metadata or Metadata()
-        asks = not pod.is_terminal and cluster.is_gpu_pod(pod, metadata.namespace or "")
-        return (metadata.name or "") if asks else None
+        requests_gpus = not pod.is_terminal and cluster.is_gpu_pod(pod, metadata.namespace or "")
+        return (metadata.name or "") if requests_gpus else None
 
     namespaces = cluster.namespaces
     yield from _missing(cluster, system | namespaces.keys())

@@ -58,9 +58,9 @@ def _deleted(cluster: InstalledCluster) -> Iterator[Observation]:
 
     def deleted_gpu_pod(raw: msgspec.Raw) -> str | None:
         pod, metadata = decode_pod(raw), msgspec.json.decode(raw)["metadata"]
-        asks = not pod.is_terminal and cluster.is_gpu_pod(pod, metadata["namespace"])
+        requests_gpus = not pod.is_terminal and cluster.is_gpu_pod(pod, metadata["namespace"])
         is_deleted = "deletionTimestamp" in metadata
-        return f"{metadata['namespace']}/{metadata['name']}" if asks and is_deleted else None
+        return f"{metadata['namespace']}/{metadata['name']}" if requests_gpus and is_deleted else None
 
     for node in cluster.gpu_nodes:
         if node.is_ready:
