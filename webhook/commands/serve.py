@@ -12,7 +12,6 @@ import click
 from prometheus_client import REGISTRY, disable_created_metrics
 
 from certs.files import ensure_self_signed
-from policies.placement.named_nodes import NO_NODES
 from policies.rule import FETCHER_IMAGE
 from webhook.certificates.objects import SecretName
 from webhook.certificates.serving import SecretCertificate
@@ -147,7 +146,6 @@ def build(
     disable_created_metrics()  # type: ignore[no-untyped-call] # half of all lines, and no alert reads them
     metrics = Metrics(REGISTRY)
     api = _api(cluster) if cluster else None
-    namespaces = Namespaces(api) if api else None
     try:
         source = source_of(config, api)
     except ConfigurationError as error:
@@ -155,32 +153,12 @@ def build(
         raise StartupError(f"the configuration in {config} cannot be used:\n{problems}") from None
     REGISTRY.register(ConfigurationCollector(source))
     source.start()
-    if namespaces:
-        namespaces.start()
     if secret is None or api is None:
         metrics.watch_certificate(lambda: serving.state)
     else:
         secret.start(api)
         metrics.watch_certificate(lambda: secret.state, lambda: secret.authority_not_after)
-    nodes = NodeWatch(api, lambda: keys_to_know(source.configuration)) if api else None
-    if nodes:
-        nodes.start()
-    claims = ClaimWatch(api) if api else None
-    if claims:
-        claims.start()
-    cluster_state = ClusterState(
-        labels_of=namespaces.labels_of if namespaces else None,
-        nodes=nodes.facts if nodes else lambda: None,
-        named_nodes=nodes.index if nodes else lambda: NO_NODES,
-        claims=partial(ClaimLookup, claims) if claims else None,
-        quota=_quota(source, api),
-        scaled=target_reader(api) if api else lambda *_: None,
-        documents=DocumentReviews(
-            source,
-            namespaces.all if namespaces else lambda: None,
-            partial(registered_conditions, api) if api else tuple,
-        ),
-    )
+    cluster_state = _cluster_state(source, api)
     engine = EngineInForce(lambda: source.configuration, fetcher_image)
     admission = Admission(engine, recorder(metrics, _denials(api, metrics)), cluster_state)
     served = secret or serving
@@ -213,6 +191,27 @@ def _api(cluster: ClusterChoice) -> ApiClient:
     except AccessError as error:
         remedy = "name one with --kubeconfig, or serve without one: --standalone"
         raise StartupError(f"no cluster to work with: {error}; {remedy}") from None
+
+
+def _cluster_state(source: ConfigurationSource, api: ApiClient | None) -> ClusterState:
+    """Start to watch the cluster, if there is one, and return what reviews may look up."""
+    quota = _quota(source, api)
+    if api is None:
+        return ClusterState(quota=quota, documents=DocumentReviews(source, lambda: None, tuple))
+    namespaces, claims = Namespaces(api), ClaimWatch(api)
+    nodes = NodeWatch(api, lambda: keys_to_know(source.configuration))
+    namespaces.start()
+    nodes.start()
+    claims.start()
+    return ClusterState(
+        labels_of=namespaces.labels_of,
+        nodes=nodes.facts,
+        named_nodes=nodes.index,
+        claims=partial(ClaimLookup, claims),
+        quota=quota,
+        scaled=target_reader(api),
+        documents=DocumentReviews(source, namespaces.all, partial(registered_conditions, api)),
+    )
 
 
 def _quota(source: ConfigurationSource, api: ApiClient | None) -> QuotaEnforcer:
