@@ -269,13 +269,6 @@ def test_problems_are_reported_all_at_once(tmp_path: Path) -> None:
     assert last == "2 problems; the configuration is not valid"
 
 
-def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
-    result = config(f"{tmp_path}/missing")
-
-    assert result.exit_code == 2
-    assert result.stderr.startswith(f"error: {tmp_path}/missing: No such file or directory\n")
-
-
 KINDS = "/apis/gpu-admission.dev/v1alpha1"
 
 
