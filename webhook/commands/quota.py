@@ -151,10 +151,13 @@ def _report_text(screen: Screen, record: QuotaRecord, objects: Sequence[HolderOf
     for condition in record.status.conditions:
         if (condition.status == "True") != (condition.type == "Ready"):
             screen.paragraph(f"{condition.type.lower()}: {condition.message}", indent=2, style="yellow")
-    if objects is None:
-        _largest(screen, record)
-    else:
+    if objects is not None:
         _objects(screen, objects)
+        return
+    for key, holders in sorted(record.status.holders.items(), key=lambda each: key_order(each[0])):
+        if holders:
+            largest = ", ".join(f"{holder.name} {holder.amount}" for holder in holders)
+            screen.paragraph(f"most of {key}: {largest}", indent=2)
 
 
 def _state(record: QuotaRecord) -> str:
@@ -190,13 +193,6 @@ def _cells(amount: Fraction, hard: Fraction) -> int:
     if amount >= hard:
         return BAR
     return min(max(int(amount / hard * BAR), int(amount > NOTHING)), BAR - 1)
-
-
-def _largest(screen: Screen, record: QuotaRecord) -> None:
-    for key, holders in sorted(record.status.holders.items(), key=lambda each: key_order(each[0])):
-        largest = ", ".join(f"{holder.name} {holder.amount}" for holder in holders)
-        if largest:
-            screen.paragraph(f"most of {key}: {largest}", indent=2)
 
 
 def _objects(screen: Screen, objects: Sequence[HolderOfQuota]) -> None:

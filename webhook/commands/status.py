@@ -252,9 +252,8 @@ def _policies(screen: Screen, status: ClusterStatus) -> None:
     if not status.policies:
         screen.line("  the built-in defaults are in force")
     for policy in status.policies:
-        screen.paragraph(
-            f"{policy.name:<{NAME}} {_policy(policy)}", indent=2, hanging=NAME + 1, style=_look(policy)
-        )
+        style = "yellow" if policy.paused_until is not None else "" if policy.in_force else "red"
+        screen.paragraph(f"{policy.name:<{NAME}} {_policy(policy)}", indent=2, hanging=NAME + 1, style=style)
         for each in policy.exemptions:
             screen.paragraph(f"exempt: {each}", indent=NAME + 3)
 
@@ -268,10 +267,6 @@ def _policy(policy: PolicyStatus) -> str:
     return (
         f"{state}; priority {policy.priority}, matches {policy.where}{f'; rules: {rules}' if rules else ''}"
     )
-
-
-def _look(policy: PolicyStatus) -> str:
-    return "yellow" if policy.paused_until is not None else "" if policy.in_force else "red"
 
 
 def _quotas(screen: Screen, status: ClusterStatus) -> None:

@@ -24,7 +24,7 @@ from webhook.configuration.loader import Configuration, load_objects
 from webhook.configuration.yaml_documents import dump_document
 from webhook.tools.doctor.checks.nodes import few
 from webhook.tools.scan.new_classes import named_classes, new_classes
-from webhook.tools.scan.report import NamespaceUse, Proposal
+from webhook.tools.scan.report import Proposal
 from webhook.tools.scan.tally import Tally
 from webhook.tools.status.capacity import GPUNode
 
@@ -52,7 +52,7 @@ class Draft:
         """By rule, the namespaces where it would refuse running pods."""
         self._exemptions: dict[str, set[str]] = defaultdict(set)
         self._quotas = {
-            use.namespace: _starter(use, tally)
+            use.namespace: Fraction(ceil(use.gpus + tally.namespaces[use.namespace].largest))
             for use in tally.uses()
             if use.gpus and use.namespace not in quotas and use.namespace not in configuration.quotas
         }
@@ -142,10 +142,6 @@ def write(proposal: Proposal, directory: Path) -> list[Path]:
         paths.append(directory / name)
         paths[-1].write_text(text, encoding="utf-8")
     return paths
-
-
-def _starter(use: NamespaceUse, tally: Tally) -> Fraction:
-    return Fraction(ceil(use.gpus + tally.namespaces[use.namespace].largest))
 
 
 def _label_key(nodes: Iterable[GPUNode], configuration: Configuration, classes: Iterable[Document]) -> str:

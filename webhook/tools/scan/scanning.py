@@ -103,7 +103,7 @@ class Scan:
             left_out=tally.left_out,
             namespaces=tuple(tally.uses()),
             classes=capacity_by_class(nodes),
-            unread=(*_unknown_kinds(unknown), *_unreadable(tally), *counted),
+            unread=(*_unread(unknown, tally), *counted),
             nodes=labelled,
             proposal=draft.proposal(refused),
         )
@@ -252,16 +252,13 @@ def _controlled_by(evaluation: Evaluation, kinds: WorkloadKinds) -> tuple[str, s
     return None
 
 
-def _unknown_kinds(unknown: Kinds) -> Iterator[Remark]:
+def _unread(unknown: Kinds, tally: Tally) -> Iterator[Remark]:
     for (group, kind), pods in unknown.most_common():
         yield Remark(
             subject=f"Kind {kind}.{group}" if group else f"Kind {kind}",
             message=f"makes {pods} of the GPU pods, and no rule reads its objects: mistakes in them show only in the pods",
             remedy="name the paths of its pod templates in workloadKinds of a GPUResourceMapping",
         )
-
-
-def _unreadable(tally: Tally) -> Iterator[Remark]:
     for name, why in tally.unreadable.items():
         yield Remark(subject=name, message=f"could not be read: {why}", remedy="")
 

@@ -54,7 +54,7 @@ class Tally:
         if evaluation.owner:
             self.add_owner(evaluation.namespace, f"{evaluation.kind}/{evaluation.name}", evaluation.owner)
         self.workloads += 1
-        self.workload_effects.update(_effects(evaluation))
+        self.workload_effects.update({effect for _, effect in _by_rule(evaluation)})
         self._add(evaluation, f"{evaluation.kind}/{evaluation.name}", is_pod=False)
 
     def add_owner(self, namespace: str, made: str, owner: str) -> None:
@@ -71,10 +71,11 @@ class Tally:
         self.add_use(evaluation.namespace, used)
         for pod in evaluation.pods:
             found.policy = pod.policy.name
-        effects = _effects(evaluation)
+        by_rule = _by_rule(evaluation)
+        effects = {effect for _, effect in by_rule}
         found.effects.update(effects)
         self.pod_effects.update(effects)
-        for rule, effect in {*_by_rule(evaluation)}:
+        for rule, effect in by_rule:
             self.rules[rule][effect] += 1
         owner = evaluation.owner or f"Pod/{evaluation.name}"
         for _ in range(MOST_LEVELS):
@@ -160,17 +161,9 @@ def _part(used: Vector, prefix: str) -> dict[str, Fraction]:
     return {key.removeprefix(prefix): used[key] for key in sorted(used) if key.startswith(prefix)}
 
 
-def _effects(evaluation: Evaluation) -> set[Effect]:
-    effects = {_EFFECT_OF[evaluated.outcome] for evaluated in evaluation.findings()}
-    return effects | ({Effect.CHANGED} if any(pod.changes for pod in evaluation.pods) else set())
-
-
-def _by_rule(evaluation: Evaluation) -> Iterator[tuple[str, Effect]]:
-    for evaluated in evaluation.findings():
-        yield evaluated.finding.rule, _EFFECT_OF[evaluated.outcome]
-    for pod in evaluation.pods:
-        for change in pod.changes:
-            yield change.rule, Effect.CHANGED
+def _by_rule(evaluation: Evaluation) -> set[tuple[str, Effect]]:
+    violations = {(each.finding.rule, _EFFECT_OF[each.outcome]) for each in evaluation.findings()}
+    return violations | {(each.rule, Effect.CHANGED) for pod in evaluation.pods for each in pod.changes}
 
 
 def _placed(evaluation: Evaluation) -> Iterator[tuple[str, Violation]]:
