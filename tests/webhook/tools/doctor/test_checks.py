@@ -536,6 +536,27 @@ def test_the_objects_of_the_installation(check: str, objects: JSON, want: list[s
 
 
 @pytest.mark.parametrize(
+    ("condition", "status", "want"),
+    [
+        pytest.param("Complete", "True", [], id="complete"),
+        pytest.param("Failed", "True", [], id="failed"),
+        pytest.param("Failed", "False", ["runtime-class-missing: Job/train in team"], id="not-failed"),
+        pytest.param("Suspended", "True", ["runtime-class-missing: Job/train in team"], id="suspended"),
+    ],
+)
+def test_only_jobs_that_have_not_ended_refer_to_objects(
+    condition: str, status: str, want: list[str], tmp_path: Path
+) -> None:
+    pod = {"runtimeClassName": "missing", "containers": [{"name": "a", "resources": {"limits": GPU}}]}
+    job = {
+        "metadata": {"name": "train", "namespace": "team", "uid": "u"},
+        "spec": {"template": {"spec": pod}},
+        "status": {"conditions": [{"type": condition, "status": status}]},
+    }
+    assert_found(found("references", {"/apis/batch/v1/jobs": [job]}, tmp_path), want)
+
+
+@pytest.mark.parametrize(
     ("reason", "patience"),
     [
         pytest.param("NotCounted", "wait ten seconds;", id="not-counted"),

@@ -159,6 +159,14 @@ def test_the_gpu_stack_is_exempted() -> None:
     assert policy_of(draft.configuration()).spec.rules["gpu-class"].mode is Mode.ENFORCE
 
 
+def test_a_rule_that_refuses_others_too_warns_and_exempts_nothing() -> None:
+    tally = refusing("DaemonSet/agent")
+    tally.add_pod(evaluated_pod("typo", annotations=UNKNOWN), {}, requests_gpus=True)
+    proposal = Draft(BUILT_IN, tally, (), ()).proposal(None)
+
+    assert (proposal.exemptions, proposal.relaxed) == ({}, ("gpu-class",))
+
+
 def test_every_rule_has_its_mode_since_apply_keeps_what_a_stored_policy_says_besides() -> None:
     """`kubectl apply` merges, and values-first-install.yaml stores a policy of this name in which every rule only audits."""
     rules = policy_of(Draft(BUILT_IN, refusing(), (), ()).configuration()).spec.rules

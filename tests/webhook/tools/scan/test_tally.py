@@ -91,6 +91,20 @@ def test_a_denial_that_a_mode_softens_is_one_all_the_same() -> None:
     assert tally.other_denials == {("team", "gpu-isolation")}
 
 
+def test_problems_begin_with_the_worst_effect_and_the_most_pods() -> None:
+    tally = Tally()
+    peek = evaluated_pod("peek", container(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]))
+    few, many = (evaluated_pod("a", owner=f"Job/{name}", annotations=UNKNOWN) for name in ("few", "many"))
+    for evaluation in (peek, peek, peek, few, many, many):
+        tally.add_pod(evaluation, {}, requests_gpus=True)
+
+    assert [(each.effect, each.owner, each.pods, each.is_written) for each in tally.problems()] == [
+        (Effect.REFUSED, "Job/many", 2, False),
+        (Effect.REFUSED, "Job/few", 1, False),
+        (Effect.LOGGED, "Pod/peek", 3, False),
+    ]
+
+
 def test_so_many_are_listed_and_all_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tallies, "MOST_LISTED", 2)
     tally = Tally()
