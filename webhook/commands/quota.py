@@ -15,7 +15,7 @@ from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.nodes import NODES, node_reader
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
-from webhook.commands.output import Screen, counted, print_json
+from webhook.commands.output import Screen, counted, one_line, print_json
 from webhook.commands.parameters import config_option, output_option
 from webhook.configuration.dynamic_resources import served_resource
 from webhook.configuration.loader import Configuration, ConfigurationError
@@ -171,13 +171,19 @@ def _state(record: QuotaRecord) -> str:
 
 
 def _dimension(screen: Screen, record: QuotaRecord, key: str) -> None:
-    used, hard = (record.status.used or {}).get(key, NOTHING), record.hard[key]
-    reserved = record.status.reserved.get(key, NOTHING)
-    name = key if len(key) <= NAME_COLUMN else f"{key[: NAME_COLUMN - 1]}…"
-    shown = "?" if record.status.used is None else format_amount(used)
+    used = None if record.status.used is None else record.status.used.get(key, NOTHING)
+    reserved, hard = record.status.reserved.get(key, NOTHING), record.hard[key]
+    is_exceeded, is_full = (used or NOTHING) > hard, (used or NOTHING) + reserved >= hard
+    style = "red" if is_exceeded else "yellow" if is_full else "green"
+    name = one_line(key, NAME_COLUMN)
+    screen.line(f"  {name:<{NAME_COLUMN}} {bar_and_amounts(used, reserved, hard)}", style)
+
+
+def bar_and_amounts(used: Fraction | None, reserved: Fraction, hard: Fraction) -> str:
+    """Return the bar of a dimension and its amounts; `used` is None before the first count."""
+    shown = "?" if used is None else format_amount(used)
     amounts = f"{shown} + {format_amount(reserved)} of {format_amount(hard)}"
-    style = "red" if used > hard else "yellow" if used + reserved >= hard else "green"
-    screen.line(f"  {name:<{NAME_COLUMN}} {bar(used, reserved, hard)} {amounts}", style)
+    return f"{bar(used or NOTHING, reserved, hard)} {amounts}"
 
 
 def bar(used: Fraction, reserved: Fraction, hard: Fraction) -> str:

@@ -21,7 +21,7 @@ from webhook.cluster.api import ApiClient
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
 from webhook.commands.output import Screen, counted, echo, one_line, print_json
 from webhook.commands.parameters import config_option, namespaces_option, output_option
-from webhook.commands.quota import bar
+from webhook.commands.quota import bar_and_amounts
 from webhook.configuration.loader import ConfigurationError
 from webhook.tools.audit.reading import Counts
 from webhook.tools.doctor.check import DoctorSeverity
@@ -285,12 +285,9 @@ def _quotas(screen: Screen, status: ClusterStatus) -> None:
 
 
 def _row(screen: Screen, row: QuotaRow) -> None:
-    name = row.key if len(row.key) <= NAME - 2 else f"{row.key[: NAME - 3]}…"
-    used = row.used or NOTHING
-    counted_used = "?" if row.used is None else format_amount(used)
-    amounts = f"{counted_used} + {format_amount(row.reserved)} of {format_amount(row.hard)}"
-    style = "red" if used > row.hard else "yellow" if row.held >= row.hard else ""
-    screen.line(f"    {name:<{NAME - 2}} {bar(used, row.reserved, row.hard)} {amounts}", style)
+    style = "red" if (row.used or NOTHING) > row.hard else "yellow" if row.held >= row.hard else ""
+    amounts = bar_and_amounts(row.used, row.reserved, row.hard)
+    screen.line(f"    {one_line(row.key, NAME - 2):<{NAME - 2}} {amounts}", style)
 
 
 def _holders(screen: Screen, quota: QuotaSummary) -> None:
