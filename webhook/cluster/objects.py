@@ -9,6 +9,7 @@ SERVICE = "gpu-admission"
 CANARY_NAMESPACE = "gpu-admission-canary"
 WEBHOOK_CONFIGURATION = "zz-gpu-admission"
 """The name of both webhook configurations. API servers call mutating webhooks in the order of these names, so ours is last."""
+WEBHOOK_CONFIGURATION_KINDS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 CERTIFICATE_SECRET = "gpu-admission-certificates"  # noqa: S105 - its name
 AUTHORITY_SECRET = "gpu-admission-ca"  # noqa: S105 - its name
 """In the same namespace as the other Secret. Only controllers may read it."""
@@ -70,6 +71,11 @@ def decode_metadata(document: bytes | msgspec.Raw) -> ObjectMeta:
 def service_names(namespace: str) -> tuple[str, str]:
     """Return the DNS name by which API servers call our Service, and the shorter form that people use."""
     return f"{SERVICE}.{namespace}.svc", f"{SERVICE}.{namespace}"
+
+
+def webhook_configuration_path(kind: str) -> str:
+    """Return the path of our webhook configuration of that kind in the API server."""
+    return f"/apis/admissionregistration.k8s.io/v1/{kind.lower()}s/{WEBHOOK_CONFIGURATION}"
 
 
 def timestamp(moment: datetime, precision: str = "seconds") -> str:

@@ -3,7 +3,7 @@
 import json
 import ssl
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
@@ -42,6 +42,20 @@ class Answer(msgspec.Struct):
 def status(code: int, message: str, reason: str = "") -> Answer:
     body = {"kind": "Status", "status": "Failure", "message": message, "reason": reason, "code": code}
     return Answer(json.dumps(body).encode(), code)
+
+
+def answering(objects: Mapping[str, Any]) -> Callable[[Request], Answer]:
+    """Answer with the objects by their path: a list is a collection, and what is not there does not exist."""
+
+    def answer(request: Request) -> Answer:
+        found = objects.get(request.path)
+        if found is None:
+            return status(404, f"no {request.path}", "NotFound")
+        if isinstance(found, list):
+            found = {"metadata": {"resourceVersion": "1"}, "items": found}
+        return found if isinstance(found, Answer) else Answer(json.dumps(found).encode())
+
+    return answer
 
 
 def page(names: list[str], revision: str, more: str = "") -> Answer:
