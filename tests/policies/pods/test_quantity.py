@@ -152,7 +152,7 @@ def test_prints_shortly(text: str, want: str) -> None:
 
 
 def test_adds_and_compares_as_numbers_not_as_texts() -> None:
-    assert parse_quantity("500m") + parse_quantity("0.5") == Quantity.of(1)
+    assert parse_quantity("500m") + parse_quantity("0.5") == Quantity(NANO)
     assert parse_quantity("9") < parse_quantity("10") < parse_quantity("1k")
 
 
