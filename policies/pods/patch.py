@@ -154,7 +154,11 @@ class PodPatch:
 
 
 def words(added: Added) -> str:
-    match added:
+    match added:  # the most frequent types first
+        case EnvVar():
+            text = f"env {added.name}={added.value}"
+        case VolumeMount():
+            text = f"volumeMount {added.mount_path}"
         case Toleration():
             text = f"toleration {describe_toleration(added)}"
         case NodeSelectorRequirement():
@@ -163,10 +167,6 @@ def words(added: Added) -> str:
             text = f"volume {added.name}"
         case Container():
             text = f"initContainer {added.name}"
-        case EnvVar():
-            text = f"env {added.name}={added.value}"
-        case VolumeMount():
-            text = f"volumeMount {added.mount_path}"
         case _:
             text = f"startupProbe for {(added.period_seconds or 10) * (added.failure_threshold or 3)} s"
     return text

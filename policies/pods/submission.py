@@ -5,7 +5,7 @@ server's own plugins add their fields before the webhook (tolerations of unreach
 Anyone can write the annotation, so it alone must never admit or inject anything.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
@@ -64,15 +64,16 @@ def find_injected(pod: Pod, changes: Words) -> list[tuple[Parts, str]]:
 def _described(pod: Pod) -> Described:
     """Yield every field of the pod that a rule could have injected."""
     spec = pod.spec
-    yield from _items(spec.tolerations, "tolerations")
-    yield from _items(spec.volumes, "volumes")
-    yield from _items(spec.init_containers, "initContainers")
+    yield from _items(
+        {"tolerations": spec.tolerations, "volumes": spec.volumes, "initContainers": spec.init_containers}
+    )
     for key, value in (spec.node_selector or {}).items():
         yield ("nodeSelector", key), patch.node_selector_words(key, value)
     of_nodes = spec.affinity and spec.affinity.node_affinity
     terms = (of_nodes and of_nodes.required and of_nodes.required.node_selector_terms) or ()
     for at, term in enumerate(terms):
-        yield from _items(term.match_expressions, *_TERMS, at, "matchExpressions")
+        for index, requirement in enumerate(term.match_expressions or ()):
+            yield (*_TERMS, at, "matchExpressions", index), patch.words(requirement)
     if (seconds := spec.termination_grace_period_seconds) is not None:
         yield ("terminationGracePeriodSeconds",), patch.grace_period_words(seconds)
     for place in pod.places:
@@ -81,8 +82,7 @@ def _described(pod: Pod) -> Described:
 
 
 def _described_container(container: Container) -> Described:
-    yield from _items(container.env, "env")
-    yield from _items(container.volume_mounts, "volumeMounts")
+    yield from _items({"env": container.env, "volumeMounts": container.volume_mounts})
     for kind, amounts in (("limits", container.limits), ("requests", container.requests)):
         for name, amount in amounts.items():
             yield ("resources", kind, name), patch.resource_words(kind, name, amount)
@@ -93,9 +93,10 @@ def _described_container(container: Container) -> Described:
         yield ("readinessProbe", "initialDelaySeconds"), words
 
 
-def _items(items: Iterable[patch.Added] | None, *path: str | int) -> Described:
-    for at, item in enumerate(items or ()):
-        yield (*path, at), patch.words(item)
+def _items(lists: Mapping[str, Iterable[patch.Added] | None]) -> Described:
+    for name, items in lists.items():
+        for at, item in enumerate(items or ()):
+            yield (name, at), patch.words(item)
 
 
 def _without(node: Any, path: Parts) -> Any:
