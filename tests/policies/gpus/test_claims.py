@@ -4,8 +4,6 @@ import msgspec
 import pytest
 
 from policies.gpus.claims import (
-    NO_DEVICES,
-    ClaimedDevices,
     as_rules_see_it,
     decode_claim,
     device_class_names,
@@ -78,34 +76,32 @@ def test_the_device_classes_of_a_claim(requests: list[JSON], named: set[str] | N
 @pytest.mark.parametrize(
     ("known", "left", "claimed"),
     [
-        pytest.param({"a": classes("nic.example.com")}, [], NO_DEVICES, id="a-nic"),
-        pytest.param({"a": classes()}, [], NO_DEVICES, id="nothing-is-asked-for"),
-        pytest.param(
-            {"a": classes("gpu.example.com")}, ["a"], ClaimedDevices(("gpu.example.com",)), id="a-gpu"
-        ),
+        pytest.param({"a": classes("nic.example.com")}, [], (), id="a-nic"),
+        pytest.param({"a": classes()}, [], (), id="nothing-is-asked-for"),
+        pytest.param({"a": classes("gpu.example.com")}, ["a"], ("gpu.example.com",), id="a-gpu"),
         pytest.param(
             {"a": classes("gpu.example.com", "nic.example.com")},
             ["a"],
-            ClaimedDevices(("gpu.example.com",)),
+            ("gpu.example.com",),
             id="a-gpu-and-a-nic-in-one-claim",
         ),
-        pytest.param({}, ["a"], ClaimedDevices(), id="nobody-knows-the-claim"),
+        pytest.param({}, ["a"], (), id="nobody-knows-the-claim"),
         pytest.param(
             {"a": classes("what.example.com")},
             ["a"],
-            ClaimedDevices(),
+            (),
             id="nothing-says-what-the-device-class-has",
         ),
         pytest.param(
             {"a": classes("gpu.example.com", "what.example.com")},
             ["a"],
-            ClaimedDevices(("gpu.example.com",)),
+            ("gpu.example.com",),
             id="a-gpu-and-perhaps-more",
         ),
     ],
 )
 def test_the_claims_that_rules_see(
-    known: dict[str, frozenset[str]], left: list[str], claimed: ClaimedDevices
+    known: dict[str, frozenset[str]], left: list[str], claimed: tuple[str, ...]
 ) -> None:
     seen, found = as_rules_see_it(claiming("a"), known, MAPPING)
 
@@ -124,7 +120,7 @@ def test_the_claim_of_a_nic_beside_one_of_a_gpu() -> None:
 
     seen, claimed = as_rules_see_it(claiming("card", "link"), known, MAPPING)
 
-    assert claimed == ClaimedDevices(("gpu.example.com",))
+    assert claimed == ("gpu.example.com",)
     assert seen == claiming("card")
 
 
@@ -136,7 +132,7 @@ def test_device_classes_that_are_ignored_are_not_seen() -> None:
 
     seen, claimed = as_rules_see_it(claiming("a", "b"), known, ResourceMapping((ignore,)))
 
-    assert claimed == ClaimedDevices(("gpu.example.com",))
+    assert claimed == ("gpu.example.com",)
     assert seen == claiming("b")
 
 
@@ -152,5 +148,5 @@ def test_lists_of_containers_that_are_missing_stay_missing() -> None:
 def test_a_pod_without_claims_is_itself() -> None:
     plain = view(pod())
 
-    assert as_rules_see_it(plain, {}, MAPPING) == (plain, NO_DEVICES)
+    assert as_rules_see_it(plain, {}, MAPPING) == (plain, ())
     assert as_rules_see_it(plain, {}, MAPPING)[0] is plain

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from policies.finding import Severity
-from policies.gpus.claims import ClaimedDevices
 from policies.gpus.resource_mapping import DeviceClassPattern, ResourceMapping, ResourceMappingSpec
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Toleration
@@ -160,40 +159,36 @@ CLAIM: JSON = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "
 @pytest.mark.parametrize(
     ("document", "claimed", "want"),
     [
-        pytest.param(
-            pod(**CLAIM), ClaimedDevices(("gpu.amd.com",)), [taint("amd.com/gpu"), DEDICATED], id="claim"
-        ),
-        pytest.param(
-            pod(**CLAIM), ClaimedDevices(("any-gpu",)), [DEDICATED], id="claim-for-a-gpu-of-any-vendor"
-        ),
-        pytest.param(pod(**CLAIM), ClaimedDevices(), None, id="claim-for-perhaps-a-gpu"),
+        pytest.param(pod(**CLAIM), ("gpu.amd.com",), [taint("amd.com/gpu"), DEDICATED], id="claim"),
+        pytest.param(pod(**CLAIM), ("any-gpu",), [DEDICATED], id="claim-for-a-gpu-of-any-vendor"),
+        pytest.param(pod(**CLAIM), (), None, id="claim-for-perhaps-a-gpu"),
         pytest.param(
             pod(gpu_container(), **CLAIM),
-            ClaimedDevices(),
+            (),
             [GPU, DEDICATED],
             id="perhaps-a-gpu-beside-a-gpu",
         ),
         pytest.param(
             pod(gpu_container(resource="deviceclass.resource.kubernetes.io/gpu.amd.com")),
-            ClaimedDevices(),
+            (),
             [taint("amd.com/gpu"), DEDICATED],
             id="implicit-name-of-a-device-class",
         ),
         pytest.param(
             pod(gpu_container(resource="deviceclass.resource.kubernetes.io/any-gpu")),
-            ClaimedDevices(),
+            (),
             [DEDICATED],
             id="implicit-name-of-any-vendor",
         ),
         pytest.param(
             pod(gpu_container(resource="example.com/big")),
-            ClaimedDevices(),
+            (),
             [GPU, DEDICATED],
             id="extended-name-of-a-device-class",
         ),
     ],
 )
-def test_devices_by_dra(document: JSON, claimed: ClaimedDevices, want: list[JSON] | None) -> None:
+def test_devices_by_dra(document: JSON, claimed: tuple[str, ...], want: list[JSON] | None) -> None:
     options = GPUTolerationOptions(
         tolerations=(Toleration(key="dedicated", value="ml-workloads", effect="NoSchedule"),)
     )

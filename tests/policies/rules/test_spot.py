@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from policies.finding import Severity
-from policies.gpus.claims import ClaimedDevices
 from policies.placement.nodes import NodeFacts
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Toleration
@@ -96,7 +95,7 @@ CLAIMING = pod(restartPolicy="Never", resourceClaims=[{"name": "it", "resourceCl
 
 
 def test_a_claim_of_gpus_is_moved() -> None:
-    assert moved(CLAIMING, ALL, claimed=ClaimedDevices(("gpu.nvidia.com",))) == MOVED
+    assert moved(CLAIMING, ALL, claimed=("gpu.nvidia.com",)) == MOVED
 
 
 NO_ROOM = NodeFacts(
@@ -110,7 +109,7 @@ NO_ROOM = NodeFacts(
         pytest.param(job(None), ANNOTATED, {}, id="not-annotated"),
         pytest.param(job("false"), ANNOTATED, {}, id="annotated-false"),
         pytest.param(pod(container(), annotations={SPOT: "true"}), ALL, {}, id="no-gpu"),
-        pytest.param(CLAIMING, ALL, {"claimed": ClaimedDevices()}, id="a-claim-that-nobody-knows"),
+        pytest.param(CLAIMING, ALL, {"claimed": ()}, id="a-claim-that-nobody-knows"),
         pytest.param(pod(gpu_container(), restartPolicy="Always"), ALL, {}, id="server"),
         pytest.param(pod(gpu_container()), ALL, {}, id="restart-policy-left-out-is-always"),
         pytest.param(
