@@ -9,8 +9,9 @@ import msgspec
 
 from policies.gpus.classes import ClassCatalogue
 from policies.models import estimate as estimates
-from policies.models.attention import Attention, EstimateError, ModelFamily, attention_of_config
+from policies.models.attention import Attention, EstimateError, attention_of_config
 from policies.models.estimate import Estimate, ModelPhase, ModelShape, Placement, Precision
+from policies.models.families import parse_family
 from webhook.commands.output import echo, print_json
 from webhook.commands.parameters import output_option
 from webhook.configuration.loader import load_directory
@@ -55,7 +56,7 @@ class _ConfigJson(click.ParamType[Attention]):
 @click.option("--params", type=_Parsed("NUMBER", estimates.parse_params), help="Parameters: 70b, 350M.")
 @click.option(
     "--family",
-    type=_Parsed("NAME", estimates.parse_family),
+    type=_Parsed("NAME", parse_family),
     help="A known model, llama-3.1-8b: its parameters, precision and KV cache.",
 )
 @click.option("--config-json", "config", type=_ConfigJson(), help="The model's config.json: its KV cache.")
@@ -89,7 +90,7 @@ class _ConfigJson(click.ParamType[Attention]):
 @output_option("text", "json")
 def estimate(
     *,
-    family: ModelFamily | None,
+    family: ModelShape | None,
     config: Attention | None,
     layers: int | None,
     kv_heads: int | None,
@@ -113,7 +114,7 @@ def estimate(
         raise click.UsageError("--layers, --kv-heads and --head-size must stand together.")
     if family is None and description["params"] is None:
         raise click.UsageError("Missing option '--params' or '--family'.")
-    known = {"params": family.params, "precision": Precision(family.precision)} if family else {}
+    known = {"params": family.params, "precision": family.precision} if family else {}
     described = {name: value for name, value in description.items() if value is not None}
     shape = ModelShape(**{**known, **described, "attention": attention})
     catalogue = load_directory(None).classes

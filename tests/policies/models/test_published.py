@@ -2,8 +2,9 @@
 
 import pytest
 
-from policies.models.attention import FAMILIES, Attention, EstimateError, attention_of_config
+from policies.models.attention import Attention, EstimateError, attention_of_config
 from policies.models.estimate import GIB, ModelShape, Precision, estimate
+from policies.models.families import FAMILIES
 from tests.builders import JSON
 
 GB = 10**9

@@ -2,7 +2,8 @@
 
 import pytest
 
-from policies.models.warming.model_uri import BadURI, ModelURI, parse_model_uri, shown
+from policies.models.warming.model_uri import ModelURI, parse_model_uri, shown
+from policies.pods.annotations import BadAnnotation
 
 SHA256 = "0123456789abcdef" * 4
 
@@ -100,8 +101,8 @@ SECRET_REMEDY = (
 def test_unusable(text: str, want: str, message: str, remedy: str) -> None:
     found = parse_model_uri(text)
 
-    assert isinstance(found, BadURI)
-    assert found.shown == want
+    assert isinstance(found, BadAnnotation)
+    assert found.value == want
     assert message in found.message
     assert remedy in found.remedy
 
@@ -121,11 +122,11 @@ def test_unusable(text: str, want: str, message: str, remedy: str) -> None:
 def test_credentials_are_refused_and_not_repeated(text: str, want: str) -> None:
     found = parse_model_uri(text)
 
-    assert isinstance(found, BadURI)
-    assert found.shown == want
+    assert isinstance(found, BadAnnotation)
+    assert found.value == want
     assert found.message.startswith("holds ")
     assert found.remedy == f"{SECRET_REMEDY}{text.partition(':')[0]}"
-    assert "hunter2" not in found.shown + found.message + found.remedy
+    assert "hunter2" not in found.value + found.message + found.remedy
 
 
 @pytest.mark.parametrize(
