@@ -30,13 +30,11 @@ from policies.placement.class_choice import (
     OPEN_POD,
     RULE_ID,
     Choice,
-    ChoiceSource,
     ClassSelection,
     about_annotation,
     choose,
     few,
     is_covered,
-    label_values,
     suggestion,
     warning,
 )
@@ -146,7 +144,7 @@ class _Case:
 
     @property
     def is_requested(self) -> bool:
-        return self.choice is not None and self.choice.source is ChoiceSource.ANNOTATION
+        return self.choice is not None and self.choice.by_annotation
 
     @property
     def placed_by(self) -> Placer | None:
@@ -207,7 +205,7 @@ class _Case:
             return ()
         if self.pinned is not None and not is_wider(self.pinned, self.choice):
             return ()
-        key, values = self.options.label_key, label_values(self.choice, self.options.label_key)
+        key, values = self.options.label_key, self.choice.label_values(self.options.label_key)
         is_open = admits(self.pod, key, values) and not is_narrowed_to(self.pod, key, values)
         return values if is_open else ()
 
@@ -273,7 +271,7 @@ def _contradiction(case: _Case) -> Iterator[Finding]:
     choice, pinned, key = case.choice, case.pinned, case.options.label_key
     if choice is None or not case.is_requested:
         return
-    values = label_values(choice, key)
+    values = choice.label_values(key)
     fits_in = bool(values) and (is_narrowed_to(case.pod, key, values) or admits(case.pod, key, values))
     named = {gpu_class.name for gpu_class in case.context.classes.resolve(choice.requested)}
     if pinned is None:
@@ -297,7 +295,7 @@ def _without_label(case: _Case) -> Iterator[Finding]:
     choice, key = case.choice, case.options.label_key
     if choice is None or case.pinned is not None:
         return
-    values = label_values(choice, key)
+    values = choice.label_values(key)
     if not values:
         yield Finding(
             rule=RULE_ID,
@@ -352,7 +350,7 @@ def _no_node(case: _Case) -> Iterator[Finding]:
     if nodes is None or case.placed_by in {DAEMONSET, NODE_NAME} or case.pod.is_gated:
         return
     if case.choice and case.is_out_of_reach():
-        guess, values = case.choice, label_values(case.choice, key)
+        guess, values = case.choice, case.choice.label_values(key)
         yield warning(
             message=f"class {guess.requested} ({guess.because}) is not added: no node matches both {key}={few(values)} and the "
             "pod's own nodeSelector and affinity",
