@@ -27,6 +27,7 @@ OPEN_POD = Pod()
 """A pod without requirements on its node."""
 
 warning = partial(Finding, rule=RULE_ID, severity=Severity.WARNING)
+_about_annotation = partial(Finding, rule=RULE_ID, path=ANNOTATION_PATH)
 
 
 def is_covered(gpu_class: GPUClass, globs: Iterable[str]) -> bool:
@@ -293,7 +294,7 @@ def offers(gpu_class: GPUClass, resource: GPUResource, catalogue: ClassCatalogue
     if resource.measure is Measure.SLICES and resource.profile is not None:
         return catalogue.mig_profile(gpu_class, resource.profile) is not None
     if resource.measure is not Measure.DEVICES or resource.name.startswith(IMPLICIT_DEVICE_CLASS):
-        return True  # the catalogue does not say which cards are shared, and what a DeviceClass selects
+        return True  # the catalogue does not know which cards are shared, nor what a DeviceClass selects
     return resource.name == gpu_class.resource or resource.name in gpu_class.equivalents
 
 
@@ -319,5 +320,4 @@ def about_annotation(
     requested: str, message: str, remedy: str, severity: Severity = Severity.DENIAL, *, ask: str = ""
 ) -> Finding:
     """Return a finding about the annotation that names a class."""
-    about = partial(Finding, rule=RULE_ID, path=ANNOTATION_PATH, value=requested)
-    return about(severity=severity, message=message, remedy=remedy, ask=ask)
+    return _about_annotation(value=requested, severity=severity, message=message, remedy=remedy, ask=ask)

@@ -9,7 +9,7 @@ from policies.gpus.classes import ClassCatalogue
 from policies.gpus.resource_mapping import GPUResource
 from policies.placement.availability import Availability, ClassUse, Complaint
 from policies.placement.label_keys import known_keys
-from policies.placement.nodes import NodeFacts, NodePool
+from policies.placement.nodes import NodeFacts, NodeOffer
 from policies.pods.annotations import GPU_CLASS
 from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, gpu_class, pod, view
 
@@ -88,7 +88,7 @@ def test_slices_that_no_class_has(selector: dict[str, str], profile: str, want: 
     assert availability(selector).unknown_slice(resource(f"nvidia.com/mig-{profile}")) == want
 
 
-def sliced(*profiles: str, pools: tuple[NodePool, ...] = ()) -> NodeFacts:
+def sliced(*profiles: str, pools: tuple[NodeOffer, ...] = ()) -> NodeFacts:
     """Return a node for each of the profiles, labelled as GPU Feature Discovery does, and the pools."""
     label_sets = frozenset({((f"nvidia.com/mig-{each}.count", "7"),) for each in profiles})
     return NodeFacts(keys=known_keys(CLASSES.label_keys, ()), label_sets=label_sets, pools=pools)
@@ -112,7 +112,11 @@ CLOSED = Complaint("must be a slice that some GPU class has: none has 1g.11gb", 
         pytest.param(sliced("1g.10gb", "1g.11gb"), ClassUse(), False, None, id="a-node-has-it"),
         pytest.param(sliced(), ClassUse(), False, UNLISTED, id="no-node-says-which-slices-it-has"),
         pytest.param(
-            sliced("1g.10gb", pools=(NodePool("gpus", ()),)), ClassUse(), False, UNLISTED, id="nodes-to-come"
+            sliced("1g.10gb", pools=(NodeOffer({}, pool="gpus"),)),
+            ClassUse(),
+            False,
+            UNLISTED,
+            id="nodes-to-come",
         ),
         pytest.param(
             sliced("1g.10gb"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from policies.placement.nodes import MOST_COMPARISONS, NodeFacts, NodePool
+from policies.placement.nodes import MOST_COMPARISONS, NodeFacts, NodeOffer
 from tests.builders import JSON, gpu_container, pod, view
 
 KEYS = frozenset({"accelerator", "product"})
@@ -77,21 +77,22 @@ def test_could_take(spec: JSON, values: list[str], label_sets: list[object], wan
 @pytest.mark.parametrize(
     ("labels", "want"),
     [
-        pytest.param((("accelerator", ("nvidia-t4",)),), True, id="a-pool-that-makes-it"),
-        pytest.param((("accelerator", None),), True, id="a-pool-that-makes-any"),
-        pytest.param((("accelerator", ("nvidia-l4", "nvidia-t4")),), True, id="a-pool-that-chooses"),
-        pytest.param((("accelerator", ("nvidia-l4",)),), False, id="a-pool-of-others"),
-        pytest.param((), False, id="a-pool-that-says-nothing"),
+        pytest.param({"accelerator": frozenset({"nvidia-t4"})}, True, id="a-pool-that-makes-it"),
+        pytest.param({"accelerator": None}, True, id="a-pool-that-makes-any"),
+        pytest.param({"accelerator": frozenset({"nvidia-l4", "nvidia-t4"})}, True, id="a-pool-that-chooses"),
+        pytest.param({"accelerator": frozenset({"nvidia-l4"})}, False, id="a-pool-of-others"),
+        pytest.param({}, False, id="a-pool-that-says-nothing"),
     ],
 )
-def test_a_pool_counts_as_nodes(labels: tuple[tuple[str, tuple[str, ...] | None], ...], want: bool) -> None:
-    facts = NodeFacts(keys=KEYS, pools=(NodePool("gpu", labels),))
+def test_a_pool_counts_as_nodes(labels: dict[str, frozenset[str] | None], want: bool) -> None:
+    facts = NodeFacts(keys=KEYS, pools=(NodeOffer(labels, pool="gpu"),))
 
     assert facts.could_take(view(pod(gpu_container())), "accelerator", ["nvidia-t4"]) is want
 
 
 def test_open_labels_of_a_pool_have_any_value_but_where_it_says_which() -> None:
-    pool = NodePool("gpu", (("accelerator", ("nvidia-t4",)), ("zone/a", ("x",))), open_prefixes=("zone/",))
+    labels = {"accelerator": frozenset({"nvidia-t4"}), "zone/a": frozenset({"x"})}
+    pool = NodeOffer(labels, open_prefixes=("zone/",), pool="gpu")
     facts = NodeFacts(keys=KEYS | {"zone/a", "zone/b"}, pools=(pool,))
 
     def could_take(**selected: str) -> bool:
