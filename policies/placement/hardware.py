@@ -14,7 +14,7 @@ from policies.pods.pod import NodeSelectorTerm, Pod
 
 HARDWARE = (
     # These labels only say that a node has a device, or one of a vendor: Node Feature Discovery's pci-<vendor> and
-    # pci-<class>_<vendor> (its documentation, deviceLabelFields), labels of AKS and DOKS, gpu-manufacturer of Karpenter's providers.
+    # pci-<class>_<vendor> (its documentation, deviceLabelFields), AKS's and DOKS's, gpu-manufacturer of Karpenter's providers.
     "!feature.node.kubernetes.io/pci-????.present",
     "!feature.node.kubernetes.io/pci-????_????.present",
     "!kubernetes.azure.com/accelerator",
