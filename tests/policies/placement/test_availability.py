@@ -26,8 +26,19 @@ def resource(name: str) -> GPUResource:
     return found
 
 
+def warning(message: str, remedy: str) -> Complaint:
+    return Complaint(message, remedy, Severity.WARNING)
+
+
 def availability(selector: dict[str, str], catalogue: ClassCatalogue = CLASSES) -> Availability:
     return Availability(view(pod(nodeSelector=selector)), catalogue)
+
+
+BY_80 = "nvidia-a100-80gb (nodeSelector accelerator=nvidia-a100-80gb), to which the pod is pinned: it"
+BY_T4 = "nvidia-t4 (nodeSelector accelerator=nvidia-t4), to which the pod is pinned: it"
+OR_PIN = ", or pin the pod to nvidia-a100-40gb, which has nvidia.com/mig-1g.5gb"
+NEAR_11 = "request nvidia.com/mig-1g.10gb or nvidia.com/mig-1g.5gb"
+UNLISTED = warning("should be a slice that some GPU class has: none lists 1g.11gb", NEAR_11)
 
 
 @pytest.mark.parametrize(
@@ -38,47 +49,31 @@ def availability(selector: dict[str, str], catalogue: ClassCatalogue = CLASSES) 
         pytest.param(A100, "1g.5gb", None, id="one-of-the-pinned-family-has-it"),
         pytest.param(A100_40, "1g.5gb.me", None, id="resource-names-have-no-plus"),
         pytest.param({"accelerator": "unknown"}, "1g.10gb", None, id="a-selector-that-pins-nothing"),
-        pytest.param(
-            ANYWHERE,
-            "1g.11gb",
-            Complaint(
-                "should be a slice that some GPU class has: none lists 1g.11gb",
-                "request nvidia.com/mig-1g.10gb or nvidia.com/mig-1g.5gb",
-                Severity.WARNING,
-            ),
-            id="nobody-has-it",
-        ),
+        pytest.param(ANYWHERE, "1g.11gb", UNLISTED, id="nobody-has-it"),
         pytest.param(
             A100_80,
             "1g.5gb",
             Complaint(
-                "must be a slice of nvidia-a100-80gb (nodeSelector accelerator=nvidia-a100-80gb), to which the pod "
-                "is pinned: it has no 1g.5gb",
-                "request nvidia.com/mig-1g.20gb or nvidia.com/mig-1g.10gb, "
-                "or pin the pod to nvidia-a100-40gb, which has nvidia.com/mig-1g.5gb",
+                f"must be a slice of {BY_80} has no 1g.5gb",
+                f"request nvidia.com/mig-1g.20gb or nvidia.com/mig-1g.10gb{OR_PIN}",
             ),
             id="another-class-has-it",
         ),
         pytest.param(
             A100_80,
             "9g.99gb",
-            Complaint(
-                "should be a slice of nvidia-a100-80gb (nodeSelector accelerator=nvidia-a100-80gb), to which the pod "
-                "is pinned: it lists no 9g.99gb",
+            warning(
+                f"should be a slice of {BY_80} lists no 9g.99gb",
                 "request nvidia.com/mig-7g.80gb or nvidia.com/mig-3g.40gb",
-                Severity.WARNING,
             ),
             id="pinned-and-nobody-has-it",
         ),
         pytest.param(
             T4,
             "1g.5gb",
-            Complaint(
-                "should be a slice of nvidia-t4 (nodeSelector accelerator=nvidia-t4), to which the pod is pinned: it "
-                "lists no 1g.5gb",
-                "request whole GPUs (nvidia.com/gpu), "
-                "or pin the pod to nvidia-a100-40gb, which has nvidia.com/mig-1g.5gb",
-                Severity.WARNING,
+            warning(
+                f"should be a slice of {BY_T4} lists no 1g.5gb",
+                f"request whole GPUs (nvidia.com/gpu){OR_PIN}",
             ),
             id="pinned-to-a-class-that-lists-no-slices",
         ),
@@ -94,14 +89,10 @@ def sliced(*profiles: str, pools: tuple[NodeOffer, ...] = ()) -> NodeFacts:
     return NodeFacts(keys=known_keys(CLASSES.label_keys, ()), label_sets=label_sets, pools=pools)
 
 
-NOWHERE = Complaint(
-    "must be a slice that some node has: none has 1g.11gb",
-    "request nvidia.com/mig-1g.10gb or nvidia.com/mig-1g.5gb",
-)
-UNLISTED = Complaint(
-    "should be a slice that some GPU class has: none lists 1g.11gb", NOWHERE.remedy, Severity.WARNING
-)
-CLOSED = Complaint("must be a slice that some GPU class has: none has 1g.11gb", NOWHERE.remedy)
+NOWHERE = Complaint("must be a slice that some node has: none has 1g.11gb", NEAR_11)
+CLOSED = Complaint("must be a slice that some GPU class has: none has 1g.11gb", NEAR_11)
+ON_DEMAND = ClassUse(autoscaled_classes=("nvidia-a100",))
+POOLS = (NodeOffer({}, pool="gpus"),)
 
 
 @pytest.mark.parametrize(
@@ -109,22 +100,11 @@ CLOSED = Complaint("must be a slice that some GPU class has: none has 1g.11gb", 
     [
         pytest.param(None, ClassUse(), True, CLOSED, id="the-catalogue-is-closed"),
         pytest.param(sliced("1g.10gb"), ClassUse(), False, NOWHERE, id="no-node-has-it"),
+        pytest.param(sliced("1g.10gb"), ClassUse(), True, CLOSED, id="closed-and-no-node-has-it"),
         pytest.param(sliced("1g.10gb", "1g.11gb"), ClassUse(), False, None, id="a-node-has-it"),
         pytest.param(sliced(), ClassUse(), False, UNLISTED, id="no-node-says-which-slices-it-has"),
-        pytest.param(
-            sliced("1g.10gb", pools=(NodeOffer({}, pool="gpus"),)),
-            ClassUse(),
-            False,
-            UNLISTED,
-            id="nodes-to-come",
-        ),
-        pytest.param(
-            sliced("1g.10gb"),
-            ClassUse(autoscaled_classes=("nvidia-a100",)),
-            False,
-            UNLISTED,
-            id="nodes-to-come-by-the-word-of-the-policy",
-        ),
+        pytest.param(sliced("1g.10gb", pools=POOLS), ClassUse(), False, UNLISTED, id="nodes-to-come"),
+        pytest.param(sliced("1g.10gb"), ON_DEMAND, False, UNLISTED, id="nodes-to-come-by-the-policy"),
     ],
 )
 def test_profiles_that_no_class_lists(
@@ -135,39 +115,22 @@ def test_profiles_that_no_class_lists(
     assert found.unknown_slice(resource("nvidia.com/mig-1g.11gb"), is_closed=is_closed) == want
 
 
-ONLY_T4 = ClassUse(allowed=("nvidia-t4",))
-SHARED = "nvidia.com/gpu.shared: 1 (a time-sliced share)"
+ONLY_T4, BY_DEFAULT = ClassUse(allowed=("nvidia-t4",)), ClassUse(default="nvidia-t4")
+ONLY_40 = ClassUse(default="nvidia-t4", allowed=("nvidia-a100-40gb",))
+NAMED = {"annotations": {GPU_CLASS: "nvidia-a100-80gb"}}
+SHARE = "nvidia.com/gpu.shared: 1 (a time-sliced share)"
+HALF_40, HALF_80 = "nvidia.com/mig-3g.20gb: 1 (a slice)", "nvidia.com/mig-3g.40gb: 1 (a slice)"
 
 
 @pytest.mark.parametrize(
     ("document", "use", "want"),
     [
-        pytest.param(pod(), ONLY_T4, [SHARED], id="no-allowed-class-has-slices"),
-        pytest.param(pod(), ClassUse(default="nvidia-t4"), [SHARED], id="the-default-has-none"),
-        pytest.param(
-            pod(),
-            ClassUse(default="nvidia-t4", allowed=("nvidia-a100-40gb",)),
-            [SHARED],
-            id="a-default-that-is-not-allowed",
-        ),
-        pytest.param(
-            pod(),
-            ClassUse(default="nvidia-a100-40gb"),
-            ["nvidia.com/mig-3g.20gb: 1 (a slice)", SHARED],
-            id="of-the-default",
-        ),
-        pytest.param(
-            pod(annotations={GPU_CLASS: "nvidia-a100-80gb"}),
-            ClassUse(default="nvidia-t4"),
-            ["nvidia.com/mig-3g.40gb: 1 (a slice)", SHARED],
-            id="of-the-class-that-the-pod-names",
-        ),
-        pytest.param(
-            pod(annotations={GPU_CLASS: "nvidia-a100-80gb"}, nodeName="node-1"),
-            ClassUse(default="nvidia-t4"),
-            [SHARED],
-            id="named-in-vain",
-        ),
+        pytest.param(pod(), ONLY_T4, [SHARE], id="no-allowed-class-has-slices"),
+        pytest.param(pod(), BY_DEFAULT, [SHARE], id="the-default-has-none"),
+        pytest.param(pod(), ONLY_40, [SHARE], id="a-default-that-is-not-allowed"),
+        pytest.param(pod(), ClassUse(default="nvidia-a100-40gb"), [HALF_40, SHARE], id="of-the-default"),
+        pytest.param(pod(**NAMED), BY_DEFAULT, [HALF_80, SHARE], id="of-the-class-that-the-pod-names"),
+        pytest.param(pod(**NAMED, nodeName="node-1"), BY_DEFAULT, [SHARE], id="named-in-vain"),
     ],
 )
 def test_suggestions_that_the_namespace_can_follow(document: JSON, use: ClassUse, want: list[str]) -> None:
@@ -179,10 +142,8 @@ def test_suggestions_that_the_namespace_can_follow(document: JSON, use: ClassUse
 def test_no_class_is_suggested_that_the_namespace_may_not_use() -> None:
     found = Availability(view(pod(nodeSelector=T4)), CLASSES, ONLY_T4)
 
-    assert found.unknown_slice(resource("nvidia.com/mig-1g.5gb")) == Complaint(
-        "should be a slice of nvidia-t4 (nodeSelector accelerator=nvidia-t4), to which the pod is pinned: it lists no 1g.5gb",
-        "request whole GPUs (nvidia.com/gpu)",
-        Severity.WARNING,
+    assert found.unknown_slice(resource("nvidia.com/mig-1g.5gb")) == warning(
+        f"should be a slice of {BY_T4} lists no 1g.5gb", "request whole GPUs (nvidia.com/gpu)"
     )
     assert found.other_vendor(resource("amd.com/gpu")) == Complaint(
         "must be nvidia.com/gpu: the pod is pinned to nvidia-t4 (nodeSelector accelerator=nvidia-t4)",
@@ -200,59 +161,58 @@ SIZED = ClassCatalogue(
 )
 
 
+BIG, FAMILY = {"nodeSelector": {"accelerator": "big"}}, {"nodeSelector": {"accelerator": "nvidia"}}
+BY_NAME = "annotation gpu-admission.dev/gpu-class"
+
+
+def at_most(most: int, why: str, name: str = "nvidia.com/gpu") -> Complaint:
+    remedy = f"request {name}: {most} or less, and spread the work over several pods"
+    return Complaint(f"must be at most {most}{why}", remedy)
+
+
 @pytest.mark.parametrize(
-    ("document", "count", "want"),
+    ("spec", "count", "most", "of"),
     [
-        pytest.param(pod(nodeSelector={"accelerator": "big"}), 8, None, id="as-many-as-a-node-has"),
+        pytest.param(BIG, 8, None, "", id="as-many-as-a-node-has"),
+        pytest.param(BIG, 64, 8, "big (nodeSelector accelerator=big)", id="more-than-a-node-has"),
         pytest.param(
-            pod(nodeSelector={"accelerator": "big"}),
-            64,
-            Complaint(
-                "must be at most 8: no node of big (nodeSelector accelerator=big) has more",
-                "request nvidia.com/gpu: 8 or less, and spread the work over several pods",
-            ),
-            id="more-than-a-node-has",
-        ),
-        pytest.param(
-            pod(annotations={GPU_CLASS: "small"}),
+            {"annotations": {GPU_CLASS: "small"}},
             5,
-            Complaint(
-                "must be at most 4: no node of small (annotation gpu-admission.dev/gpu-class) has more",
-                "request nvidia.com/gpu: 4 or less, and spread the work over several pods",
-            ),
+            4,
+            f"small ({BY_NAME})",
             id="of-the-class-that-the-pod-names",
         ),
-        pytest.param(pod(nodeSelector={"accelerator": "nvidia"}), 8, None, id="largest-of-a-family"),
+        pytest.param(FAMILY, 8, None, "", id="largest-of-a-family"),
         pytest.param(
-            pod(nodeSelector={"accelerator": "nvidia"}),
+            FAMILY,
             9,
-            Complaint(
-                "must be at most 8: no node of big or small (nodeSelector accelerator=nvidia) has more",
-                "request nvidia.com/gpu: 8 or less, and spread the work over several pods",
-            ),
+            8,
+            "big or small (nodeSelector accelerator=nvidia)",
             id="more-than-the-largest-of-a-family",
         ),
         pytest.param(
-            pod(nodeSelector={"accelerator": "unsaid"}), 64, None, id="a-class-that-does-not-say-it"
+            {"nodeSelector": {"accelerator": "unsaid"}}, 64, None, "", id="a-class-that-does-not-say-it"
         ),
-        pytest.param(pod(nodeSelector={"accelerator": "sliced"}), 64, None, id="units-that-are-no-cards"),
-        pytest.param(pod(), 64, None, id="pinned-to-nothing"),
+        pytest.param({"nodeSelector": {"accelerator": "sliced"}}, 64, None, "", id="units-that-are-no-cards"),
+        pytest.param({}, 64, None, "", id="pinned-to-nothing"),
     ],
 )
-def test_more_cards_than_a_node_has(document: JSON, count: int, want: Complaint | None) -> None:
-    assert Availability(view(document), SIZED).too_many_cards(resource("nvidia.com/gpu"), count) == want
+def test_more_cards_than_a_node_has(spec: JSON, count: int, most: int | None, of: str) -> None:
+    want = None if most is None else at_most(most, f": no node of {of} has more")
+    assert Availability(view(pod(**spec)), SIZED).too_many_cards(resource("nvidia.com/gpu"), count) == want
+
+
+SLICE_OF_80 = "nvidia.com/mig-3g.40gb"
 
 
 def test_slices_on_the_cards_that_the_class_states() -> None:
     profiles = CLASSES.named({"nvidia-a100-80gb"})[0].mig_profiles
     catalogue = ClassCatalogue((gpu_class("dgx", "nvidia", 80, gpus_per_node=4, mig_profiles=profiles),))
 
-    assert availability({"accelerator": "dgx"}, catalogue).too_many_slices(
-        resource("nvidia.com/mig-3g.40gb"), 9, 8
-    ) == Complaint(
-        "must be at most 8, for a pod runs on one node: 2 on each dgx, 4 GPUs in a node",
-        "request nvidia.com/mig-3g.40gb: 8 or less, and spread the work over several pods",
-    )
+    found = availability({"accelerator": "dgx"}, catalogue).too_many_slices(resource(SLICE_OF_80), 9, 8)
+
+    why = ", for a pod runs on one node: 2 on each dgx, 4 GPUs in a node"
+    assert found == at_most(8, why, SLICE_OF_80)
 
 
 def test_a_catalogue_that_knows_no_slices_judges_none() -> None:
@@ -267,23 +227,17 @@ def test_whole_cards_are_no_slices() -> None:
 
 
 @pytest.mark.parametrize(
-    ("selector", "count", "want"),
+    ("selector", "count", "is_too_many"),
     [
-        pytest.param(A100_80, 16, None, id="as-many-as-a-node-holds"),
-        pytest.param(
-            A100_80,
-            17,
-            Complaint(
-                "must be at most 16, for a pod runs on one node: 2 on each nvidia-a100-80gb, 8 GPUs in a node",
-                "request nvidia.com/mig-3g.40gb: 16 or less, and spread the work over several pods",
-            ),
-            id="one-more",
-        ),
-        pytest.param(A100_40, 17, None, id="a-class-without-the-profile-is-complained-of-elsewhere"),
+        pytest.param(A100_80, 16, False, id="as-many-as-a-node-holds"),
+        pytest.param(A100_80, 17, True, id="one-more"),
+        pytest.param(A100_40, 17, False, id="a-class-without-the-profile-is-complained-of-elsewhere"),
     ],
 )
-def test_more_slices_than_a_node_has(selector: dict[str, str], count: int, want: Complaint | None) -> None:
-    assert availability(selector).too_many_slices(resource("nvidia.com/mig-3g.40gb"), count, 8) == want
+def test_more_slices_than_a_node_has(selector: dict[str, str], count: int, is_too_many: bool) -> None:
+    why = ", for a pod runs on one node: 2 on each nvidia-a100-80gb, 8 GPUs in a node"
+    want = at_most(16, why, SLICE_OF_80) if is_too_many else None
+    assert availability(selector).too_many_slices(resource(SLICE_OF_80), count, 8) == want
 
 
 @pytest.mark.parametrize(
@@ -315,58 +269,32 @@ def test_the_other_vendor_s_slices_are_complained_of_once() -> None:
 
 
 def test_contradictory_constraints_pin_nothing_here() -> None:
-    affinity: JSON = {
-        "nodeAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": {
-                "nodeSelectorTerms": [
-                    {
-                        "matchExpressions": [
-                            {"key": "accelerator", "operator": "In", "values": ["nvidia-a100-80gb"]}
-                        ]
-                    }
-                ]
-            }
-        }
-    }
+    requirement = {"key": "accelerator", "operator": "In", "values": ["nvidia-a100-80gb"]}
+    required = {"nodeSelectorTerms": [{"matchExpressions": [requirement]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
     contradictory = Availability(view(pod(nodeSelector=T4, affinity=affinity)), CLASSES)
 
     assert contradictory.unknown_slice(resource("nvidia.com/mig-1g.10gb")) is None
     assert contradictory.other_vendor(resource("amd.com/gpu")) is None
 
 
-SHARE = "nvidia.com/gpu.shared: 1 (a time-sliced share)"
-
-
 @pytest.mark.parametrize(
-    ("selector", "name", "part", "want"),
+    ("selector", "part", "want"),
     [
+        pytest.param(A100_80, Fraction(1, 4), ["nvidia.com/mig-1g.20gb: 1 (a slice)", SHARE], id="quarter"),
+        pytest.param(A100_80, Fraction(1, 10), ["nvidia.com/mig-1g.10gb: 1 (a slice)", SHARE], id="tenth"),
         pytest.param(
-            A100_80,
-            "nvidia.com/gpu",
-            Fraction(1, 4),
-            ["nvidia.com/mig-1g.20gb: 1 (a slice)", SHARE],
-            id="quarter",
+            A100_40, Fraction(1, 100), ["nvidia.com/mig-1g.5gb: 1 (a slice)", SHARE], id="no-variants"
         ),
-        pytest.param(
-            A100_80,
-            "nvidia.com/gpu",
-            Fraction(1, 10),
-            ["nvidia.com/mig-1g.10gb: 1 (a slice)", SHARE],
-            id="tenth",
-        ),
-        pytest.param(
-            A100_40,
-            "nvidia.com/gpu",
-            Fraction(1, 100),
-            ["nvidia.com/mig-1g.5gb: 1 (a slice)", SHARE],
-            id="no-variants",
-        ),
-        pytest.param(A100_40, "nvidia.com/gpu", Fraction(3, 4), [SHARE], id="no-slice-is-so-large"),
-        pytest.param(T4, "nvidia.com/gpu", Fraction(1, 2), [SHARE], id="no-slices-at-all"),
-        pytest.param(ANYWHERE, "amd.com/gpu", Fraction(1, 2), [], id="a-vendor-without-either"),
+        pytest.param(A100_40, Fraction(3, 4), [SHARE], id="no-slice-is-so-large"),
+        pytest.param(T4, Fraction(1, 2), [SHARE], id="no-slices-at-all"),
     ],
 )
-def test_ways_to_get_a_part_of_a_gpu(
-    selector: dict[str, str], name: str, part: Fraction, want: list[str]
-) -> None:
-    assert availability(selector).smaller_than(resource(name), part, RESOURCE_MAPPING) == want
+def test_ways_to_get_a_part_of_a_gpu(selector: dict[str, str], part: Fraction, want: list[str]) -> None:
+    assert availability(selector).smaller_than(resource("nvidia.com/gpu"), part, RESOURCE_MAPPING) == want
+
+
+def test_a_vendor_without_slices_and_shares() -> None:
+    assert (
+        availability(ANYWHERE).smaller_than(resource("amd.com/gpu"), Fraction(1, 2), RESOURCE_MAPPING) == []
+    )
