@@ -23,6 +23,7 @@ SHARED = GPUResource("nvidia.com/gpu.shared", Measure.SHARES)
 MEMORY = GPUResource("nvidia.com/gpumem", Measure.MEMORY_MIB)
 SLICE = GPUResource("nvidia.com/mig-1g.20gb", Measure.SLICES, "1g.20gb")
 QUARTER = Fraction(1, 4)
+SHARED_CARD, OF_16 = Card(((GPU.name, QUARTER),)), Card((), 16)
 
 
 @pytest.mark.parametrize(
@@ -30,18 +31,10 @@ QUARTER = Fraction(1, 4)
     [
         pytest.param({"limits": {"nvidia.com/gpu": "2"}}, {GPU: 2}, id="limit"),
         pytest.param({"requests": {"nvidia.com/gpu": 1}}, {GPU: 1}, id="request"),
-        pytest.param(
-            {"limits": {"nvidia.com/gpu": "2"}, "requests": {"nvidia.com/gpu": "1"}},
-            {GPU: 1},
-            id="request-wins",
-        ),
-        pytest.param(
-            {"limits": {"nvidia.com/gpu": "0.0001"}}, {GPU: Fraction(1, 1000)}, id="rounded-up-to-milli"
-        ),
+        pytest.param({"limits": {GPU.name: "2"}, "requests": {GPU.name: "1"}}, {GPU: 1}, id="request-wins"),
+        pytest.param({"limits": {GPU.name: "0.0001"}}, {GPU: Fraction(1, 1000)}, id="rounded-up-to-milli"),
         pytest.param({"limits": {"cpu": "2", "example.com/dongle": "1"}}, {}, id="no-gpu"),
-        pytest.param(
-            {"limits": {"nvidia.com/gpu": "x", "nvidia.com/gpu.shared": "1"}}, {SHARED: 1}, id="unreadable"
-        ),
+        pytest.param({"limits": {GPU.name: "x", SHARED.name: "1"}}, {SHARED: 1}, id="unreadable"),
         pytest.param({"limits": None, "requests": None}, {}, id="null"),
     ],
 )
@@ -76,13 +69,9 @@ def test_weight(name: str, resource: GPUResource, want: Fraction) -> None:
     ("name", "requested", "is_certain", "want"),
     [
         pytest.param("nvidia-t4", [GPU], True, UNKNOWN_CARD, id="all-weigh-one"),
-        pytest.param(
-            "t4-shared", [GPU], False, Card(((GPU.name, QUARTER),)), id="weights-are-those-of-the-class"
-        ),
-        pytest.param("nvidia-t4", [GPU, MEMORY], True, Card((), 16), id="asked-by-memory"),
-        pytest.param(
-            "nvidia-t4", [GPU, MEMORY], False, UNKNOWN_CARD, id="memory-of-a-card-that-may-be-another"
-        ),
+        pytest.param("t4-shared", [GPU], False, SHARED_CARD, id="weights-are-those-of-the-class"),
+        pytest.param("nvidia-t4", [GPU, MEMORY], True, OF_16, id="asked-by-memory"),
+        pytest.param("nvidia-t4", [GPU, MEMORY], False, UNKNOWN_CARD, id="card-that-may-be-another"),
     ],
 )
 def test_what_matters_of_a_card(
@@ -98,11 +87,11 @@ def test_what_matters_of_a_card(
     ("requested", "card", "want"),
     [
         pytest.param({GPU: Fraction(2)}, UNKNOWN_CARD, {GPU: Fraction(2)}, id="cards"),
-        pytest.param({GPU: Fraction(2)}, Card(((GPU.name, QUARTER),)), {GPU: Fraction(1, 2)}, id="weighed"),
+        pytest.param({GPU: Fraction(2)}, SHARED_CARD, {GPU: Fraction(1, 2)}, id="weighed"),
         pytest.param(
-            {GPU: Fraction(2), MEMORY: Fraction(4096)}, Card((), 16), {GPU: Fraction(1, 2)}, id="limited-each"
+            {GPU: Fraction(2), MEMORY: Fraction(4096)}, OF_16, {GPU: Fraction(1, 2)}, id="limited-each"
         ),
-        pytest.param({MEMORY: Fraction(4096)}, Card((), 16), {MEMORY: QUARTER}, id="limit-alone"),
+        pytest.param({MEMORY: Fraction(4096)}, OF_16, {MEMORY: QUARTER}, id="limit-alone"),
         pytest.param(
             {SLICE: Fraction(1), MEMORY: Fraction(4096)},
             Card(((SLICE.name, QUARTER),), 16),
@@ -120,12 +109,10 @@ def test_cards(requested: dict[GPUResource, Fraction], card: Card, want: dict[GP
     [
         pytest.param({}, UNKNOWN_CARD, [], id="none"),
         pytest.param({"gpu-fraction": "0.25"}, UNKNOWN_CARD, [QUARTER], id="fraction"),
-        pytest.param({"gpu-memory": "4096"}, Card((), 16), [QUARTER], id="memory"),
+        pytest.param({"gpu-memory": "4096"}, OF_16, [QUARTER], id="memory"),
+        pytest.param({"gpu-memory": "99999"}, OF_16, [Fraction(1)], id="more-memory-than-the-card-has"),
         pytest.param(
-            {"gpu-memory": "99999"}, Card((), 16), [Fraction(1)], id="more-memory-than-the-card-has"
-        ),
-        pytest.param(
-            {"gpu-fraction": "0.25", "gpu-memory": "8192"}, Card((), 16), [QUARTER], id="both-is-one-too-many"
+            {"gpu-fraction": "0.25", "gpu-memory": "8192"}, OF_16, [QUARTER], id="both-is-one-too-many"
         ),
         pytest.param({"gpu-fraction": "2"}, UNKNOWN_CARD, [Fraction(1)], id="unreadable-is-a-card"),
     ],

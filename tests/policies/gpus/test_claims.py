@@ -73,31 +73,21 @@ def test_the_device_classes_of_a_claim(requests: list[JSON], named: set[str] | N
     assert device_class_names(claim.spec) == named
 
 
+GPU_CLASS, NIC_CLASS, WHAT_CLASS = "gpu.example.com", "nic.example.com", "what.example.com"
+
+
 @pytest.mark.parametrize(
     ("known", "left", "claimed"),
     [
-        pytest.param({"a": classes("nic.example.com")}, [], (), id="a-nic"),
-        pytest.param({"a": classes()}, [], (), id="nothing-is-asked-for"),
-        pytest.param({"a": classes("gpu.example.com")}, ["a"], ("gpu.example.com",), id="a-gpu"),
+        pytest.param({"a": classes(NIC_CLASS)}, [], (), id="a-nic"),
+        pytest.param({"a": classes()}, [], (), id="nothing-is-requested"),
+        pytest.param({"a": classes(GPU_CLASS)}, ["a"], (GPU_CLASS,), id="a-gpu"),
         pytest.param(
-            {"a": classes("gpu.example.com", "nic.example.com")},
-            ["a"],
-            ("gpu.example.com",),
-            id="a-gpu-and-a-nic-in-one-claim",
+            {"a": classes(GPU_CLASS, NIC_CLASS)}, ["a"], (GPU_CLASS,), id="a-gpu-and-a-nic-in-one-claim"
         ),
         pytest.param({}, ["a"], (), id="nobody-knows-the-claim"),
-        pytest.param(
-            {"a": classes("what.example.com")},
-            ["a"],
-            (),
-            id="nothing-says-what-the-device-class-has",
-        ),
-        pytest.param(
-            {"a": classes("gpu.example.com", "what.example.com")},
-            ["a"],
-            ("gpu.example.com",),
-            id="a-gpu-and-perhaps-more",
-        ),
+        pytest.param({"a": classes(WHAT_CLASS)}, ["a"], (), id="nothing-says-what-the-device-class-has"),
+        pytest.param({"a": classes(GPU_CLASS, WHAT_CLASS)}, ["a"], (GPU_CLASS,), id="a-gpu-and-perhaps-more"),
     ],
 )
 def test_the_claims_that_rules_see(

@@ -1,4 +1,4 @@
-"""Which pods are alike: those that differ in nothing that a rule reads."""
+"""Fingerprints: pods that differ only in fields that no rule reads have the same."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from tests.builders import JSON, gpu_container, pod, view
 TOKEN = "kube-api-access-"
 
 
-def sibling(drawn: str = "x7x2k", metadata: JSON | None = None, **more: Any) -> JSON:
+def pod_with(drawn: str = "x7x2k", metadata: JSON | None = None, **more: Any) -> JSON:
     """Return a pod as the API server shows it, with the volume of its token."""
     container = gpu_container(
         volumeMounts=[{"name": f"{TOKEN}{drawn}", "mountPath": "/var/run/secrets/token"}],
@@ -25,35 +25,35 @@ def sibling(drawn: str = "x7x2k", metadata: JSON | None = None, **more: Any) -> 
 @pytest.mark.parametrize(
     "other",
     [
-        pytest.param(sibling(metadata={"name": "train-9", "uid": "u", "namespace": "other"}), id="name"),
-        pytest.param(sibling(metadata={"generateName": "train-", "resourceVersion": "7"}), id="version"),
-        pytest.param(sibling(metadata={"ownerReferences": [{"kind": "Job", "name": "x"}]}), id="owner"),
+        pytest.param(pod_with(metadata={"name": "train-9", "uid": "u", "namespace": "other"}), id="name"),
+        pytest.param(pod_with(metadata={"generateName": "train-", "resourceVersion": "7"}), id="version"),
+        pytest.param(pod_with(metadata={"ownerReferences": [{"kind": "Job", "name": "x"}]}), id="owner"),
         pytest.param(
-            sibling(metadata={"managedFields": [{"manager": "kubectl"}]}), id="not-read-by-any-rule"
+            pod_with(metadata={"managedFields": [{"manager": "kubectl"}]}), id="not-read-by-any-rule"
         ),
-        pytest.param(sibling("abcde"), id="volume-of-the-token"),
+        pytest.param(pod_with("abcde"), id="volume-of-the-token"),
     ],
 )
-def test_siblings_are_alike(other: JSON) -> None:
-    assert fingerprint_of(view(other)) == fingerprint_of(view(sibling())) is not None
+def test_pods_of_one_controller_have_one_fingerprint(other: JSON) -> None:
+    assert fingerprint_of(view(other)) == fingerprint_of(view(pod_with())) is not None
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        pytest.param(sibling(metadata={"labels": {"app": "y"}}), id="label"),
-        pytest.param(sibling(metadata={"annotations": {"gpu-memory": "1"}}), id="annotation"),
-        pytest.param(sibling(metadata={"annotations": {}}), id="empty-map-into-which-a-patch-adds"),
-        pytest.param({**sibling(), "metadata": None}, id="no-metadata"),
-        pytest.param(sibling(container={"image": "other"}), id="image"),
-        pytest.param(sibling(container={"env": [{"name": "A", "value": "1"}]}), id="variable"),
-        pytest.param(sibling(nodeSelector={"accelerator": "nvidia-t4"}), id="node-selector"),
-        pytest.param(sibling("toolong"), id="a-name-that-no-token-has"),
-        pytest.param(sibling("A_B.C"), id="nor-such-a-one"),
+        pytest.param(pod_with(metadata={"labels": {"app": "y"}}), id="label"),
+        pytest.param(pod_with(metadata={"annotations": {"gpu-memory": "1"}}), id="annotation"),
+        pytest.param(pod_with(metadata={"annotations": {}}), id="empty-map-into-which-a-patch-adds"),
+        pytest.param({**pod_with(), "metadata": None}, id="no-metadata"),
+        pytest.param(pod_with(container={"image": "other"}), id="image"),
+        pytest.param(pod_with(container={"env": [{"name": "A", "value": "1"}]}), id="variable"),
+        pytest.param(pod_with(nodeSelector={"accelerator": "nvidia-t4"}), id="node-selector"),
+        pytest.param(pod_with("toolong"), id="a-name-that-no-token-has"),
+        pytest.param(pod_with("A_B.C"), id="nor-such-a-one"),
     ],
 )
-def test_what_a_rule_may_read_tells_them_apart(other: JSON) -> None:
-    assert fingerprint_of(view(other)) != fingerprint_of(view(sibling()))
+def test_a_difference_that_a_rule_may_read(other: JSON) -> None:
+    assert fingerprint_of(view(other)) != fingerprint_of(view(pod_with()))
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_what_a_rule_may_read_tells_them_apart(other: JSON) -> None:
     ],
 )
 def test_a_name_that_stands_elsewhere_too_is_not_left_out(more: Any) -> None:
-    one, other = (fingerprint_of(view(sibling(token, **more(token)))) for token in ("aaaaa", "bbbbb"))
+    one, other = (fingerprint_of(view(pod_with(token, **more(token)))) for token in ("aaaaa", "bbbbb"))
     assert one is not None
     assert one != other
 
@@ -75,8 +75,8 @@ def test_a_name_that_stands_elsewhere_too_is_not_left_out(more: Any) -> None:
 @pytest.mark.parametrize(
     "document",
     [
-        pytest.param(sibling(resourceClaims=[{"name": "gpu"}]), id="with-claims-which-are-looked-up"),
-        pytest.param(sibling(container={"args": ["x" * LONGEST]}), id="a-long-one"),
+        pytest.param(pod_with(resourceClaims=[{"name": "gpu"}]), id="with-claims-which-are-looked-up"),
+        pytest.param(pod_with(container={"args": ["x" * LONGEST]}), id="a-long-one"),
     ],
 )
 def test_some_are_not_compared(document: JSON) -> None:

@@ -93,14 +93,9 @@ def stored() -> JSON:
     )
 
 
-def put_back(before: JSON, after: JSON, words: dict[str, str] | None = None) -> tuple[JSON, Restored]:
+def put_back(before: JSON, after: JSON, words: dict[str, str] = WORDS) -> tuple[JSON, Restored]:
     """Return the update with what is put back, by a JSON patch library that is not ours."""
-    restored = restore(
-        view(before),
-        msgspec.json.encode(before),
-        msgspec.json.encode(after),
-        WORDS if words is None else words,
-    )
+    restored = restore(view(before), msgspec.json.encode(before), msgspec.json.encode(after), words)
     changes = [change for _, change in restored.changes] + ([restored.note] if restored.note else [])
     operations = [msgspec.to_builtins(each) for change in changes for each in change.operations]
     completed: JSON = jsonpatch.apply_patch(after, operations)
@@ -209,31 +204,28 @@ def test_containers_are_found_by_their_names() -> None:
     assert completed["spec"]["containers"] == stored()["spec"]["containers"][::-1]
 
 
+RAISED = "it was raised when the pod was created, and cannot be changed since"
+DELAY_STAYS = (
+    f'spec.containers[0].readinessProbe.initialDelaySeconds = "10": stays 72: {RAISED} [readiness-delay]'
+)
+GRACE_STAYS = f'spec.terminationGracePeriodSeconds = "30": stays 120: {RAISED} [spot]'
+
+
 @pytest.mark.parametrize(
-    ("path", "sent", "sentences"),
+    ("delay", "grace", "sentences"),
     [
-        pytest.param(
-            "delay", 10,
-            ['spec.containers[0].readinessProbe.initialDelaySeconds = "10": stays 72: it was raised when the pod was '
-             "created, and cannot be changed since [readiness-delay]"],
-            id="a-delay-that-is-shorter",
-        ),
-        pytest.param("delay", None, [], id="no-delay"),
-        pytest.param(
-            "grace", 30,
-            ['spec.terminationGracePeriodSeconds = "30": stays 120: it was raised when the pod was created, and cannot be '
-             "changed since [spot]"],
-            id="a-grace-period-that-is-shorter",
-        ),
-        pytest.param("grace", None, [], id="no-grace-period"),
+        pytest.param(10, 120, [DELAY_STAYS], id="a-delay-that-is-shorter"),
+        pytest.param(None, 120, [], id="no-delay"),
+        pytest.param(72, 30, [GRACE_STAYS], id="a-grace-period-that-is-shorter"),
+        pytest.param(72, None, [], id="no-grace-period"),
     ],
-)  # fmt: skip
-def test_a_value_that_is_overwritten_is_told(path: str, sent: int | None, sentences: list[str]) -> None:
+)
+def test_a_value_that_is_overwritten_is_told(
+    delay: int | None, grace: int | None, sentences: list[str]
+) -> None:
     after = stored()
-    if path == "delay":
-        after["spec"]["containers"][0]["readinessProbe"]["initialDelaySeconds"] = sent
-    else:
-        after["spec"]["terminationGracePeriodSeconds"] = sent
+    after["spec"]["containers"][0]["readinessProbe"]["initialDelaySeconds"] = delay
+    after["spec"]["terminationGracePeriodSeconds"] = grace
 
     completed, restored = put_back(stored(), after)
 
