@@ -37,10 +37,6 @@ class ClaimSpec(View, frozen=True):
     devices: Devices | None = None
 
 
-class Allocation(View, frozen=True):
-    """The fields are not read."""
-
-
 class Consumer(View, frozen=True):
     """A user of a claim: a pod (`pods` of the API group ""), or a PodGroup."""
 
@@ -50,7 +46,7 @@ class Consumer(View, frozen=True):
 
 
 class ClaimStatus(View, frozen=True):
-    allocation: Allocation | None = None
+    allocation: dict[str, msgspec.Raw] | None = None
     reserved_for: tuple[Consumer, ...] | None = None
 
 

@@ -1,7 +1,7 @@
 """Names of GPU resources that a misspelt name seems to mean."""
 
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from posixpath import commonprefix
 
 from policies.pods.names import is_resource_name
@@ -15,28 +15,29 @@ _SLICE = re.compile(r"/mig[._]?([1-7]g\.[0-9]{1,4}gb[a-z0-9.]*)$")
 _WORD = re.compile(r"[a-z0-9]+")
 
 
-class KnownNames:
-    """The full names of GPU resources. `whole` are those of whole accelerators, which people often write without the domain."""
+def by_words(whole: Iterable[str]) -> dict[str, str]:
+    """Return the names of whole accelerators by their words, because people often write them without the domain."""
+    found: dict[str, str] = {}
+    for each in whole:
+        domain, _, rest = each.partition("/")
+        for words in (each, f"{domain.partition('.')[0]} {rest}", rest):
+            found.setdefault(_words(words), each)
+    return found
 
-    def __init__(self, names: Collection[str], whole: Iterable[str]) -> None:
-        self._names = names
-        self._by_words: dict[str, str] = {}
-        for each in whole:
-            domain, _, rest = each.partition("/")
-            for words in (each, f"{domain.partition('.')[0]} {rest}", rest):
-                self._by_words.setdefault(_words(words), each)
 
-    def meant(self, name: str, is_gpu: Callable[[str], bool]) -> str | None:
-        """Return the name that `name` seems to mean. None if it is a full name, or near no full name. `is_gpu` knows patterns."""
-        if name in self._names:
-            return None
-        plain = FORMER_NAMES.get(name) or _SLICE.sub(r"/mig-\1", _QUOTA_PREFIX.sub("", name, count=1))
-        if plain != name and is_gpu(plain):
-            return plain
-        if not is_resource_name(name):
-            words = _words(name)
-            return self._by_words.get(words) or self._by_words.get(words.removesuffix("s"))
-        return next((each for each in self._names if _is_nearly(name.lower(), each.lower())), None)
+def meant(
+    name: str, full: Collection[str], whole_by_words: Mapping[str, str], is_gpu: Callable[[str], bool]
+) -> str | None:
+    """Return the one of the `full` names that `name` seems to mean, or None. `is_gpu` also knows patterns of names."""
+    if name in full:
+        return None
+    plain = FORMER_NAMES.get(name) or _SLICE.sub(r"/mig-\1", _QUOTA_PREFIX.sub("", name, count=1))
+    if plain != name and is_gpu(plain):
+        return plain
+    if not is_resource_name(name):
+        words = _words(name)
+        return whole_by_words.get(words) or whole_by_words.get(words.removesuffix("s"))
+    return next((each for each in full if _is_nearly(name.lower(), each.lower())), None)
 
 
 def _words(name: str) -> str:

@@ -13,7 +13,7 @@ from hashlib import sha256
 import msgspec
 from msgspec.structs import replace
 
-from policies.gpus.near_names import KnownNames
+from policies.gpus import near_names
 from policies.pods.names import is_dns_subdomain, is_resource_name
 from policies.pods.pod import Container, ContainerPlace, Pod
 from policies.pods.quantity import Quantity, readable
@@ -267,13 +267,15 @@ class ResourceMapping:
         is_other = fitting is not None and fitting[0].measure is Measure.NOTHING
         if is_other or name.startswith(IMPLICIT_DEVICE_CLASS):
             return None
-        return self._known_names.meant(name, is_gpu=lambda plain: self.resource(plain) is not None)
+        full, by_words = self._full_names
+        return near_names.meant(name, full, by_words, lambda plain: self.resource(plain) is not None)
 
     @cached_property
-    def _known_names(self) -> KnownNames:
+    def _full_names(self) -> tuple[dict[str, Measure], dict[str, str]]:
         gpus = (each for each in self.patterns if each.measure is not Measure.NOTHING)
         full = {each.pattern: each.measure for each in gpus if "*" not in each.pattern}
-        return KnownNames(full, (name for name, measure in full.items() if measure is Measure.DEVICES))
+        whole = (name for name, measure in full.items() if measure is Measure.DEVICES)
+        return full, near_names.by_words(whole)
 
     def _first(self, name: str) -> tuple[ResourcePattern, str] | None:
         return _fitting(self._by_domain.get(name.partition("/")[0], ()), name)

@@ -1,6 +1,6 @@
 """GPU memory of the model that a pod declares by its annotations, on the cards that the pod requests."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -138,16 +138,13 @@ def model_shape(pod: Pod) -> ModelShape | tuple[BadAnnotation, ...] | None:
         return tuple(bad)
     attention = {field: fields.pop(field) for field in _ATTENTION if field in fields}
     if 0 < len(attention) < len(_ATTENTION):
-        return tuple(_incomplete(pod, attention))
+        missing = " and ".join(_FIELDS[field][0] for field in _ATTENTION if field not in attention)
+        key = _FIELDS[next(iter(attention))][0]
+        message = f"must stand beside {missing}"
+        return (BadAnnotation(key, pod.annotations[key], message, "set all three, or none"),)
     if attention:
         fields["attention"] = Attention(**attention)
     family: ModelShape | None = fields.pop("family", None)
     if family is not None:
         return replace(family, **fields)
     return ModelShape(**fields) if "params" in fields else None
-
-
-def _incomplete(pod: Pod, given: Mapping[str, int]) -> Iterator[BadAnnotation]:
-    missing = " and ".join(_FIELDS[field][0] for field in _ATTENTION if field not in given)
-    key = _FIELDS[next(iter(given))][0]
-    yield BadAnnotation(key, pod.annotations[key], f"must stand beside {missing}", "set all three, or none")

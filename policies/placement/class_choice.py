@@ -179,7 +179,9 @@ class ClassSelection(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_for(self, gpu_class: GPUClass) -> bool:
         """Whether nodes of the class can have the requested resources, and all resources are of its vendor."""
-        return self.offers(gpu_class) and all(_is_of(gpu_class, resource) for resource in self.resources)
+        # A MIG profile of the class is of its vendor.
+        others = [r for r in self.resources if r.profile is None and r.name not in gpu_class.equivalents]
+        return self.offers(gpu_class) and {vendor(r.name) for r in others} <= {vendor(gpu_class.resource)}
 
     def offers_whole(self, gpu_class: GPUClass) -> bool:
         """Whether nodes of the class can have the requested resources as whole cards or slices, not as shares."""
@@ -296,13 +298,6 @@ def offers(gpu_class: GPUClass, resource: GPUResource, catalogue: ClassCatalogue
     if resource.measure is not Measure.DEVICES or resource.name.startswith(IMPLICIT_DEVICE_CLASS):
         return True  # the catalogue does not know which cards are shared, nor what a DeviceClass selects
     return resource.name == gpu_class.resource or resource.name in gpu_class.equivalents
-
-
-def _is_of(gpu_class: GPUClass, resource: GPUResource) -> bool:
-    """Whether the resource is of the class's vendor. `offers` has checked MIG profiles."""
-    if resource.profile is not None or resource.name in gpu_class.equivalents:
-        return True
-    return vendor(resource.name) == vendor(gpu_class.resource)
 
 
 def suggestion(word: str, catalogue: ClassCatalogue, before: str = "") -> str:
