@@ -53,11 +53,8 @@ class Choice(msgspec.Struct, frozen=True):
         return label_values(self.classes, self.family, key)
 
 
-class LabelValue(msgspec.Struct, frozen=True):
-    """The name of a class or family, and the values of the node label that pin a pod to it."""
-
-    name: str
-    values: tuple[str, ...]
+LabelValue = tuple[str, tuple[str, ...]]
+"""The name of a class or family, and the values of the node label that pin a pod to it."""
 
 
 class ClassSelection(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,12 +105,10 @@ class ClassSelection(msgspec.Struct, frozen=True, kw_only=True):
         having = [each for each in self.allowed_of(self.catalogue) if self.may_offer(each)]
         return tuple(each for each in having if self._with_nodes(each, having)) or tuple(having)
 
-    def values_of(self, classes: Collection[GPUClass]) -> tuple[LabelValue, ...]:
-        """Return the names to suggest for the classes. If some names have nodes, return only those."""
-        having = filter(None, (self._with_nodes(each, classes) for each in classes))
-        return tuple(dict.fromkeys(having)) or tuple(
-            self._label_value((each,), each.name) for each in classes
-        )
+    def values_of(self, classes: Collection[GPUClass]) -> dict[str, tuple[str, ...]]:
+        """Return the names to suggest for the classes, with label values. If some names have nodes, return only those."""
+        having = [found for each in classes if (found := self._with_nodes(each, classes))]
+        return dict(having or [self._label_value((each,), each.name) for each in classes])
 
     def _with_nodes(self, gpu_class: GPUClass, among: Iterable[GPUClass]) -> LabelValue | None:
         """Return the class if it has nodes, or else its family: nodes may have only the family's label.
@@ -128,14 +123,14 @@ class ClassSelection(msgspec.Struct, frozen=True, kw_only=True):
             return None
         if set(family) <= set(among):
             found.append(self._label_value(family, gpu_class.family))
-        for each in found:
-            if each.values and self.nodes.could_take(OPEN_POD, self.label_key, each.values):
-                return each
+        for name, values in found:
+            if values and self.nodes.could_take(OPEN_POD, self.label_key, values):
+                return name, values
         return None
 
     def _label_value(self, classes: tuple[GPUClass, ...], name: str) -> LabelValue:
         family = name if any(each.name != name for each in classes) else None
-        return LabelValue(name, label_values(classes, family, self.label_key))
+        return name, label_values(classes, family, self.label_key)
 
     def without_any(self) -> tuple[str, str]:
         """Return a remedy for the author and a request to the administrator, if no class is usable."""
@@ -207,7 +202,7 @@ def _named(selection: ClassSelection, name: str) -> Choice | Finding:
     if permitted and any(selection.may_offer(gpu_class) for gpu_class in named):
         return _chosen(selection, permitted, name, f"annotation {GPU_CLASS}", by_annotation=True)
     usable = selection.usable()
-    remedy, ask = f"set {GPU_CLASS}: {few([each.name for each in selection.values_of(usable)])}", ""
+    remedy, ask = f"set {GPU_CLASS}: {few(list(selection.values_of(usable)))}", ""
     if not usable:
         remedy, ask = selection.without_any()
         message = selection.none_usable

@@ -159,8 +159,8 @@ class _Case:
         """Return what the author writes so that the pod lands on one of the classes."""
         key, pinned = self.options.label_key, self.pinned
         values_of = self.selection.values_of(classes)
-        names = few([each.name for each in values_of])
-        values = few([value for each in values_of for value in each.values[:1]])
+        names = few(list(values_of))
+        values = few([value for each in values_of.values() for value in each[:1]])
         if self.placed_by is not None:
             return f"{self.placed_by.who} nodeSelector {key}: {values}"
         if pinned is None or self.is_requested or pinned.is_injected:
@@ -282,7 +282,7 @@ def _contradiction(case: _Case) -> Iterator[Finding]:
     itself = f"{', '.join(pinned.classes)}, to which the pod pins itself ({'; '.join(pinned.because)})"
     if pinned.classes and named.isdisjoint(pinned.classes):
         fitting = [c for c in case.selection.usable() if c.name in pinned.classes]
-        words = few([each.name for each in case.selection.values_of(fitting)])
+        words = few(list(case.selection.values_of(fitting)))
         remedy = f"set {GPU_CLASS}: {words}, or remove" if fitting else "remove"
         yield about_annotation(choice.requested, f"must be {itself}", f"{remedy} the pod's own constraint")
     elif is_wider(pinned, choice) and not fits_in and case.placed_by is None:
