@@ -53,6 +53,7 @@ from policies.pods.quantity import LARGEST, NANO, Quantity, QuantityError, parse
         pytest.param("100Ei", str(LARGEST), id="binary-is-cut-to-int64"),
         pytest.param("-100Ei", str(-LARGEST), id="negative-binary-is-cut-to-int64"),
         pytest.param("0e2147483647", "0", id="zero-with-a-huge-exponent"),
+        pytest.param("0e-2147483648", "0", id="the-smallest-exponent-of-32-bits"),
         pytest.param(str(LARGEST), str(LARGEST), id="the-largest"),
         pytest.param(1, "1", id="json-integer"),
         pytest.param(-2, "-2", id="json-negative-integer"),
@@ -102,6 +103,8 @@ def test_accepts_what_the_api_server_accepts(raw: str | float | None, want: str)
         pytest.param(
             "1e4294967296", "the exponent 4294967296 does not fit 32 bits", id="exponent-wraps-around"
         ),
+        pytest.param("0e2147483648", "does not fit 32 bits", id="exponent-above-32-bits"),
+        pytest.param("0e-2147483649", "does not fit 32 bits", id="exponent-below-32-bits"),
         pytest.param("1e2147483647", "is out of range", id="exponent-bomb"),
         pytest.param("9" * 257, "it is longer than 256 characters", id="too-long"),
     ],
