@@ -59,13 +59,7 @@ def quota_fit(
     is_held: bool,
 ) -> QuotaFit:
     """Return what the pod asks of the quota, and whether that is free; what it holds already is."""
-    demand = pod_demand(
-        pod,
-        classes=catalogues.classes,
-        resource_mapping=catalogues.resource_mapping,
-        unclassified_pods=unclassified_pods,
-        nodes=index_of(nodes, catalogues),
-    )
+    demand = pod_demand(pod, catalogues, unclassified_pods, nodes=index_of(nodes, catalogues))
     rows = tuple(
         QuotaDemand(
             key=row.key,
