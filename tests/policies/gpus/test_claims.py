@@ -1,7 +1,6 @@
 """What the claims of a pod ask for, and which of them rules do not see."""
 
 import msgspec
-import pytest
 
 from policies.gpus.claims import (
     as_rules_see_it,
@@ -17,6 +16,7 @@ from policies.gpus.resource_mapping import (
 )
 from policies.pods.pod import Pod
 from tests.builders import JSON, container, pod, view
+from tests.cases import cases
 
 GPU = DeviceClassPattern(pattern="gpu.example.com", resource="example.com/gpu")
 NIC = DeviceClassPattern(pattern="nic.example.com", measure=Measure.NOTHING)
@@ -45,27 +45,23 @@ def exactly(name: str) -> JSON:
     return {"name": "wanted", "exactly": {"deviceClassName": name}}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("requests", "named"),
-    [
-        pytest.param([exactly("gpu.example.com")], {"gpu.example.com"}, id="v1"),
-        pytest.param(
-            [{"name": "flat", "deviceClassName": "gpu.example.com"}], {"gpu.example.com"}, id="v1beta1"
-        ),
-        pytest.param(
+    {
+        "v1": ([exactly("gpu.example.com")], {"gpu.example.com"}),
+        "v1beta1": ([{"name": "flat", "deviceClassName": "gpu.example.com"}], {"gpu.example.com"}),
+        "two-requests": (
             [exactly("gpu.example.com"), exactly("nic.example.com")],
             {"gpu.example.com", "nic.example.com"},
-            id="two-requests",
         ),
-        pytest.param(
+        "alternatives": (
             [{"name": "any", "firstAvailable": [{"deviceClassName": "a"}, {"deviceClassName": "b"}]}],
             {"a", "b"},
-            id="alternatives",
         ),
-        pytest.param([{"name": "new", "byMagic": {}}], None, id="a-kind-of-request-that-nobody-knows"),
-        pytest.param([exactly("nic.example.com"), {"name": "new"}], None, id="one-of-them-is-unknown"),
-        pytest.param([], set(), id="nothing"),
-    ],
+        "a-kind-of-request-that-nobody-knows": ([{"name": "new", "byMagic": {}}], None),
+        "one-of-them-is-unknown": ([exactly("nic.example.com"), {"name": "new"}], None),
+        "nothing": ([], set()),
+    },
 )
 def test_the_device_classes_of_a_claim(requests: list[JSON], named: set[str] | None) -> None:
     claim = decode_claim(msgspec.json.encode({"spec": {"devices": {"requests": requests}}}))
@@ -76,19 +72,17 @@ def test_the_device_classes_of_a_claim(requests: list[JSON], named: set[str] | N
 GPU_CLASS, NIC_CLASS, WHAT_CLASS = "gpu.example.com", "nic.example.com", "what.example.com"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("known", "left", "claimed"),
-    [
-        pytest.param({"a": classes(NIC_CLASS)}, [], (), id="a-nic"),
-        pytest.param({"a": classes()}, [], (), id="nothing-is-requested"),
-        pytest.param({"a": classes(GPU_CLASS)}, ["a"], (GPU_CLASS,), id="a-gpu"),
-        pytest.param(
-            {"a": classes(GPU_CLASS, NIC_CLASS)}, ["a"], (GPU_CLASS,), id="a-gpu-and-a-nic-in-one-claim"
-        ),
-        pytest.param({}, ["a"], (), id="nobody-knows-the-claim"),
-        pytest.param({"a": classes(WHAT_CLASS)}, ["a"], (), id="nothing-says-what-the-device-class-has"),
-        pytest.param({"a": classes(GPU_CLASS, WHAT_CLASS)}, ["a"], (GPU_CLASS,), id="a-gpu-and-perhaps-more"),
-    ],
+    {
+        "a-nic": ({"a": classes(NIC_CLASS)}, [], ()),
+        "nothing-is-requested": ({"a": classes()}, [], ()),
+        "a-gpu": ({"a": classes(GPU_CLASS)}, ["a"], (GPU_CLASS,)),
+        "a-gpu-and-a-nic-in-one-claim": ({"a": classes(GPU_CLASS, NIC_CLASS)}, ["a"], (GPU_CLASS,)),
+        "nobody-knows-the-claim": ({}, ["a"], ()),
+        "nothing-says-what-the-device-class-has": ({"a": classes(WHAT_CLASS)}, ["a"], ()),
+        "a-gpu-and-perhaps-more": ({"a": classes(GPU_CLASS, WHAT_CLASS)}, ["a"], (GPU_CLASS,)),
+    },
 )
 def test_the_claims_that_rules_see(
     known: dict[str, frozenset[str]], left: list[str], claimed: tuple[str, ...]

@@ -17,6 +17,7 @@ from policies.gpus.classes import (
     problems,
 )
 from tests.builders import gpu_class
+from tests.cases import cases
 from webhook.configuration.loader import load_directory
 
 BUILT_IN = load_directory(None).classes
@@ -61,22 +62,17 @@ def test_a_class_without_family_is_its_own() -> None:
     assert GPUClass.of("nvidia-t4", spec()).family == "nvidia-t4"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("fields", "want"),
-    [
-        pytest.param({"memory": 80}, "unknown field `memory`", id="in-the-spec"),
-        pytest.param(
-            {"migProfiles": {"1g.10gb": {**A100, "sms": 14}}}, "unknown field `sms`", id="in-a-profile"
-        ),
-        pytest.param(
-            {"nodeLabels": [{"name": "accelerator", "values": []}]}, "unknown field `name`", id="in-a-label"
-        ),
-        pytest.param(
+    {
+        "in-the-spec": ({"memory": 80}, "unknown field `memory`"),
+        "in-a-profile": ({"migProfiles": {"1g.10gb": {**A100, "sms": 14}}}, "unknown field `sms`"),
+        "in-a-label": ({"nodeLabels": [{"name": "accelerator", "values": []}]}, "unknown field `name`"),
+        "decimal-number-for-a-share": (
             {"equivalents": {"nvidia.com/gpu": 0.25}},
             "Expected `int | str`, got `float`",
-            id="decimal-number-for-a-share",
         ),
-    ],
+    },
 )
 def test_unknown_fields_and_wrong_types_are_refused(fields: dict[str, Any], want: str) -> None:
     with pytest.raises(msgspec.ValidationError, match=want):
@@ -179,15 +175,15 @@ def test_profile_names(name: str) -> None:
     assert list(problems("nvidia-a100-80gb", spec(migProfiles={name: A100}))) == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "want"),
-    [
-        pytest.param("1", Fraction(1), id="all"),
-        pytest.param(1, Fraction(1), id="number"),
-        pytest.param("1/4", Fraction(1, 4), id="fraction"),
-        pytest.param("0.25", Fraction(1, 4), id="decimal"),
-        pytest.param("2/8", Fraction(1, 4), id="not-in-lowest-terms"),
-    ],
+    {
+        "all": ("1", Fraction(1)),
+        "number": (1, Fraction(1)),
+        "fraction": ("1/4", Fraction(1, 4)),
+        "decimal": ("0.25", Fraction(1, 4)),
+        "not-in-lowest-terms": ("2/8", Fraction(1, 4)),
+    },
 )
 def test_share(text: str | int, want: Fraction) -> None:
     assert parse_share(text) == want
@@ -202,72 +198,68 @@ def test_no_share(text: str | int) -> None:
         parse_share(text)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "want"),
-    [
-        pytest.param("nvidia-a100-80gb", ["nvidia-a100-80gb"], id="class"),
-        pytest.param("nvidia-a100", A100S, id="family"),
-        pytest.param("nvidia-t4", ["nvidia-t4"], id="class-that-is-its-own-family"),
-        pytest.param("a100", [], id="neither"),
-    ],
+    {
+        "class": ("nvidia-a100-80gb", ["nvidia-a100-80gb"]),
+        "family": ("nvidia-a100", A100S),
+        "class-that-is-its-own-family": ("nvidia-t4", ["nvidia-t4"]),
+        "neither": ("a100", []),
+    },
 )
 def test_resolve(name: str, want: list[str]) -> None:
     assert [found.name for found in BUILT_IN.resolve(name)] == want
 
 
-@pytest.mark.parametrize(
+@cases(
     ("key", "value", "want"),
-    [
-        pytest.param("accelerator", "nvidia-t4", ["nvidia-t4"], id="our-own-label"),
-        pytest.param("accelerator", "nvidia-a100", [], id="a-family-is-not-on-nodes"),
-        pytest.param("nvidia.com/gpu.product", "Tesla-T4-SHARED", ["nvidia-t4"], id="time-sliced"),
-        pytest.param(
-            "cloud.google.com/gke-accelerator", "nvidia-tesla-a100", ["nvidia-a100-40gb"], id="gke-a100-is-40"
-        ),
-        pytest.param("karpenter.k8s.aws/instance-gpu-name", "a100", A100S, id="aws-tells-only-the-family"),
-        pytest.param("amd.com/gpu.product-name", "AMD_Instinct_MI300X_OAM", ["amd-mi300x"], id="amd"),
-        pytest.param(
-            "nvidia.com/gpu.product", "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", [], id="single-mig-is-no-whole-card"
-        ),
-    ],
+    {
+        "our-own-label": ("accelerator", "nvidia-t4", ["nvidia-t4"]),
+        "a-family-is-not-on-nodes": ("accelerator", "nvidia-a100", []),
+        "time-sliced": ("nvidia.com/gpu.product", "Tesla-T4-SHARED", ["nvidia-t4"]),
+        "gke-a100-is-40": ("cloud.google.com/gke-accelerator", "nvidia-tesla-a100", ["nvidia-a100-40gb"]),
+        "aws-tells-only-the-family": ("karpenter.k8s.aws/instance-gpu-name", "a100", A100S),
+        "amd": ("amd.com/gpu.product-name", "AMD_Instinct_MI300X_OAM", ["amd-mi300x"]),
+        "single-mig-is-no-whole-card": ("nvidia.com/gpu.product", "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", []),
+    },
 )
 def test_matching_label(key: str, value: str, want: list[str]) -> None:
     assert [found.name for found in BUILT_IN.matching_label(key, value)] == want
 
 
-@pytest.mark.parametrize(
+@cases(
     ("word", "want"),
-    [
-        pytest.param("a100", "nvidia-a100", id="family-without-vendor"),
-        pytest.param("A100-80GB", "nvidia-a100-80gb", id="upper-case"),
-        pytest.param("l40s", "nvidia-l40s", id="not-the-l4"),
-        pytest.param("nvdia-l4", "nvidia-l4", id="misspelt"),
-        pytest.param("nvidia-tesla-t4", "nvidia-t4", id="name-on-gke"),
-        pytest.param("Tesla-T4", "nvidia-t4", id="product-name"),
-        pytest.param("v100", "nvidia-v100", id="label-of-the-family"),
-        pytest.param("mi300x", "amd-mi300x", id="amd"),
-        pytest.param("gaudi2", "intel-gaudi2", id="part-of-a-name"),
-        pytest.param("banana", None, id="nothing-like-it"),
-        pytest.param("", None, id="empty"),
-        pytest.param("x" * 100_000, None, id="very-long"),
-    ],
+    {
+        "family-without-vendor": ("a100", "nvidia-a100"),
+        "upper-case": ("A100-80GB", "nvidia-a100-80gb"),
+        "not-the-l4": ("l40s", "nvidia-l40s"),
+        "misspelt": ("nvdia-l4", "nvidia-l4"),
+        "name-on-gke": ("nvidia-tesla-t4", "nvidia-t4"),
+        "product-name": ("Tesla-T4", "nvidia-t4"),
+        "label-of-the-family": ("v100", "nvidia-v100"),
+        "amd": ("mi300x", "amd-mi300x"),
+        "part-of-a-name": ("gaudi2", "intel-gaudi2"),
+        "nothing-like-it": ("banana", None),
+        "empty": ("", None),
+        "very-long": ("x" * 100_000, None),
+    },
 )
 def test_nearest(word: str, want: str | None) -> None:
     assert BUILT_IN.nearest(word) == want
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "profile", "want"),
-    [
-        pytest.param("nvidia-a100-80gb", "1g.10gb", Fraction(1, 7), id="a-seventh-by-compute"),
-        pytest.param("nvidia-a100-80gb", "1g.20gb", Fraction(1, 4), id="a-quarter-by-memory"),
-        pytest.param("nvidia-a100-80gb", "3g.40gb", Fraction(1, 2), id="half-by-memory"),
-        pytest.param("nvidia-a100-80gb", "4g.40gb", Fraction(4, 7), id="four-sevenths-by-compute"),
-        pytest.param("nvidia-a100-80gb", "7g.80gb", Fraction(1), id="the-whole-card"),
-        pytest.param("nvidia-a100-80gb", "1g.10gb.me", Fraction(1, 7), id="as-the-resource-is-named"),
-        pytest.param("nvidia-a30", "1g.6gb", Fraction(1, 4), id="a30-has-four-slices"),
-        pytest.param("nvidia-h200", "3g.71gb", Fraction(1, 2), id="stated-because-the-name-is-rounded"),
-    ],
+    {
+        "a-seventh-by-compute": ("nvidia-a100-80gb", "1g.10gb", Fraction(1, 7)),
+        "a-quarter-by-memory": ("nvidia-a100-80gb", "1g.20gb", Fraction(1, 4)),
+        "half-by-memory": ("nvidia-a100-80gb", "3g.40gb", Fraction(1, 2)),
+        "four-sevenths-by-compute": ("nvidia-a100-80gb", "4g.40gb", Fraction(4, 7)),
+        "the-whole-card": ("nvidia-a100-80gb", "7g.80gb", Fraction(1)),
+        "as-the-resource-is-named": ("nvidia-a100-80gb", "1g.10gb.me", Fraction(1, 7)),
+        "a30-has-four-slices": ("nvidia-a30", "1g.6gb", Fraction(1, 4)),
+        "stated-because-the-name-is-rounded": ("nvidia-h200", "3g.71gb", Fraction(1, 2)),
+    },
 )
 def test_mig_weight(name: str, profile: str, want: Fraction) -> None:
     (found,) = BUILT_IN.resolve(name)

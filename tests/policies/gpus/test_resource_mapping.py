@@ -20,6 +20,7 @@ from policies.gpus.resource_mapping import (
 )
 from tests.builders import JSON, container, pod, view
 from tests.builders import RESOURCE_MAPPING as BUILT_IN
+from tests.cases import cases
 from webhook.configuration.loader import load_directory
 
 PATTERNS = (
@@ -30,16 +31,16 @@ PATTERNS = (
 RESOURCE_MAPPING = ResourceMapping((ResourceMappingSpec(device_classes=PATTERNS),))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "want"),
-    [
-        pytest.param("gpu.nvidia.com", PATTERNS[0], id="by-name"),
-        pytest.param("team.gpu.example.com", PATTERNS[1], id="star-in-front"),
-        pytest.param("a100-shared", PATTERNS[2], id="star-behind"),
-        pytest.param("a100-", None, id="star-is-one-character-at-least"),
-        pytest.param("xgpu.nvidia.com", None, id="longer"),
-        pytest.param("rdma.example.com", None, id="unknown"),
-    ],
+    {
+        "by-name": ("gpu.nvidia.com", PATTERNS[0]),
+        "star-in-front": ("team.gpu.example.com", PATTERNS[1]),
+        "star-behind": ("a100-shared", PATTERNS[2]),
+        "star-is-one-character-at-least": ("a100-", None),
+        "longer": ("xgpu.nvidia.com", None),
+        "unknown": ("rdma.example.com", None),
+    },
 )
 def test_device_classes(name: str, want: DeviceClassPattern | None) -> None:
     assert RESOURCE_MAPPING.stated_device_class(name) == want
@@ -56,20 +57,16 @@ def mapping(*unknown: UnknownDeviceClasses | None) -> ResourceMapping:
     return ResourceMapping((*(ResourceMappingSpec(unknown_device_classes=each) for each in unknown), classes))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("unknown", "counted", "refused"),
-    [
-        pytest.param((), True, False, id="counted-by-default"),
-        pytest.param((UnknownDeviceClasses.COUNT,), True, False, id="counted"),
-        pytest.param((UnknownDeviceClasses.IGNORE, None), False, False, id="ignored"),
-        pytest.param((UnknownDeviceClasses.DENY,), True, True, id="denied-and-counted-if-it-is-stored"),
-        pytest.param(
-            (UnknownDeviceClasses.IGNORE, UnknownDeviceClasses.COUNT), True, False, id="the-strictest-holds"
-        ),
-        pytest.param(
-            (UnknownDeviceClasses.IGNORE, UnknownDeviceClasses.DENY), True, True, id="in-any-document"
-        ),
-    ],
+    {
+        "counted-by-default": ((), True, False),
+        "counted": ((UnknownDeviceClasses.COUNT,), True, False),
+        "ignored": ((UnknownDeviceClasses.IGNORE, None), False, False),
+        "denied-and-counted-if-it-is-stored": ((UnknownDeviceClasses.DENY,), True, True),
+        "the-strictest-holds": ((UnknownDeviceClasses.IGNORE, UnknownDeviceClasses.COUNT), True, False),
+        "in-any-document": ((UnknownDeviceClasses.IGNORE, UnknownDeviceClasses.DENY), True, True),
+    },
 )
 @pytest.mark.parametrize("name", ["nobody-knows", "silent"])
 def test_unknown_device_classes(
@@ -155,41 +152,32 @@ NO_SCHEDULER = "must be the schedulerName of a scheduler that shares GPUs"
 NO_PATTERN = "must be the name of a DeviceClass such as gpu.example.com, with at most one *"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("spec", "want"),
-    [
-        pytest.param(
-            {"deviceClasses": [{"pattern": "gpu.nvidia.com"}, {"pattern": "*.x.com"}]}, [], id="fine"
-        ),
-        pytest.param(
+    {
+        "fine": ({"deviceClasses": [{"pattern": "gpu.nvidia.com"}, {"pattern": "*.x.com"}]}, []),
+        "schedulers-that-share-nothing": (
             {"fractionSchedulers": ["kai-scheduler", "default-scheduler", ""]},
             [f"fractionSchedulers[1]: {NO_SCHEDULER}", f"fractionSchedulers[2]: {NO_SCHEDULER}"],
-            id="schedulers-that-share-nothing",
         ),
-        pytest.param(
-            {"deviceClasses": [{"pattern": "GPU"}]}, [f"deviceClasses[0].pattern: {NO_PATTERN}"], id="no-name"
-        ),
-        pytest.param(
+        "no-name": ({"deviceClasses": [{"pattern": "GPU"}]}, [f"deviceClasses[0].pattern: {NO_PATTERN}"]),
+        "two-stars": (
             {"deviceClasses": [{"pattern": "a"}, {"pattern": "*.*.com"}]},
             [f"deviceClasses[1].pattern: {NO_PATTERN}"],
-            id="two-stars",
         ),
-        pytest.param(
+        "resource-without-domain": (
             {"deviceClasses": [{"pattern": "a", "resource": "gpu"}]},
             ["deviceClasses[0].resource: must be a resource name such as example.com/gpu"],
-            id="resource-without-domain",
         ),
-        pytest.param(
+        "device-class-of-shares": (
             {"deviceClasses": [{"pattern": "a", "measure": "shares"}]},
             ["deviceClasses[0].measure: must be devices or nothing"],
-            id="device-class-of-shares",
         ),
-        pytest.param(
+        "annotation-of-slices": (
             {"fractionAnnotations": [{"key": "k", "measure": "slices"}]},
             ["fractionAnnotations[0].measure: must be fraction, memoryMiB or devices"],
-            id="annotation-of-slices",
         ),
-    ],
+    },
 )
 def test_problems(spec: JSON, want: list[str]) -> None:
     found = msgspec.convert(spec, ResourceMappingSpec).problems()
@@ -230,15 +218,15 @@ def test_only_positive_amounts_of_gpu_resources_are_gpu_requests() -> None:
     assert {resource.name: str(quantity) for resource, quantity in requests.items()} == {"amd.com/gpu": "1"}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("limits", "want"),
-    [
-        pytest.param({"nvidia.com/gpu": "4"}, 4, id="whole-cards"),
-        pytest.param({"nvidia.com/mig-1g.10gb": "4"}, 0, id="slices-are-no-cards"),
-        pytest.param({"nvidia.com/gpu.shared": "1"}, 0, id="shares-are-no-cards"),
-        pytest.param({"nvidia.com/gpu": "2", "nvidia.com/gpumem": "4000"}, 2, id="memory-beside-cards"),
-        pytest.param({"nvidia.com/gpu": "1", "amd.com/gpu": "1"}, 2, id="two-vendors"),
-    ],
+    {
+        "whole-cards": ({"nvidia.com/gpu": "4"}, 4),
+        "slices-are-no-cards": ({"nvidia.com/mig-1g.10gb": "4"}, 0),
+        "shares-are-no-cards": ({"nvidia.com/gpu.shared": "1"}, 0),
+        "memory-beside-cards": ({"nvidia.com/gpu": "2", "nvidia.com/gpumem": "4000"}, 2),
+        "two-vendors": ({"nvidia.com/gpu": "1", "amd.com/gpu": "1"}, 2),
+    },
 )
 def test_whole_gpus(limits: dict[str, str], want: int) -> None:
     assert whole_gpus(view(pod(container(resources={"limits": limits}))), BUILT_IN) == want

@@ -1,12 +1,11 @@
 """The model that a pod declares: read whole, and measured against what the pod asks for."""
 
-import pytest
-
 from policies.models.attention import Attention
 from policies.models.estimate import ModelPhase, ModelShape, Precision
 from policies.models.memory import ModelNeed, advice, model_need, model_shape
 from policies.pods.annotations import BadAnnotation
 from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, gpu_class, gpu_container, pod, view
+from tests.cases import cases
 
 PREFIX = "gpu-admission.dev/model-"
 
@@ -18,13 +17,13 @@ def declaring(*containers: JSON, **annotations: str) -> JSON:
 LLAMA = Attention(layers=32, kv_heads=8, head_size=128)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("annotations", "want"),
-    [
-        pytest.param({}, None, id="nothing"),
-        pytest.param({"batch": "8"}, None, id="no-params"),
-        pytest.param({"params": "7b"}, ModelShape(params=7 * 10**9, sequence=512), id="defaults"),
-        pytest.param(
+    {
+        "nothing": ({}, None),
+        "no-params": ({"batch": "8"}, None),
+        "defaults": ({"params": "7b"}, ModelShape(params=7 * 10**9, sequence=512)),
+        "everything": (
             {
                 "params": "350M",
                 "precision": "fp32",
@@ -41,28 +40,24 @@ LLAMA = Attention(layers=32, kv_heads=8, head_size=128)
                 sequence=1024,
                 checkpointing=True,
             ),
-            id="everything",
         ),
-        pytest.param(
+        "attention": (
             {"params": "8b", "layers": "32", "kv-heads": "8", "head-size": "128"},
             ModelShape(params=8 * 10**9, attention=LLAMA),
-            id="attention",
         ),
-        pytest.param(
+        "family-with-its-precision": (
             {"family": "DeepSeek-R1"},
             ModelShape(
                 params=671 * 10**9,
                 precision=Precision.FP8,
                 attention=Attention(layers=61, kv_heads=1, head_size=288),
             ),
-            id="family-with-its-precision",
         ),
-        pytest.param(
+        "annotations-before-the-family": (
             {"family": "llama-3.1-8b", "precision": "int4", "params": "8b"},
             ModelShape(params=8 * 10**9, precision=Precision.INT4, attention=LLAMA),
-            id="annotations-before-the-family",
         ),
-    ],
+    },
 )
 def test_shape(annotations: dict[str, str], want: ModelShape | None) -> None:
     assert model_shape(view(declaring(gpu_container(), **annotations))) == want
@@ -102,20 +97,19 @@ def sliced(profile: str, count: str = "1", name: str = "main") -> JSON:
     return gpu_container(count, name, resource=f"nvidia.com/mig-{profile}")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("containers", "words", "fits"),
-    [
-        pytest.param([gpu_container()], ALONE, LARGE, id="one-gpu"),
-        pytest.param([gpu_container("2")], SHARED, [*LARGE, "nvidia-t4"], id="two-gpus-share-it"),
-        pytest.param(
+    {
+        "one-gpu": ([gpu_container()], ALONE, LARGE),
+        "two-gpus-share-it": ([gpu_container("2")], SHARED, [*LARGE, "nvidia-t4"]),
+        "gpus-of-the-whole-pod": (
             [gpu_container("1", "a"), gpu_container("1", "b")],
             SHARED,
             [*LARGE, "nvidia-t4"],
-            id="gpus-of-the-whole-pod",
         ),
-        pytest.param([sliced("3g.40gb")], ALONE, ["nvidia-a100-80gb"], id="slice"),
-        pytest.param([sliced("1g.10gb", "7")], ALONE, [], id="slices-cannot-work-together"),
-    ],
+        "slice": ([sliced("3g.40gb")], ALONE, ["nvidia-a100-80gb"]),
+        "slices-cannot-work-together": ([sliced("1g.10gb", "7")], ALONE, []),
+    },
 )
 def test_need(containers: list[JSON], words: str, fits: list[str]) -> None:
     need = model_need(view(declaring(*containers, params="7b")), RESOURCE_MAPPING)
@@ -125,16 +119,16 @@ def test_need(containers: list[JSON], words: str, fits: list[str]) -> None:
     assert [gpu_class.name for gpu_class in CLASSES if need.fits(gpu_class, CLASSES)] == fits
 
 
-@pytest.mark.parametrize(
+@cases(
     "containers",
-    [
-        pytest.param([gpu_container(resource="nvidia.com/gpu.shared")], id="share"),
-        pytest.param([gpu_container(resource="aws.amazon.com/neuroncore")], id="core"),
-        pytest.param([gpu_container(), sliced("1g.10gb", name="b")], id="two-kinds"),
-        pytest.param([gpu_container(resource="deviceclass.resource.kubernetes.io/gpu")], id="device-class"),
-        pytest.param([gpu_container("some")], id="amount-that-is-no-quantity"),
-        pytest.param([], id="no-gpu"),
-    ],
+    {
+        "share": [gpu_container(resource="nvidia.com/gpu.shared")],
+        "core": [gpu_container(resource="aws.amazon.com/neuroncore")],
+        "two-kinds": [gpu_container(), sliced("1g.10gb", name="b")],
+        "device-class": [gpu_container(resource="deviceclass.resource.kubernetes.io/gpu")],
+        "amount-that-is-no-quantity": [gpu_container("some")],
+        "no-gpu": [],
+    },
 )
 def test_need_that_nobody_can_tell(containers: list[JSON]) -> None:
     assert model_need(view(declaring(*containers, params="7b")), RESOURCE_MAPPING) is None
@@ -144,19 +138,18 @@ def test_no_model_needs_nothing() -> None:
     assert model_need(view(pod(gpu_container())), RESOURCE_MAPPING) is None
 
 
-@pytest.mark.parametrize(
+@cases(
     ("params", "sizes", "want"),
-    [
-        pytest.param("70b", (16,), "", id="more-than-eight"),
-        pytest.param("70b", (40, 80), "request 5 × 40 GB or 3 × 80 GB", id="each-size"),
-        pytest.param("70b", (80, 94, 96), "request 3 × 80 GB", id="smallest-of-those-that-take-as-many"),
-        pytest.param(
+    {
+        "more-than-eight": ("70b", (16,), ""),
+        "each-size": ("70b", (40, 80), "request 5 × 40 GB or 3 × 80 GB"),
+        "smallest-of-those-that-take-as-many": ("70b", (80, 94, 96), "request 3 × 80 GB"),
+        "no-more-than-three-and-the-fewest-cards": (
             "70b",
             (40, 48, 80, 141, 192),
             "request 5 × 40 GB or 3 × 80 GB or 2 × 141 GB",
-            id="no-more-than-three-and-the-fewest-cards",
         ),
-    ],
+    },
 )
 def test_advice(params: str, sizes: tuple[int, ...], want: str) -> None:
     need = model_need(view(declaring(gpu_container(), params=params)), RESOURCE_MAPPING)

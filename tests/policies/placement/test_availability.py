@@ -2,8 +2,6 @@
 
 from fractions import Fraction
 
-import pytest
-
 from policies.finding import Severity
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.resource_mapping import GPUResource
@@ -12,6 +10,7 @@ from policies.placement.label_keys import known_keys
 from policies.placement.nodes import NodeFacts, NodeOffer
 from policies.pods.annotations import GPU_CLASS
 from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, gpu_class, pod, view
+from tests.cases import cases
 
 A100_80 = {"accelerator": "nvidia-a100-80gb"}
 A100_40 = {"accelerator": "nvidia-a100-40gb"}
@@ -41,43 +40,40 @@ NEAR_11 = "request nvidia.com/mig-1g.10gb or nvidia.com/mig-1g.5gb"
 UNLISTED = warning("should be a slice that some GPU class has: none lists 1g.11gb", NEAR_11)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("selector", "profile", "want"),
-    [
-        pytest.param(ANYWHERE, "1g.10gb", None, id="some-class-has-it"),
-        pytest.param(A100_80, "1g.10gb", None, id="the-pinned-class-has-it"),
-        pytest.param(A100, "1g.5gb", None, id="one-of-the-pinned-family-has-it"),
-        pytest.param(A100_40, "1g.5gb.me", None, id="resource-names-have-no-plus"),
-        pytest.param({"accelerator": "unknown"}, "1g.10gb", None, id="a-selector-that-pins-nothing"),
-        pytest.param(ANYWHERE, "1g.11gb", UNLISTED, id="nobody-has-it"),
-        pytest.param(
+    {
+        "some-class-has-it": (ANYWHERE, "1g.10gb", None),
+        "the-pinned-class-has-it": (A100_80, "1g.10gb", None),
+        "one-of-the-pinned-family-has-it": (A100, "1g.5gb", None),
+        "resource-names-have-no-plus": (A100_40, "1g.5gb.me", None),
+        "a-selector-that-pins-nothing": ({"accelerator": "unknown"}, "1g.10gb", None),
+        "nobody-has-it": (ANYWHERE, "1g.11gb", UNLISTED),
+        "another-class-has-it": (
             A100_80,
             "1g.5gb",
             Complaint(
                 f"must be a slice of {BY_80} has no 1g.5gb",
                 f"request nvidia.com/mig-1g.20gb or nvidia.com/mig-1g.10gb{OR_PIN}",
             ),
-            id="another-class-has-it",
         ),
-        pytest.param(
+        "pinned-and-nobody-has-it": (
             A100_80,
             "9g.99gb",
             warning(
                 f"should be a slice of {BY_80} lists no 9g.99gb",
                 "request nvidia.com/mig-7g.80gb or nvidia.com/mig-3g.40gb",
             ),
-            id="pinned-and-nobody-has-it",
         ),
-        pytest.param(
+        "pinned-to-a-class-that-lists-no-slices": (
             T4,
             "1g.5gb",
             warning(
                 f"should be a slice of {BY_T4} lists no 1g.5gb",
                 f"request whole GPUs (nvidia.com/gpu){OR_PIN}",
             ),
-            id="pinned-to-a-class-that-lists-no-slices",
         ),
-    ],
+    },
 )
 def test_slices_that_no_class_has(selector: dict[str, str], profile: str, want: Complaint | None) -> None:
     assert availability(selector).unknown_slice(resource(f"nvidia.com/mig-{profile}")) == want
@@ -95,17 +91,17 @@ ON_DEMAND = ClassUse(autoscaled_classes=("nvidia-a100",))
 POOLS = (NodeOffer({}, pool="gpus"),)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("nodes", "use", "is_closed", "want"),
-    [
-        pytest.param(None, ClassUse(), True, CLOSED, id="the-catalogue-is-closed"),
-        pytest.param(sliced("1g.10gb"), ClassUse(), False, NOWHERE, id="no-node-has-it"),
-        pytest.param(sliced("1g.10gb"), ClassUse(), True, CLOSED, id="closed-and-no-node-has-it"),
-        pytest.param(sliced("1g.10gb", "1g.11gb"), ClassUse(), False, None, id="a-node-has-it"),
-        pytest.param(sliced(), ClassUse(), False, UNLISTED, id="no-node-says-which-slices-it-has"),
-        pytest.param(sliced("1g.10gb", pools=POOLS), ClassUse(), False, UNLISTED, id="nodes-to-come"),
-        pytest.param(sliced("1g.10gb"), ON_DEMAND, False, UNLISTED, id="nodes-to-come-by-the-policy"),
-    ],
+    {
+        "the-catalogue-is-closed": (None, ClassUse(), True, CLOSED),
+        "no-node-has-it": (sliced("1g.10gb"), ClassUse(), False, NOWHERE),
+        "closed-and-no-node-has-it": (sliced("1g.10gb"), ClassUse(), True, CLOSED),
+        "a-node-has-it": (sliced("1g.10gb", "1g.11gb"), ClassUse(), False, None),
+        "no-node-says-which-slices-it-has": (sliced(), ClassUse(), False, UNLISTED),
+        "nodes-to-come": (sliced("1g.10gb", pools=POOLS), ClassUse(), False, UNLISTED),
+        "nodes-to-come-by-the-policy": (sliced("1g.10gb"), ON_DEMAND, False, UNLISTED),
+    },
 )
 def test_profiles_that_no_class_lists(
     nodes: NodeFacts | None, use: ClassUse, is_closed: bool, want: Complaint | None
@@ -122,16 +118,16 @@ SHARE = "nvidia.com/gpu.shared: 1 (a time-sliced share)"
 HALF_40, HALF_80 = "nvidia.com/mig-3g.20gb: 1 (a slice)", "nvidia.com/mig-3g.40gb: 1 (a slice)"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "use", "want"),
-    [
-        pytest.param(pod(), ONLY_T4, [SHARE], id="no-allowed-class-has-slices"),
-        pytest.param(pod(), BY_DEFAULT, [SHARE], id="the-default-has-none"),
-        pytest.param(pod(), ONLY_40, [SHARE], id="a-default-that-is-not-allowed"),
-        pytest.param(pod(), ClassUse(default="nvidia-a100-40gb"), [HALF_40, SHARE], id="of-the-default"),
-        pytest.param(pod(**NAMED), BY_DEFAULT, [HALF_80, SHARE], id="of-the-class-that-the-pod-names"),
-        pytest.param(pod(**NAMED, nodeName="node-1"), BY_DEFAULT, [SHARE], id="named-in-vain"),
-    ],
+    {
+        "no-allowed-class-has-slices": (pod(), ONLY_T4, [SHARE]),
+        "the-default-has-none": (pod(), BY_DEFAULT, [SHARE]),
+        "a-default-that-is-not-allowed": (pod(), ONLY_40, [SHARE]),
+        "of-the-default": (pod(), ClassUse(default="nvidia-a100-40gb"), [HALF_40, SHARE]),
+        "of-the-class-that-the-pod-names": (pod(**NAMED), BY_DEFAULT, [HALF_80, SHARE]),
+        "named-in-vain": (pod(**NAMED, nodeName="node-1"), BY_DEFAULT, [SHARE]),
+    },
 )
 def test_suggestions_that_the_namespace_can_follow(document: JSON, use: ClassUse, want: list[str]) -> None:
     found = Availability(view(document), CLASSES, use)
@@ -170,32 +166,23 @@ def at_most(most: int, why: str, name: str = "nvidia.com/gpu") -> Complaint:
     return Complaint(f"must be at most {most}{why}", remedy)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("spec", "count", "most", "of"),
-    [
-        pytest.param(BIG, 8, None, "", id="as-many-as-a-node-has"),
-        pytest.param(BIG, 64, 8, "big (nodeSelector accelerator=big)", id="more-than-a-node-has"),
-        pytest.param(
+    {
+        "as-many-as-a-node-has": (BIG, 8, None, ""),
+        "more-than-a-node-has": (BIG, 64, 8, "big (nodeSelector accelerator=big)"),
+        "of-the-class-that-the-pod-names": (
             {"annotations": {GPU_CLASS: "small"}},
             5,
             4,
             f"small ({BY_NAME})",
-            id="of-the-class-that-the-pod-names",
         ),
-        pytest.param(FAMILY, 8, None, "", id="largest-of-a-family"),
-        pytest.param(
-            FAMILY,
-            9,
-            8,
-            "big or small (nodeSelector accelerator=nvidia)",
-            id="more-than-the-largest-of-a-family",
-        ),
-        pytest.param(
-            {"nodeSelector": {"accelerator": "unsaid"}}, 64, None, "", id="a-class-that-does-not-say-it"
-        ),
-        pytest.param({"nodeSelector": {"accelerator": "sliced"}}, 64, None, "", id="units-that-are-no-cards"),
-        pytest.param({}, 64, None, "", id="pinned-to-nothing"),
-    ],
+        "largest-of-a-family": (FAMILY, 8, None, ""),
+        "more-than-the-largest-of-a-family": (FAMILY, 9, 8, "big or small (nodeSelector accelerator=nvidia)"),
+        "a-class-that-does-not-say-it": ({"nodeSelector": {"accelerator": "unsaid"}}, 64, None, ""),
+        "units-that-are-no-cards": ({"nodeSelector": {"accelerator": "sliced"}}, 64, None, ""),
+        "pinned-to-nothing": ({}, 64, None, ""),
+    },
 )
 def test_more_cards_than_a_node_has(spec: JSON, count: int, most: int | None, of: str) -> None:
     want = None if most is None else at_most(most, f": no node of {of} has more")
@@ -226,13 +213,13 @@ def test_whole_cards_are_no_slices() -> None:
     assert availability(T4).too_many_slices(resource("nvidia.com/gpu"), 10**9, 8) is None
 
 
-@pytest.mark.parametrize(
+@cases(
     ("selector", "count", "is_too_many"),
-    [
-        pytest.param(A100_80, 16, False, id="as-many-as-a-node-holds"),
-        pytest.param(A100_80, 17, True, id="one-more"),
-        pytest.param(A100_40, 17, False, id="a-class-without-the-profile-is-complained-of-elsewhere"),
-    ],
+    {
+        "as-many-as-a-node-holds": (A100_80, 16, False),
+        "one-more": (A100_80, 17, True),
+        "a-class-without-the-profile-is-complained-of-elsewhere": (A100_40, 17, False),
+    },
 )
 def test_more_slices_than_a_node_has(selector: dict[str, str], count: int, is_too_many: bool) -> None:
     why = ", for a pod runs on one node: 2 on each nvidia-a100-80gb, 8 GPUs in a node"
@@ -240,22 +227,21 @@ def test_more_slices_than_a_node_has(selector: dict[str, str], count: int, is_to
     assert availability(selector).too_many_slices(resource(SLICE_OF_80), count, 8) == want
 
 
-@pytest.mark.parametrize(
+@cases(
     ("selector", "name", "want"),
-    [
-        pytest.param(ANYWHERE, "amd.com/gpu", None, id="pinned-to-nothing"),
-        pytest.param(T4, "nvidia.com/gpu", None, id="own-vendor"),
-        pytest.param(T4, "volcano.sh/vgpu-number", None, id="a-scheduler-s-name-belongs-to-no-vendor"),
-        pytest.param(
+    {
+        "pinned-to-nothing": (ANYWHERE, "amd.com/gpu", None),
+        "own-vendor": (T4, "nvidia.com/gpu", None),
+        "a-scheduler-s-name-belongs-to-no-vendor": (T4, "volcano.sh/vgpu-number", None),
+        "another-vendor": (
             T4,
             "amd.com/gpu",
             Complaint(
                 "must be nvidia.com/gpu: the pod is pinned to nvidia-t4 (nodeSelector accelerator=nvidia-t4)",
                 "request nvidia.com/gpu, or pin the pod to amd-mi300x, which has amd.com/gpu",
             ),
-            id="another-vendor",
         ),
-    ],
+    },
 )
 def test_the_other_vendor_s_resource(selector: dict[str, str], name: str, want: Complaint | None) -> None:
     assert availability(selector).other_vendor(resource(name)) == want
@@ -278,17 +264,15 @@ def test_contradictory_constraints_pin_nothing_here() -> None:
     assert contradictory.other_vendor(resource("amd.com/gpu")) is None
 
 
-@pytest.mark.parametrize(
+@cases(
     ("selector", "part", "want"),
-    [
-        pytest.param(A100_80, Fraction(1, 4), ["nvidia.com/mig-1g.20gb: 1 (a slice)", SHARE], id="quarter"),
-        pytest.param(A100_80, Fraction(1, 10), ["nvidia.com/mig-1g.10gb: 1 (a slice)", SHARE], id="tenth"),
-        pytest.param(
-            A100_40, Fraction(1, 100), ["nvidia.com/mig-1g.5gb: 1 (a slice)", SHARE], id="no-variants"
-        ),
-        pytest.param(A100_40, Fraction(3, 4), [SHARE], id="no-slice-is-so-large"),
-        pytest.param(T4, Fraction(1, 2), [SHARE], id="no-slices-at-all"),
-    ],
+    {
+        "quarter": (A100_80, Fraction(1, 4), ["nvidia.com/mig-1g.20gb: 1 (a slice)", SHARE]),
+        "tenth": (A100_80, Fraction(1, 10), ["nvidia.com/mig-1g.10gb: 1 (a slice)", SHARE]),
+        "no-variants": (A100_40, Fraction(1, 100), ["nvidia.com/mig-1g.5gb: 1 (a slice)", SHARE]),
+        "no-slice-is-so-large": (A100_40, Fraction(3, 4), [SHARE]),
+        "no-slices-at-all": (T4, Fraction(1, 2), [SHARE]),
+    },
 )
 def test_ways_to_get_a_part_of_a_gpu(selector: dict[str, str], part: Fraction, want: list[str]) -> None:
     assert availability(selector).smaller_than(resource("nvidia.com/gpu"), part, RESOURCE_MAPPING) == want

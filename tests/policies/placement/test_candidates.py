@@ -2,38 +2,35 @@
 
 from typing import Any
 
-import pytest
-
 from policies.gpus.resource_mapping import GPUResource, Measure
 from policies.placement.candidates import all_classes, candidate_classes, for_resource
 from policies.placement.named_nodes import HOSTNAME, NO_NODES, NamedNode, NodeIndex
 from policies.placement.pinning import classes_of_node
 from tests.builders import JSON, gpu_container, pod, view
+from tests.cases import cases
 from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING, index
 
 EVERYWHERE = {gpu_class.name for gpu_class in CLASSES}
 IMPLICIT = "deviceclass.resource.kubernetes.io/"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("labels", "want"),
-    [
-        pytest.param({}, set(), id="no-labels"),
-        pytest.param({"zone": "a"}, set(), id="no-label-of-a-class"),
-        pytest.param({"accelerator": "elsewhere"}, set(), id="no-value-of-a-class"),
-        pytest.param({"accelerator": "nvidia-t4"}, {"nvidia-t4"}, id="class"),
-        pytest.param({"accelerator": "nvidia-a100"}, {"nvidia-a100-40gb", "nvidia-a100-80gb"}, id="family"),
-        pytest.param(
+    {
+        "no-labels": ({}, set()),
+        "no-label-of-a-class": ({"zone": "a"}, set()),
+        "no-value-of-a-class": ({"accelerator": "elsewhere"}, set()),
+        "class": ({"accelerator": "nvidia-t4"}, {"nvidia-t4"}),
+        "family": ({"accelerator": "nvidia-a100"}, {"nvidia-a100-40gb", "nvidia-a100-80gb"}),
+        "labels-that-agree": (
             {"accelerator": "nvidia-h100", "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"},
             {"nvidia-h100"},
-            id="labels-that-agree",
         ),
-        pytest.param(
+        "labels-that-do-not": (
             {"accelerator": "nvidia-t4", "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"},
             {"nvidia-t4", "nvidia-h100"},
-            id="labels-that-do-not",
         ),
-    ],
+    },
 )
 def test_nodes(labels: dict[str, str], want: set[str]) -> None:
     assert classes_of_node(labels, CLASSES) == want
@@ -79,55 +76,33 @@ UNKNOWN = "node nowhere is not known"
 ON_TWO = "node affinity kubernetes.io/hostname in (a100, ip-10-0-0-1)"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("spec", "classes", "because"),
-    [
-        pytest.param(T4, {"nvidia-t4"}, BY_T4, id="pinned"),
-        pytest.param({"nodeName": "a100"}, {A100_80}, f"its node is {A100_80}", id="on-a-node"),
-        pytest.param(
+    {
+        "pinned": (T4, {"nvidia-t4"}, BY_T4),
+        "on-a-node": ({"nodeName": "a100"}, {A100_80}, f"its node is {A100_80}"),
+        "a-node-name-counts-more-than-a-selector": (
             {"nodeName": "t4", **A100_SELECTED},
             {"nvidia-t4"},
             "its node is nvidia-t4",
-            id="a-node-name-counts-more-than-a-selector",
         ),
-        pytest.param(
+        "on-a-node-of-no-class-the-selector-is-left": (
             {"nodeName": "plain", **A100_SELECTED},
             A100,
             "nodeSelector accelerator=nvidia-a100",
-            id="on-a-node-of-no-class-the-selector-is-left",
         ),
-        pytest.param(selecting(hostname="a100"), {A100_80}, f"{BY_HOSTNAME}a100", id="hostname"),
-        pytest.param(
+        "hostname": (selecting(hostname="a100"), {A100_80}, f"{BY_HOSTNAME}a100"),
+        "hostname-that-is-not-the-name": (
             selecting(hostname="ip-10-0-0-1"),
             {"nvidia-h100"},
             f"{BY_HOSTNAME}ip-10-0-0-1",
-            id="hostname-that-is-not-the-name",
         ),
-        pytest.param(
-            selecting(hostname="t4"),
-            {"nvidia-t4", "amd-mi300x"},
-            f"{BY_HOSTNAME}t4",
-            id="hostname-of-two-nodes",
-        ),
-        pytest.param(
-            by_name("t4"), {"nvidia-t4"}, "node affinity metadata.name in (t4)", id="as-a-daemonset"
-        ),
-        pytest.param(
-            by_hostname("a100", "ip-10-0-0-1"), {A100_80, "nvidia-h100"}, ON_TWO, id="one-of-two-hostnames"
-        ),
-        pytest.param(
-            selecting("nvidia-t4", "t4"),
-            {"nvidia-t4"},
-            f"{BY_T4} and {BY_HOSTNAME}t4",
-            id="hostname-and-class",
-        ),
-        pytest.param(
-            selecting("nvidia-t4", "nowhere"),
-            {"nvidia-t4"},
-            BY_T4,
-            id="the-class-holds-wherever-the-hostname-is",
-        ),
-    ],
+        "hostname-of-two-nodes": (selecting(hostname="t4"), {"nvidia-t4", "amd-mi300x"}, f"{BY_HOSTNAME}t4"),
+        "as-a-daemonset": (by_name("t4"), {"nvidia-t4"}, "node affinity metadata.name in (t4)"),
+        "one-of-two-hostnames": (by_hostname("a100", "ip-10-0-0-1"), {A100_80, "nvidia-h100"}, ON_TWO),
+        "hostname-and-class": (selecting("nvidia-t4", "t4"), {"nvidia-t4"}, f"{BY_T4} and {BY_HOSTNAME}t4"),
+        "the-class-holds-wherever-the-hostname-is": (selecting("nvidia-t4", "nowhere"), {"nvidia-t4"}, BY_T4),
+    },
 )
 def test_what_is_known_of_where_a_pod_can_run(spec: JSON, classes: set[str], because: str) -> None:
     where = candidate_classes(view(pod(**spec)), CLASSES, index(NODES))
@@ -136,33 +111,29 @@ def test_what_is_known_of_where_a_pod_can_run(spec: JSON, classes: set[str], bec
     assert (where.is_known, where.names_unknown_node, where.because) == (True, False, because)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("spec", "because"),
-    [
-        pytest.param({}, "it pins no GPU class", id="anywhere"),
-        pytest.param({"nodeName": "plain"}, "its node plain has no label of a GPU class", id="no-class"),
-        pytest.param(selecting(hostname="plain"), "it pins no GPU class", id="hostname-of-no-class"),
-        pytest.param(by_hostname("t4", "plain"), "it pins no GPU class", id="one-hostname-of-no-class"),
-        pytest.param({"nodeName": "nowhere"}, UNKNOWN, id="unknown-node"),
-        pytest.param(
-            {"nodeName": "nowhere", **T4}, UNKNOWN, id="an-unknown-node-counts-more-than-a-selector"
-        ),
-        pytest.param(selecting(hostname="nowhere"), UNKNOWN, id="unknown-hostname"),
-        pytest.param(by_hostname("t4", "nowhere"), UNKNOWN, id="one-hostname-is-unknown"),
-        pytest.param(by_name("nowhere"), UNKNOWN, id="a-daemonset-on-a-node-that-just-came"),
-        pytest.param(by_hostname("t4", operator="NotIn"), "it pins no GPU class", id="not-that-hostname"),
-        pytest.param(by_name("t4", operator="NotIn"), "it pins no GPU class", id="not-that-node"),
-        pytest.param(
+    {
+        "anywhere": ({}, "it pins no GPU class"),
+        "no-class": ({"nodeName": "plain"}, "its node plain has no label of a GPU class"),
+        "hostname-of-no-class": (selecting(hostname="plain"), "it pins no GPU class"),
+        "one-hostname-of-no-class": (by_hostname("t4", "plain"), "it pins no GPU class"),
+        "unknown-node": ({"nodeName": "nowhere"}, UNKNOWN),
+        "an-unknown-node-counts-more-than-a-selector": ({"nodeName": "nowhere", **T4}, UNKNOWN),
+        "unknown-hostname": (selecting(hostname="nowhere"), UNKNOWN),
+        "one-hostname-is-unknown": (by_hostname("t4", "nowhere"), UNKNOWN),
+        "a-daemonset-on-a-node-that-just-came": (by_name("nowhere"), UNKNOWN),
+        "not-that-hostname": (by_hostname("t4", operator="NotIn"), "it pins no GPU class"),
+        "not-that-node": (by_name("t4", operator="NotIn"), "it pins no GPU class"),
+        "a-label-called-as-the-field": (
             requiring(matchExpressions=("metadata.name", "In", ["t4"])),
             "it pins no GPU class",
-            id="a-label-called-as-the-field",
         ),
-        pytest.param(
+        "hostname-against-class": (
             selecting("nvidia-t4", "a100"),
             f"{BY_T4} and {BY_HOSTNAME}a100 contradict each other and leave no GPU class",
-            id="hostname-against-class",
         ),
-    ],
+    },
 )
 def test_where_a_pod_can_run_on_any_class(spec: JSON, because: str) -> None:
     where = candidate_classes(view(pod(**spec)), CLASSES, index(NODES))
@@ -186,15 +157,15 @@ OF_NVIDIA = GPUResource(IMPLICIT + "gpu.nvidia.com", Measure.DEVICES)
 OF_NOBODY = GPUResource("hygon.com/dcunum", Measure.SHARES)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("resource", "want", "is_known"),
-    [
-        pytest.param(AMD, {"amd-mi300x"}, False, id="vendor"),
-        pytest.param(SLICE, {"nvidia-a100-40gb"}, False, id="slices"),
-        pytest.param(OF_H100, {"nvidia-h100"}, True, id="device-class"),
-        pytest.param(OF_NVIDIA, EVERYWHERE - {"amd-mi300x"}, False, id="device-class-of-a-vendor"),
-        pytest.param(OF_NOBODY, EVERYWHERE, False, id="nobody-is-known-to-have-it"),
-    ],
+    {
+        "vendor": (AMD, {"amd-mi300x"}, False),
+        "slices": (SLICE, {"nvidia-a100-40gb"}, False),
+        "device-class": (OF_H100, {"nvidia-h100"}, True),
+        "device-class-of-a-vendor": (OF_NVIDIA, EVERYWHERE - {"amd-mi300x"}, False),
+        "nobody-is-known-to-have-it": (OF_NOBODY, EVERYWHERE, False),
+    },
 )
 def test_resources_narrow_it(resource: GPUResource, want: set[str], is_known: bool) -> None:
     narrowed = for_resource(resource, all_classes(CLASSES, "anywhere"), CLASSES, RESOURCE_MAPPING)

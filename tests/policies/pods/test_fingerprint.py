@@ -2,10 +2,9 @@
 
 from typing import Any
 
-import pytest
-
 from policies.pods.fingerprint import LONGEST, fingerprint_of
 from tests.builders import JSON, gpu_container, pod, view
+from tests.cases import cases
 
 TOKEN = "kube-api-access-"
 
@@ -22,49 +21,45 @@ def pod_with(drawn: str = "x7x2k", metadata: JSON | None = None, **more: Any) ->
     return document
 
 
-@pytest.mark.parametrize(
+@cases(
     "other",
-    [
-        pytest.param(pod_with(metadata={"name": "train-9", "uid": "u", "namespace": "other"}), id="name"),
-        pytest.param(pod_with(metadata={"generateName": "train-", "resourceVersion": "7"}), id="version"),
-        pytest.param(pod_with(metadata={"ownerReferences": [{"kind": "Job", "name": "x"}]}), id="owner"),
-        pytest.param(
-            pod_with(metadata={"managedFields": [{"manager": "kubectl"}]}), id="not-read-by-any-rule"
-        ),
-        pytest.param(pod_with("abcde"), id="volume-of-the-token"),
-    ],
+    {
+        "name": pod_with(metadata={"name": "train-9", "uid": "u", "namespace": "other"}),
+        "version": pod_with(metadata={"generateName": "train-", "resourceVersion": "7"}),
+        "owner": pod_with(metadata={"ownerReferences": [{"kind": "Job", "name": "x"}]}),
+        "not-read-by-any-rule": pod_with(metadata={"managedFields": [{"manager": "kubectl"}]}),
+        "volume-of-the-token": pod_with("abcde"),
+    },
 )
 def test_pods_of_one_controller_have_one_fingerprint(other: JSON) -> None:
     assert fingerprint_of(view(other)) == fingerprint_of(view(pod_with())) is not None
 
 
-@pytest.mark.parametrize(
+@cases(
     "other",
-    [
-        pytest.param(pod_with(metadata={"labels": {"app": "y"}}), id="label"),
-        pytest.param(pod_with(metadata={"annotations": {"gpu-memory": "1"}}), id="annotation"),
-        pytest.param(pod_with(metadata={"annotations": {}}), id="empty-map-into-which-a-patch-adds"),
-        pytest.param({**pod_with(), "metadata": None}, id="no-metadata"),
-        pytest.param(pod_with(container={"image": "other"}), id="image"),
-        pytest.param(pod_with(container={"env": [{"name": "A", "value": "1"}]}), id="variable"),
-        pytest.param(pod_with(nodeSelector={"accelerator": "nvidia-t4"}), id="node-selector"),
-        pytest.param(pod_with("toolong"), id="a-name-that-no-token-has"),
-        pytest.param(pod_with("A_B.C"), id="nor-such-a-one"),
-    ],
+    {
+        "label": pod_with(metadata={"labels": {"app": "y"}}),
+        "annotation": pod_with(metadata={"annotations": {"gpu-memory": "1"}}),
+        "empty-map-into-which-a-patch-adds": pod_with(metadata={"annotations": {}}),
+        "no-metadata": {**pod_with(), "metadata": None},
+        "image": pod_with(container={"image": "other"}),
+        "variable": pod_with(container={"env": [{"name": "A", "value": "1"}]}),
+        "node-selector": pod_with(nodeSelector={"accelerator": "nvidia-t4"}),
+        "a-name-that-no-token-has": pod_with("toolong"),
+        "nor-such-a-one": pod_with("A_B.C"),
+    },
 )
 def test_a_difference_that_a_rule_may_read(other: JSON) -> None:
     assert fingerprint_of(view(other)) != fingerprint_of(view(pod_with()))
 
 
-@pytest.mark.parametrize(
+@cases(
     "more",
-    [
-        pytest.param(
-            lambda token: {"container": {"args": [f"--volume={TOKEN}{token}"]}}, id="in-an-argument"
-        ),
-        pytest.param(lambda token: {"nodeSelector": {f"{TOKEN}{token}": ""}}, id="in-a-key"),
-        pytest.param(lambda _: {"volumes": [{"name": f"{TOKEN}other"}]}, id="beside-a-second-one"),
-    ],
+    {
+        "in-an-argument": lambda token: {"container": {"args": [f"--volume={TOKEN}{token}"]}},
+        "in-a-key": lambda token: {"nodeSelector": {f"{TOKEN}{token}": ""}},
+        "beside-a-second-one": lambda _: {"volumes": [{"name": f"{TOKEN}other"}]},
+    },
 )
 def test_a_name_that_stands_elsewhere_too_is_not_left_out(more: Any) -> None:
     one, other = (fingerprint_of(view(pod_with(token, **more(token)))) for token in ("aaaaa", "bbbbb"))
@@ -72,12 +67,12 @@ def test_a_name_that_stands_elsewhere_too_is_not_left_out(more: Any) -> None:
     assert one != other
 
 
-@pytest.mark.parametrize(
+@cases(
     "document",
-    [
-        pytest.param(pod_with(resourceClaims=[{"name": "gpu"}]), id="with-claims-which-are-looked-up"),
-        pytest.param(pod_with(container={"args": ["x" * LONGEST]}), id="a-long-one"),
-    ],
+    {
+        "with-claims-which-are-looked-up": pod_with(resourceClaims=[{"name": "gpu"}]),
+        "a-long-one": pod_with(container={"args": ["x" * LONGEST]}),
+    },
 )
 def test_some_are_not_compared(document: JSON) -> None:
     assert fingerprint_of(view(document)) is None

@@ -17,6 +17,7 @@ from policies.pods.pod import (
     VolumeMount,
 )
 from tests.builders import JSON, apply, container, gpu_container, operations, pod, view
+from tests.cases import cases
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 TOLERATION = Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule")
@@ -129,155 +130,118 @@ def assert_patched(document: JSON, verb: Verb, want: JSON) -> None:
     assert len(patch.changes) == 1
 
 
-@pytest.mark.parametrize(
+@cases(
     ("verb", "field", "before", "after"),
-    [
-        pytest.param(tolerate, "tolerations", ..., [TOLERATION_JSON], id="toleration-without-a-list"),
-        pytest.param(
-            tolerate, "tolerations", None, [TOLERATION_JSON], id="toleration-where-the-list-is-null"
-        ),
-        pytest.param(tolerate, "tolerations", [], [TOLERATION_JSON], id="toleration-in-an-empty-list"),
-        pytest.param(
+    {
+        "toleration-without-a-list": (tolerate, "tolerations", ..., [TOLERATION_JSON]),
+        "toleration-where-the-list-is-null": (tolerate, "tolerations", None, [TOLERATION_JSON]),
+        "toleration-in-an-empty-list": (tolerate, "tolerations", [], [TOLERATION_JSON]),
+        "toleration-behind-another": (
             tolerate,
             "tolerations",
             [OTHER_TOLERATION],
             [OTHER_TOLERATION, TOLERATION_JSON],
-            id="toleration-behind-another",
         ),
-        pytest.param(select, "nodeSelector", ..., SELECTED, id="node-selector-without-a-map"),
-        pytest.param(select, "nodeSelector", None, SELECTED, id="node-selector-where-the-map-is-null"),
-        pytest.param(
-            select, "nodeSelector", {"a": "b"}, {"a": "b", **SELECTED}, id="node-selector-beside-another"
-        ),
-        pytest.param(require, "affinity", ..., PINNED, id="affinity-without-any"),
-        pytest.param(require, "affinity", None, PINNED, id="affinity-that-is-null"),
-        pytest.param(require, "affinity", UNREAD, UNREAD | PINNED, id="affinity-beside-pod-affinity"),
-        pytest.param(
+        "node-selector-without-a-map": (select, "nodeSelector", ..., SELECTED),
+        "node-selector-where-the-map-is-null": (select, "nodeSelector", None, SELECTED),
+        "node-selector-beside-another": (select, "nodeSelector", {"a": "b"}, {"a": "b", **SELECTED}),
+        "affinity-without-any": (require, "affinity", ..., PINNED),
+        "affinity-that-is-null": (require, "affinity", None, PINNED),
+        "affinity-beside-pod-affinity": (require, "affinity", UNREAD, UNREAD | PINNED),
+        "affinity-beside-preferred": (
             require,
             "affinity",
             {"nodeAffinity": {"preferred": ["kept"], REQUIRED: None}},
             {"nodeAffinity": {"preferred": ["kept"], **PINNED["nodeAffinity"]}},
-            id="affinity-beside-preferred",
         ),
-        pytest.param(
+        "affinity-whose-terms-are-null": (
             require,
             "affinity",
             {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": None}}},
             PINNED,
-            id="affinity-whose-terms-are-null",
         ),
-        pytest.param(
+        "affinity-in-every-alternative": (
             require,
             "affinity",
             affinity(expressions(IN_ZONE), {"matchFields": [ON_NODE]}),
             affinity(expressions(IN_ZONE, IN_A100_JSON), expressions(IN_A100_JSON, matchFields=[ON_NODE])),
-            id="affinity-in-every-alternative",
         ),
-        pytest.param(
+        "affinity-not-in-an-empty-alternative-which-matches-nothing": (
             require,
             "affinity",
             affinity({}, expressions(IN_ZONE)),
             affinity({}, expressions(IN_ZONE, IN_A100_JSON)),
-            id="affinity-not-in-an-empty-alternative-which-matches-nothing",
         ),
-        pytest.param(add_volume, "volumes", ..., [SHM_JSON], id="volume-without-a-list"),
-        pytest.param(add_volume, "volumes", [CSI], [CSI, SHM_JSON], id="volume-behind-one-we-do-not-read"),
-        pytest.param(fetch_at(0), "initContainers", ..., [FETCH_JSON], id="init-container-without-a-list"),
-        pytest.param(fetch_at(0), "initContainers", [], [FETCH_JSON], id="init-container-in-an-empty-list"),
-        pytest.param(
+        "volume-without-a-list": (add_volume, "volumes", ..., [SHM_JSON]),
+        "volume-behind-one-we-do-not-read": (add_volume, "volumes", [CSI], [CSI, SHM_JSON]),
+        "init-container-without-a-list": (fetch_at(0), "initContainers", ..., [FETCH_JSON]),
+        "init-container-in-an-empty-list": (fetch_at(0), "initContainers", [], [FETCH_JSON]),
+        "init-container-in-between": (
             fetch_at(1),
             "initContainers",
             [PROXY, SETUP],
             [PROXY, FETCH_JSON, SETUP],
-            id="init-container-in-between",
         ),
-        pytest.param(
-            fetch_at(1), "initContainers", [PROXY], [PROXY, FETCH_JSON], id="init-container-at-the-end"
-        ),
-        pytest.param(
-            add_env_to_init,
-            "initContainers",
-            [SETUP],
-            [{**SETUP, "env": [VOID]}],
-            id="env-of-an-init-container",
-        ),
-    ],
+        "init-container-at-the-end": (fetch_at(1), "initContainers", [PROXY], [PROXY, FETCH_JSON]),
+        "env-of-an-init-container": (add_env_to_init, "initContainers", [SETUP], [{**SETUP, "env": [VOID]}]),
+    },
 )
 def test_verb_on_the_pod(verb: Verb, field: str, before: Any, after: Any) -> None:
     assert_patched(pod(**({} if before is ... else {field: before})), verb, pod(**{field: after}))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("verb", "before", "after"),
-    [
-        pytest.param(limit, {}, {"resources": {"limits": GPU}}, id="limit-without-resources"),
-        pytest.param(
-            limit, {"resources": None}, {"resources": {"limits": GPU}}, id="limit-where-resources-are-null"
-        ),
-        pytest.param(
+    {
+        "limit-without-resources": (limit, {}, {"resources": {"limits": GPU}}),
+        "limit-where-resources-are-null": (limit, {"resources": None}, {"resources": {"limits": GPU}}),
+        "limit-where-limits-are-null": (
             limit,
             {"resources": {"requests": GPU, "limits": None}},
             {"resources": {"requests": GPU, "limits": GPU}},
-            id="limit-where-limits-are-null",
         ),
-        pytest.param(
+        "limit-beside-another": (
             limit,
             {"resources": {"limits": {"memory": "1Gi"}}},
             {"resources": {"limits": {"memory": "1Gi", **GPU}}},
-            id="limit-beside-another",
         ),
-        pytest.param(add_env, {}, {"env": [VOID]}, id="env-without-a-list"),
-        pytest.param(
-            add_env, {"env": [FROM_FIELD]}, {"env": [FROM_FIELD, VOID]}, id="env-behind-a-value-from"
-        ),
-        pytest.param(add_mount, {}, {"volumeMounts": [MOUNT_JSON]}, id="mount-without-a-list"),
-        pytest.param(
-            add_mount,
-            {"volumeMounts": [DATA]},
-            {"volumeMounts": [DATA, MOUNT_JSON]},
-            id="mount-behind-another",
-        ),
-        pytest.param(
+        "env-without-a-list": (add_env, {}, {"env": [VOID]}),
+        "env-behind-a-value-from": (add_env, {"env": [FROM_FIELD]}, {"env": [FROM_FIELD, VOID]}),
+        "mount-without-a-list": (add_mount, {}, {"volumeMounts": [MOUNT_JSON]}),
+        "mount-behind-another": (add_mount, {"volumeMounts": [DATA]}, {"volumeMounts": [DATA, MOUNT_JSON]}),
+        "delay-that-was-not-set": (
             delay,
             {"readinessProbe": HTTP},
             {"readinessProbe": {**HTTP, "initialDelaySeconds": 72}},
-            id="delay-that-was-not-set",
         ),
-        pytest.param(
+        "delay-in-place-of-another": (
             delay,
             {"readinessProbe": {**HTTP, "initialDelaySeconds": 5, "periodSeconds": 3}},
             {"readinessProbe": {**HTTP, "initialDelaySeconds": 72, "periodSeconds": 3}},
-            id="delay-in-place-of-another",
         ),
-        pytest.param(
+        "startup-probe-with-a-copied-handler": (
             start,
             {"readinessProbe": HTTP},
             {"readinessProbe": HTTP, "startupProbe": STARTUP},
-            id="startup-probe-with-a-copied-handler",
         ),
-        pytest.param(
+        "startup-probe-that-is-null": (
             start,
             {"readinessProbe": HTTP, "startupProbe": None},
             {"readinessProbe": HTTP, "startupProbe": STARTUP},
-            id="startup-probe-that-is-null",
         ),
-    ],
+    },
 )
 def test_verb_on_a_container(verb: Verb, before: JSON, after: JSON) -> None:
     assert_patched(pod(container(**before)), verb, pod(container(**after)))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("before", "after"),
-    [
-        pytest.param(pod(), pod(annotations=INJECTED), id="without-a-map"),
-        pytest.param(
-            pod(annotations={"a/b": "c"}), pod(annotations={"a/b": "c", **INJECTED}), id="beside-another"
-        ),
-        pytest.param(
-            {"spec": {}}, {"spec": {}, "metadata": {"annotations": INJECTED}}, id="without-metadata"
-        ),
-    ],
+    {
+        "without-a-map": (pod(), pod(annotations=INJECTED)),
+        "beside-another": (pod(annotations={"a/b": "c"}), pod(annotations={"a/b": "c", **INJECTED})),
+        "without-metadata": ({"spec": {}}, {"spec": {}, "metadata": {"annotations": INJECTED}}),
+    },
 )
 def test_annotation(before: JSON, after: JSON) -> None:
     assert_patched(before, annotate, after)

@@ -6,6 +6,7 @@ import pytest
 from policies.pods.pod import Toleration
 from policies.pods.tolerations import covers, describe_toleration, tolerates, toleration_problems
 from tests.builders import JSON
+from tests.cases import cases
 
 GT_900 = {"key": "a", "operator": "Gt", "value": "900"}
 
@@ -15,92 +16,81 @@ EXISTS = {"key": "a", "operator": "Exists"}
 TAINT = {"key": "a", "value": "b", "effect": "NoSchedule"}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("toleration", "taint", "want"),
-    [
-        pytest.param(EXISTS, TAINT, True, id="exists"),
-        pytest.param({"key": "a", "value": "b"}, TAINT, True, id="equal"),
-        pytest.param({"key": "a", "value": "c"}, TAINT, False, id="another-value"),
-        pytest.param({**EXISTS, "effect": "NoExecute"}, TAINT, False, id="another-effect"),
-        pytest.param({"operator": "Exists"}, TAINT, True, id="everything"),
-        pytest.param(GT_900, {"key": "a", "value": "950"}, True, id="greater"),
-        pytest.param(GT_900, {"key": "a", "value": "900"}, False, id="greater-is-not-equal"),
-        pytest.param(GT_900, {"key": "a", "value": "1000"}, True, id="greater-as-a-number-not-as-text"),
-        pytest.param(GT_900, {"key": "a", "value": "fast"}, False, id="greater-than-no-number"),
-        pytest.param(GT_900, {"key": "a", "value": "0950"}, False, id="greater-than-leading-zeros"),
-        pytest.param(GT_900, {"key": "a", "value": "9" * 19}, False, id="greater-than-64-bits"),
-        pytest.param(GT_900, {"key": "a"}, False, id="greater-than-a-taint-without-a-value"),
-        pytest.param(GT_900, {"key": "b", "value": "950"}, False, id="greater-of-another-key"),
-        pytest.param(LT_900, {"key": "a", "value": "-5"}, True, id="less"),
-        pytest.param(LT_900, {"key": "a", "value": "900"}, False, id="not-less"),
-        pytest.param(
-            {**GT_900, "operator": "Ge"}, {"key": "a", "value": "900"}, False, id="unknown-operator"
-        ),
-    ],
+    {
+        "exists": (EXISTS, TAINT, True),
+        "equal": ({"key": "a", "value": "b"}, TAINT, True),
+        "another-value": ({"key": "a", "value": "c"}, TAINT, False),
+        "another-effect": ({**EXISTS, "effect": "NoExecute"}, TAINT, False),
+        "everything": ({"operator": "Exists"}, TAINT, True),
+        "greater": (GT_900, {"key": "a", "value": "950"}, True),
+        "greater-is-not-equal": (GT_900, {"key": "a", "value": "900"}, False),
+        "greater-as-a-number-not-as-text": (GT_900, {"key": "a", "value": "1000"}, True),
+        "greater-than-no-number": (GT_900, {"key": "a", "value": "fast"}, False),
+        "greater-than-leading-zeros": (GT_900, {"key": "a", "value": "0950"}, False),
+        "greater-than-64-bits": (GT_900, {"key": "a", "value": "9" * 19}, False),
+        "greater-than-a-taint-without-a-value": (GT_900, {"key": "a"}, False),
+        "greater-of-another-key": (GT_900, {"key": "b", "value": "950"}, False),
+        "less": (LT_900, {"key": "a", "value": "-5"}, True),
+        "not-less": (LT_900, {"key": "a", "value": "900"}, False),
+        "unknown-operator": ({**GT_900, "operator": "Ge"}, {"key": "a", "value": "900"}, False),
+    },
 )
 def test_tolerates(toleration: JSON, taint: JSON, want: bool) -> None:
     assert tolerates(msgspec.convert(toleration, Toleration), msgspec.convert(taint, Toleration)) is want
 
 
-@pytest.mark.parametrize(
+@cases(
     ("existing", "want"),
-    [
-        pytest.param({**EXISTS, "effect": "NoSchedule"}, True, id="same"),
-        pytest.param(EXISTS, True, id="every-effect"),
-        pytest.param({"operator": "Exists"}, True, id="every-taint"),
-        pytest.param({"operator": "Exists", "effect": "NoExecute"}, False, id="every-key-of-another-effect"),
-        pytest.param({**EXISTS, "effect": "NoExecute"}, False, id="another-effect"),
-        pytest.param({**EXISTS, "key": "b"}, False, id="another-key"),
-        pytest.param({"key": "a", "value": "x", "effect": "NoSchedule"}, False, id="one-value-only"),
-        pytest.param({"value": ""}, False, id="no-key-and-no-exists"),
-        pytest.param({**EXISTS, "tolerationSeconds": 60}, False, id="for-a-while-only"),
-        pytest.param(GT_900, False, id="greater-values-only"),
-    ],
+    {
+        "same": ({**EXISTS, "effect": "NoSchedule"}, True),
+        "every-effect": (EXISTS, True),
+        "every-taint": ({"operator": "Exists"}, True),
+        "every-key-of-another-effect": ({"operator": "Exists", "effect": "NoExecute"}, False),
+        "another-effect": ({**EXISTS, "effect": "NoExecute"}, False),
+        "another-key": ({**EXISTS, "key": "b"}, False),
+        "one-value-only": ({"key": "a", "value": "x", "effect": "NoSchedule"}, False),
+        "no-key-and-no-exists": ({"value": ""}, False),
+        "for-a-while-only": ({**EXISTS, "tolerationSeconds": 60}, False),
+        "greater-values-only": (GT_900, False),
+    },
 )
 def test_covers_exists(existing: JSON, want: bool) -> None:
     wanted = Toleration(key="a", operator="Exists", effect="NoSchedule")
     assert covers(msgspec.convert(existing, Toleration), wanted) is want
 
 
-@pytest.mark.parametrize(
+@cases(
     ("existing", "value", "want"),
-    [
-        pytest.param(
-            {"key": "a", "value": "x", "effect": "NoSchedule"}, "x", True, id="equal-is-the-default"
-        ),
-        pytest.param({"key": "a", "operator": "Equal", "value": "x"}, "x", True, id="every-effect"),
-        pytest.param(EXISTS, "x", True, id="every-value"),
-        pytest.param({"key": "a", "operator": "Equal", "value": "y"}, "x", False, id="another-value"),
-        pytest.param({"key": "a", "effect": "NoSchedule"}, "x", False, id="empty-value"),
-        pytest.param({**GT_900, "value": "x"}, "x", False, id="greater-than-the-same-text"),
-        pytest.param({**LT_900, "value": "x"}, "x", False, id="less-than-the-same-text"),
-        pytest.param(GT_900, "950", True, id="a-value-that-is-greater"),
-        pytest.param(GT_900, "900", False, id="a-value-that-is-not-greater"),
-    ],
+    {
+        "equal-is-the-default": ({"key": "a", "value": "x", "effect": "NoSchedule"}, "x", True),
+        "every-effect": ({"key": "a", "operator": "Equal", "value": "x"}, "x", True),
+        "every-value": (EXISTS, "x", True),
+        "another-value": ({"key": "a", "operator": "Equal", "value": "y"}, "x", False),
+        "empty-value": ({"key": "a", "effect": "NoSchedule"}, "x", False),
+        "greater-than-the-same-text": ({**GT_900, "value": "x"}, "x", False),
+        "less-than-the-same-text": ({**LT_900, "value": "x"}, "x", False),
+        "a-value-that-is-greater": (GT_900, "950", True),
+        "a-value-that-is-not-greater": (GT_900, "900", False),
+    },
 )
 def test_covers_equal(existing: JSON, value: str, want: bool) -> None:
     wanted = Toleration(key="a", operator="Equal", value=value, effect="NoSchedule")
     assert covers(msgspec.convert(existing, Toleration), wanted) is want
 
 
-@pytest.mark.parametrize(
+@cases(
     ("toleration", "want"),
-    [
-        pytest.param(
-            Toleration(key="dedicated", value="ml", effect="NoSchedule"),
-            "dedicated=ml:NoSchedule",
-            id="value",
-        ),
-        pytest.param(
+    {
+        "value": (Toleration(key="dedicated", value="ml", effect="NoSchedule"), "dedicated=ml:NoSchedule"),
+        "greater": (
             Toleration(key="sla", operator="Gt", value="900", effect="NoSchedule"),
             "sla>900:NoSchedule",
-            id="greater",
         ),
-        pytest.param(
-            Toleration(key="nvidia.com/gpu", operator="Exists"), "nvidia.com/gpu", id="every-effect"
-        ),
-        pytest.param(Toleration(operator="Exists", effect="NoExecute"), "*:NoExecute", id="every-key"),
-    ],
+        "every-effect": (Toleration(key="nvidia.com/gpu", operator="Exists"), "nvidia.com/gpu"),
+        "every-key": (Toleration(operator="Exists", effect="NoExecute"), "*:NoExecute"),
+    },
 )
 def test_describe_toleration(toleration: Toleration, want: str) -> None:
     assert describe_toleration(toleration) == want

@@ -1,29 +1,24 @@
 """The volumes of a pod whose model is fetched."""
 
-import pytest
-
 from policies.models.warming.init_container import Warming
 from policies.models.warming.model_uri import ModelURI, parse_model_uri
 from policies.models.warming.options import SourceOptions
 from policies.models.warming.server_credentials import ServerCredentials
+from tests.cases import cases
 
 CLAIM, NO_CLAIM = "models", None
 WITH_SECRET = SourceOptions(credentials_secret="keys")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("uri", "source", "claim", "want"),
-    [
-        pytest.param("s3://bucket/m", SourceOptions(), NO_CLAIM, ["model"], id="empty-dir"),
-        pytest.param(
-            "s3://bucket/m", WITH_SECRET, CLAIM, ["model=models"], id="claim-and-a-secret-of-variables"
-        ),
-        pytest.param("gs://bucket/m", SourceOptions(), CLAIM, ["model=models"], id="google-without-a-secret"),
-        pytest.param(
-            "gs://bucket/m", WITH_SECRET, NO_CLAIM, ["model", "model-credentials=keys"], id="key-file"
-        ),
-        pytest.param("pvc://c/m", SourceOptions(), NO_CLAIM, ["model", "model-source=c"], id="source-claim"),
-    ],
+    {
+        "empty-dir": ("s3://bucket/m", SourceOptions(), NO_CLAIM, ["model"]),
+        "claim-and-a-secret-of-variables": ("s3://bucket/m", WITH_SECRET, CLAIM, ["model=models"]),
+        "google-without-a-secret": ("gs://bucket/m", SourceOptions(), CLAIM, ["model=models"]),
+        "key-file": ("gs://bucket/m", WITH_SECRET, NO_CLAIM, ["model", "model-credentials=keys"]),
+        "source-claim": ("pvc://c/m", SourceOptions(), NO_CLAIM, ["model", "model-source=c"]),
+    },
 )
 def test_volumes(uri: str, source: SourceOptions, claim: str | None, want: list[str]) -> None:
     model = parse_model_uri(uri)
