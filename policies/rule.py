@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 
 from policies.finding import Finding
-from policies.gpus.claims import NO_DEVICES, ClaimedDevices, ResourceClaimTemplate
+from policies.gpus.claims import ResourceClaimTemplate
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.nodes import NodeFacts
@@ -79,8 +79,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     now: datetime
     classes: ClassCatalogue
     resource_mapping: ResourceMapping
-    claimed: ClaimedDevices = NO_DEVICES
-    """What the claims of the pod ask for. Claims for no accelerator rules do not see; `policies.gpus.claims` takes them out."""
+    claimed: tuple[str, ...] = ()
+    """DeviceClasses with accelerators that the pod's claims request. `policies.gpus.claims` removes other claims from the pod."""
     made_by_daemonset: bool = False
     """The DaemonSet controller made this pod, or this is the template of a DaemonSet: placement is decided already."""
     is_update: bool = False
@@ -94,7 +94,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
 
     def surely_asks(self, pod: Pod) -> bool:
         """Whether the pod asks for a GPU, and not only for devices of which it is not known what they are."""
-        return bool(self.claimed.device_classes) or self.resource_mapping.names_gpus(pod)
+        return bool(self.claimed) or self.resource_mapping.names_gpus(pod)
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):

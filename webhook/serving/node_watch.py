@@ -15,7 +15,7 @@ import msgspec
 from policies.placement.hardware import HARDWARE
 from policies.placement.label_keys import LabelKeys, known_keys
 from policies.placement.named_nodes import NO_NODES, Labels, NamedNode, NodeIndex
-from policies.placement.nodes import NodeFacts, NodePool
+from policies.placement.nodes import NodeFacts, NodeOffer
 from policies.rules import gpu_class
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
@@ -94,7 +94,7 @@ class NodeWatch:
         self._timings = timings
         self._pool_seconds = pool_seconds
         self._nodes: _Nodes | None = None
-        self._pools: tuple[LabelKeys, tuple[NodePool, ...]] | None = None
+        self._pools: tuple[LabelKeys, tuple[NodeOffer, ...]] | None = None
         self._facts: NodeFacts | None = None
         self._pools_read = 0.0
         self._problem = ""
@@ -192,7 +192,7 @@ def keys_to_know(configuration: Configuration) -> LabelKeys:
     return known_keys(configuration.classes.label_keys, (*chosen, *HARDWARE))
 
 
-def node_pools(api: ApiClient, keys: Container[str]) -> Iterator[NodePool]:
+def node_pools(api: ApiClient, keys: Container[str]) -> Iterator[NodeOffer]:
     """Yield Karpenter's pools; none where it is not installed. Raises `errors.ApiError`."""
     version = api.served_version(KARPENTER, VERSIONS)
     if version is not None:
@@ -201,13 +201,14 @@ def node_pools(api: ApiClient, keys: Container[str]) -> Iterator[NodePool]:
             yield _node_pool(pool, keys)
 
 
-def _node_pool(pool: _Pool, keys: Container[str]) -> NodePool:
+def _node_pool(pool: _Pool, keys: Container[str]) -> NodeOffer:
     template = pool.spec.template
     given = (template.metadata and template.metadata.labels) or {}
-    found: dict[str, tuple[str, ...] | None] = {POOL_LABEL: (pool.metadata.name,)}
+    found: dict[str, frozenset[str] | None] = {POOL_LABEL: frozenset((pool.metadata.name,))}
     for requirement in (template.spec and template.spec.requirements) or ():
         # The other operators leave the values open: the pool makes nodes for the value that a pod selects.
-        found[requirement.key] = requirement.values if requirement.operator == "In" else None
-    found.update({key: (value,) for key, value in given.items()})
-    labels = tuple(sorted((key, values) for key, values in found.items() if key in keys))
-    return NodePool(pool.metadata.name, labels, OPEN)
+        named = requirement.values if requirement.operator == "In" else None
+        found[requirement.key] = None if named is None else frozenset(named)
+    found.update({key: frozenset((value,)) for key, value in given.items()})
+    labels = {key: values for key, values in found.items() if key in keys}
+    return NodeOffer(labels, OPEN, pool.metadata.name)

@@ -47,5 +47,5 @@ def test_nodes_and_pools(
     assert (by.nodes is not None) is knows_all
     if by.nodes is not None:
         assert by.nodes.label_sets == {(("accelerator", "nvidia-t4"),)}
-        assert [dict(pool.labels)["accelerator"] for pool in by.nodes.pools] == [("nvidia-l4",)]
+        assert [dict(pool.labels)["accelerator"] for pool in by.nodes.pools] == [frozenset({"nvidia-l4"})]
     assert reader.omitted == omitted

@@ -196,7 +196,7 @@ def _in_pools(cluster: InstalledCluster) -> set[str]:
     return {
         name
         for pool in node_pools(cluster.api, classes.label_keys)
-        for key, values in pool.labels
+        for key, values in pool.labels.items()
         for value in values or ()
         for name in classes_of_label(key, value, classes)
     }
