@@ -37,12 +37,12 @@ _CONTAINERS = frozenset({"containers", "initContainers"})
 
 
 class Restored(msgspec.Struct, frozen=True):
-    """The restored changes, each with its rule. `note` is the annotation that lists them, if the update lacks it.
+    """The restored changes. `note` is the annotation that lists them, if the update lacks it.
 
     `warnings` name values of the update that were overwritten.
     """
 
-    changes: tuple[tuple[str, Change], ...] = ()
+    changes: tuple[Change, ...] = ()
     note: Change | None = None
     warnings: tuple[Finding, ...] = ()
 
@@ -56,7 +56,7 @@ def restore(stored: Pod, before: bytes, after: bytes, wanted: Mapping[str, str])
     if not found:
         return Restored()
     old, new = msgspec.json.decode(before), msgspec.json.decode(after)
-    changes: list[tuple[str, Change]] = []
+    changes: list[Change] = []
     warnings: list[Finding] = []
     for path, what in found:
         place = _place(("spec", *path), old, new)
@@ -65,7 +65,7 @@ def restore(stored: Pod, before: bytes, after: bytes, wanted: Mapping[str, str])
         value, sent = _at(old, ("spec", *path)), _at(new, place)
         if _is_present(place, value, new):
             continue
-        changes.append((wanted[what], Change(what, (_put(new, place, value),))))
+        changes.append(Change(what, (_put(new, place, value),), wanted[what]))
         if place[-1] in _RAISED and sent is not None:
             warnings.append(_overwritten(wanted[what], place, sent, value))
     note = stored.annotations.get(INJECTED)

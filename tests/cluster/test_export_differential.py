@@ -258,7 +258,7 @@ def expected(engine: Engine, document: JSON, namespace: str, *, mutating: bool) 
         msgspec.json.decode(msgspec.json.encode(operation))
         for change in decision.changes
         if change.rule in ADDED and mutating
-        for operation in change.change.operations
+        for operation in change.operations
     ]
     patched = jsonpatch.apply_patch(document, operations)
     verdict = engine.validate(Subject(pod=view(patched), policy=policy), now)

@@ -122,7 +122,7 @@ def _decision(decision: Decision, *, is_patched: bool) -> dict[str, Any]:
         fields["exemption"] = {"reason": decision.exemption.reason}
     if decision.changes and is_patched:
         fields["operations"] = decision.operations
-        fields["injected"] = [{"rule": c.rule, "what": c.change.what} for c in decision.changes]
+        fields["injected"] = [{"rule": c.rule, "what": c.what} for c in decision.changes]
     return fields
 
 

@@ -71,13 +71,6 @@ class Violation(msgspec.Struct, frozen=True):
         return finding.rule, finding.path or finding.message, finding.container, finding.value
 
 
-class RuleChange(msgspec.Struct, frozen=True):
-    """A change and the rule that wanted it."""
-
-    rule: str
-    change: Change
-
-
 class OutOfTime(Exception):  # noqa: N818 - no bug
     """The deadline passed before the decision: the API server is about to stop waiting."""
 
@@ -111,7 +104,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
     policy: EffectivePolicy
     evaluated: tuple[Violation, ...] = ()
-    changes: tuple[RuleChange, ...] = ()
+    changes: tuple[Change, ...] = ()
     pod: Pod | None = None
     """The pod with the changes, None where there is no pod, or a sibling was evaluated before."""
     note: Change | None = None
@@ -153,7 +146,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def operations(self) -> list[Operation]:
-        changes = [change.change for change in self.changes] + ([self.note] if self.note else [])
+        changes = (*self.changes, self.note) if self.note else self.changes
         return [operation for change in changes for operation in change.operations]
 
     def located(self, path_of: Callable[[str], str]) -> Self:
@@ -216,12 +209,12 @@ class Engine:
         """
         named = injected_changes(stored)
         today = self.mutate(subject, now)
-        wanted = {each.change.what: each.rule for each in today.changes if each.change.what in named}
+        wanted = {each.what: each.rule for each in today.changes if each.what in named}
         restored = restore(stored, before, after, wanted)
         return replace(
             today,
             evaluated=tuple(Violation(each, Outcome.WARNED) for each in restored.warnings),
-            changes=tuple(RuleChange(rule, change) for rule, change in restored.changes),
+            changes=restored.changes,
             note=restored.note,
         )
 
@@ -264,7 +257,7 @@ class _Found(msgspec.Struct, frozen=True):
     policy: EffectivePolicy
     nodes: NodeFacts | None
     evaluated: tuple[tuple[Outcome, Violation], ...]
-    changes: tuple[RuleChange, ...]
+    changes: tuple[Change, ...]
     annotation: Change | None
 
 
@@ -280,7 +273,7 @@ class _Run:
         pod, claimed = as_rules_see_it(subject.pod, subject.claims, mapping)
         self.patch = PodPatch(pod)
         self.evaluated: dict[Outcome, dict[Violation, None]] = {outcome: {} for outcome in Outcome}
-        self.changes: list[RuleChange] = []
+        self.changes: list[Change] = []
         self._annotation: Change | None = None
         self._pod_is_known = True
         self._remembered = engine.remembered
@@ -362,7 +355,7 @@ class _Run:
         rule_id, is_enforced = binding.rule.id, mode is Mode.ENFORCE
         for change in self._run_mutation(binding, mode, on_scratch=not is_enforced):
             if is_enforced:
-                self.changes.append(RuleChange(rule_id, change))
+                self.changes.append(replace(change, rule=rule_id))
             else:
                 would = f"would add {change.what}"
                 self.evaluate(Finding(rule=rule_id, message=would, severity=Severity.WARNING), mode)
@@ -389,7 +382,7 @@ class _Run:
             return
         by_rule: dict[str, list[str]] = {}
         for change in self.changes:
-            by_rule.setdefault(change.rule, []).append(change.change.what)
+            by_rule.setdefault(change.rule, []).append(change.what)
         lines = [f"{rule}: {', '.join(whats)}" for rule, whats in by_rule.items()]
         if before := self.patch.pod.annotations.get(INJECTED):
             lines.insert(0, before)

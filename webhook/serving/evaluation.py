@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.pods.limits import check_size
+from policies.pods.patch import Change
 from policies.pods.pod import Metadata, Pod, decode_pod
 from policies.pods.submission import as_submitted
 from policies.policy import EffectivePolicy
@@ -23,7 +24,7 @@ from policies.quota.quota_request import (
 )
 from webhook.configuration.loader import Configuration
 from webhook.serving.admission import POD
-from webhook.serving.engine import Decision, Outcome, RuleChange, Violation
+from webhook.serving.engine import Decision, Outcome, Violation
 from webhook.serving.evaluator import Evaluator
 from webhook.serving.pod_reviews import MIRROR_ANNOTATION
 from webhook.serving.review import GroupVersionKind
@@ -53,7 +54,7 @@ class EvaluatedPod(msgspec.Struct, frozen=True, kw_only=True):
     """With the data of a template; of a pod without."""
     policy: EffectivePolicy
     evaluated: tuple[Violation, ...]
-    changes: tuple[RuleChange, ...]
+    changes: tuple[Change, ...]
     submitted: Pod
     admitted: Pod
 

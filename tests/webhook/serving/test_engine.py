@@ -116,7 +116,7 @@ def test_modes_of_a_rule_that_denies(
 def test_the_next_rule_sees_the_pod_as_its_predecessors_left_it() -> None:
     decision = ENGINE.mutate(subject(policy((TOLERATE, Mode.ENFORCE), (LABEL, Mode.ENFORCE))), NOW)
 
-    assert [change.change.what for change in decision.changes] == [
+    assert [change.what for change in decision.changes] == [
         "toleration team",
         "nodeSelector seen=toleration",
     ]

@@ -16,6 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.gpus.claims import decode_claim
+from policies.pods.patch import Change
 from policies.pods.pod import Pod
 from policies.pods.workload import Workload, WorkloadPods
 from policies.policy import EffectivePolicy, Exemption
@@ -29,7 +30,6 @@ from webhook.serving.engine import (
     Decision,
     Engine,
     Outcome,
-    RuleChange,
     Violation,
 )
 from webhook.serving.evaluator import Evaluator
@@ -57,7 +57,7 @@ class PodResult(msgspec.Struct, frozen=True, kw_only=True):
 
     place: PodPlace
     findings: tuple[Violation, ...]
-    changes: tuple[RuleChange, ...]
+    changes: tuple[Change, ...]
     data: dict[str, Any]
     policy: EffectivePolicy
     exemption: Exemption | None

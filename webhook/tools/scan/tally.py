@@ -123,7 +123,7 @@ class Tally:
                 self.denials[namespace, finding.rule][whose] += 1
             key = _Key(namespace, owner, finding.rule, effect, _about(finding, place))
             self._list(key, finding, is_pod=is_pod)
-        for rule, what in {(each.rule, each.change.what) for pod in evaluation.pods for each in pod.changes}:
+        for rule, what in {(each.rule, each.what) for pod in evaluation.pods for each in pod.changes}:
             change = (namespace, owner, rule, what)
             if change in self._changes or len(self._changes) < MOST_LISTED:
                 self._changes[change] += is_pod
