@@ -42,11 +42,11 @@ from webhook.server.settings import ServerSettings, SettingsError, StartupError
 from webhook.server.tls import CertificateState, ClientCA, ServingCertificate
 from webhook.serving.admission import Admission
 from webhook.serving.audit import Recorder
-from webhook.serving.claim_watch import ClaimLookup, ClaimWatch, may_name_claims
+from webhook.serving.claim_watch import ClaimWatch, may_name_claims
 from webhook.serving.denials import DenialReports
 from webhook.serving.document_reviews import DocumentReviews
 from webhook.serving.endpoints import create_app, endpoint_of
-from webhook.serving.evaluator import EngineInForce
+from webhook.serving.evaluator import engine_in_force
 from webhook.serving.handling import ClusterState
 from webhook.serving.metrics import Metrics
 from webhook.serving.namespaces import Namespaces
@@ -169,10 +169,10 @@ def build(
     if claims:
         claims.start()
     cluster_state = ClusterState(
-        labels_of=namespaces.labels_of if namespaces else None,
+        labels_of=namespaces.labels_of if namespaces else lambda *_: (),
         nodes=nodes.facts if nodes else lambda: None,
         named_nodes=nodes.index if nodes else lambda: NO_NODES,
-        claims=partial(ClaimLookup, claims) if claims else None,
+        claims=claims.lookup if claims else None,
         quota=_quota(source, api),
         scaled=target_reader(api) if api else lambda *_: None,
         documents=DocumentReviews(
@@ -181,7 +181,7 @@ def build(
             partial(registered_conditions, api) if api else tuple,
         ),
     )
-    engine = EngineInForce(lambda: source.configuration, fetcher_image)
+    engine = engine_in_force(lambda: source.configuration, fetcher_image)
     admission = Admission(engine, recorder(metrics, _denials(api, metrics)), cluster_state)
     served = secret or serving
     if serving.client_ca is not None:

@@ -17,12 +17,11 @@ from typing import Any
 import msgspec
 
 from policies.printable import printable_json
-from webhook.serving import review
 from webhook.serving.audit_line import audit_line
 from webhook.serving.denials import DenialReports, denial_of
 from webhook.serving.handling import Review, ReviewResult
 from webhook.serving.metrics import Metrics
-from webhook.serving.review import AdmissionResponse
+from webhook.serving.review import FORBIDDEN, INVALID, TIMEOUT, UNAVAILABLE, AdmissionResponse
 
 QUEUE_LINES, QUEUE_BYTES = 10_000, 16 * 1024 * 1024
 """What may wait; a line has commonly 1 KiB. While a disk is stuck, as much again is being written."""
@@ -34,10 +33,10 @@ WRITE_INTERVAL = 0.1
 """Seconds between two writes."""
 
 VERDICTS = {
-    review.FORBIDDEN: "denied",
-    review.INVALID: "denied",
-    review.UNAVAILABLE: "unavailable",
-    review.TIMEOUT: "unavailable",
+    FORBIDDEN: "denied",
+    INVALID: "denied",
+    UNAVAILABLE: "unavailable",
+    TIMEOUT: "unavailable",
 }
 """What a rejection is called in the audit log and the metrics, by its code."""
 
@@ -124,15 +123,15 @@ class Recorder:
         self._denials = denials
         self._replica = replica
 
-    def record(self, requested: Review, result: ReviewResult, seconds: float) -> None:
+    def record(self, review: Review, result: ReviewResult, seconds: float) -> None:
         """Record the answer, which took so many seconds."""
-        verdict, dry_run = verdict_of(result.response), bool(requested.request.dry_run)
-        self._metrics.record(requested.phase.value, verdict, seconds, result.decisions, dry_run=dry_run)
+        verdict, dry_run = verdict_of(result.response), bool(review.request.dry_run)
+        self._metrics.record(review.phase.value, verdict, seconds, result.decisions, dry_run=dry_run)
         if self._audit is not None:
-            line = audit_line(requested, result, verdict=verdict, seconds=seconds, replica=self._replica)
+            line = audit_line(review, result, verdict=verdict, seconds=seconds, replica=self._replica)
             self._audit.write(line)
         if self._denials is not None and not result.response.allowed and not dry_run:
-            self._denials.take(denial_of(requested, result))
+            self._denials.take(denial_of(review, result))
 
 
 def _line(record: dict[str, Any]) -> bytes:

@@ -14,9 +14,9 @@ from policies.pods.pod import Metadata, Pod
 from policies.quota.amounts import CLASSES, NOTHING, Vector, add, texts
 from policies.quota.quota_request import QuotaRequest
 from webhook.cluster.objects import timestamp
-from webhook.serving import review
 from webhook.serving.engine import Decision, Violation
 from webhook.serving.handling import Review, ReviewResult
+from webhook.serving.review import object_name
 
 LONGEST_FIELD = 256
 """Characters of what a request says of itself; no name of Kubernetes is longer."""
@@ -25,14 +25,14 @@ LONGEST_TEXT = 2048
 
 
 def audit_line(
-    requested: Review, result: ReviewResult, *, verdict: str, seconds: float, replica: str
+    review: Review, result: ReviewResult, *, verdict: str, seconds: float, replica: str
 ) -> dict[str, Any]:
     """Return the line."""
-    request, metadata = requested.request, result.metadata
-    name = review.object_name(request) if result.name is None else result.name
+    request, metadata = review.request, result.metadata
+    name = object_name(request) if result.name is None else result.name
     said = {
         "uid": request.uid,
-        "phase": requested.phase.value,
+        "phase": review.phase.value,
         "operation": request.operation,
         "kind": request.kind.kind,
         "namespace": request.namespace,
@@ -40,7 +40,7 @@ def audit_line(
         "user": request.user_info.username,
     }
     line: dict[str, Any] = {
-        "time": timestamp(requested.now, "milliseconds"),
+        "time": timestamp(review.evaluator.now, "milliseconds"),
         **{key: truncate(text, LONGEST_FIELD) for key, text in said.items()},
         "dryRun": bool(request.dry_run),
         "verdict": verdict,
@@ -53,7 +53,7 @@ def audit_line(
     if request.operation == "CREATE" and (creation := creation_id(request.namespace, name, result.pod)):
         line["creation"] = creation
     if result.decisions and (asks := result.decisions[0].request) is not None:
-        line |= _counted(requested, result, result.decisions[0], asks)
+        line |= _counted(review, result, result.decisions[0], asks)
     if findings := [_finding(evaluated) for decision in result.decisions for evaluated in decision.evaluated]:
         line["findings"] = findings
     if result.decisions:
@@ -90,16 +90,16 @@ def _object(metadata: Metadata) -> dict[str, str]:
 
 
 def _counted(
-    requested: Review, result: ReviewResult, decision: Decision, request: QuotaRequest
+    review: Review, result: ReviewResult, decision: Decision, request: QuotaRequest
 ) -> dict[str, Any]:
     """Return what is charged if it is allowed, and the quota as it is afterwards."""
     outcome = decision.reservation
     ledger = outcome.ledger if outcome else None
     if not result.response.allowed and ledger is None:
         return {}
-    engine = requested.engine
+    engine = review.evaluator.engine
     reserves = outcome.request if outcome else None
-    demand = reserves.demand if reserves else engine.demand(request, _fingerprint(requested, result))
+    demand = reserves.demand if reserves else engine.demand(request, _fingerprint(review, result))
     fields = counted(demand, engine.configuration.classes)
     if outcome is not None and ledger is not None and ledger.used is not None:
         held = add(ledger.used, outcome.verdict.reserved if outcome.verdict else ledger.reserved)
@@ -108,9 +108,9 @@ def _counted(
     return fields
 
 
-def _fingerprint(requested: Review, result: ReviewResult) -> bytes | None:
+def _fingerprint(review: Review, result: ReviewResult) -> bytes | None:
     """Return that of a pod with which it shares its demand: a new one, which names no node."""
-    is_new, pod = requested.request.operation == "CREATE", result.pod
+    is_new, pod = review.request.operation == "CREATE", result.pod
     return result.fingerprint if is_new and pod is not None and not named_nodes(pod) else None
 
 

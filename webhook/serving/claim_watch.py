@@ -7,6 +7,7 @@ neither way stays unknown.
 
 import threading
 from collections.abc import Callable
+from math import inf
 from time import monotonic
 
 import msgspec
@@ -62,6 +63,22 @@ class ClaimWatch:
         except (errors.ApiError, msgspec.MsgspecError):
             return None
 
+    def lookup(self, deadline: float) -> Callable[[ClaimName], DeviceClassNames | None]:
+        """Return the lookup of one review, which reads by its deadline what the watch lacks, each claim once."""
+        read: dict[ClaimName, ClaimRecord | None] = {}
+        until = inf
+
+        def device_classes(name: ClaimName) -> DeviceClassNames | None:
+            nonlocal until
+            now = monotonic()
+            until = min(until, deadline, now + LONGEST_SECONDS)  # set by the first call
+            record, left = self.known(name) or read.get(name), until - now
+            if record is None and name not in read and len(read) < MOST_READS and left > 0:
+                record = read[name] = self.read(name, left)
+            return record.device_classes if record else None
+
+        return device_classes
+
     def _changed(self, before: ClaimRecord | None, after: ClaimRecord | None) -> None:
         if after is not None:
             self._records[after.key] = after
@@ -88,19 +105,3 @@ def may_name_claims(review: bytes) -> bool:
 
 
 _ESCAPED_LETTERS = (b"\\u004", b"\\u005", b"\\u006", b"\\u007")
-
-
-class ClaimLookup:
-    """Looks claims up for one review, by its deadline; what the watch lacks is read once."""
-
-    def __init__(self, watch: ClaimWatch, deadline: float) -> None:
-        self._watch = watch
-        self._until = min(deadline, monotonic() + LONGEST_SECONDS)
-        self._read: dict[ClaimName, ClaimRecord | None] = {}
-
-    def __call__(self, name: ClaimName) -> DeviceClassNames | None:
-        record = self._watch.known(name) or self._read.get(name)
-        left = self._until - monotonic()
-        if record is None and name not in self._read and len(self._read) < MOST_READS and left > 0:
-            record = self._read[name] = self._watch.read(name, left)
-        return record.device_classes if record else None

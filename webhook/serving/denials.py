@@ -50,9 +50,9 @@ class Denial(msgspec.Struct, frozen=True, kw_only=True):
     quota_uid: str = ""
 
 
-def denial_of(requested: Review, result: ReviewResult) -> Denial:
+def denial_of(review: Review, result: ReviewResult) -> Denial:
     """Return the denial of a review whose answer is no."""
-    request, status = requested.request, result.response.status
+    request, status = review.request, result.response.status
     owner = result.metadata.controlled_by if result.metadata else ""
     if not owner and request.kind.kind != POD:
         owner = f"{request.kind.kind}/{request.name}"

@@ -12,10 +12,8 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.pods.limits import check_size
-from policies.pods.patch import Change
 from policies.pods.pod import Metadata, Pod, decode_pod
 from policies.pods.submission import as_submitted
-from policies.policy import EffectivePolicy
 from policies.quota.quota_request import (
     QuotaGrant,
     QuotaRequest,
@@ -24,11 +22,11 @@ from policies.quota.quota_request import (
 )
 from webhook.configuration.loader import Configuration
 from webhook.serving.admission import POD
-from webhook.serving.engine import Decision, Outcome, Violation
-from webhook.serving.evaluator import Evaluator
+from webhook.serving.engine import Decision, Violation
+from webhook.serving.evaluator import Evaluator, fields_of
 from webhook.serving.pod_reviews import MIRROR_ANNOTATION
 from webhook.serving.review import GroupVersionKind
-from webhook.serving.workload_reviews import WorkloadReview
+from webhook.serving.workload_reviews import EvaluatedPod, evaluate_workload
 from webhook.workloads.places import PodPlace
 
 
@@ -43,26 +41,6 @@ class Verdict(Enum):
     """It is not what its kind says, or too long to be read."""
 
 
-class EvaluatedPod(msgspec.Struct, frozen=True, kw_only=True):
-    """The evaluation of a pod, or of one template; paths of findings start at the object.
-
-    submitted: the pod as it is evaluated, without what was injected. admitted: with what the rules add, in a template for what is
-      known of its pods.
-    """
-
-    place: PodPlace
-    """With the data of a template; of a pod without."""
-    policy: EffectivePolicy
-    evaluated: tuple[Violation, ...]
-    changes: tuple[Change, ...]
-    submitted: Pod
-    admitted: Pod
-
-    @property
-    def is_refused(self) -> bool:
-        return any(each.outcome is Outcome.DENIED for each in self.evaluated)
-
-
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     """The evaluation of one stored object; `advice` is about a workload as a whole.
 
@@ -74,7 +52,7 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     name: str
     owner: str = ""
-    pods: tuple[EvaluatedPod, ...] = ()
+    pods: Sequence[EvaluatedPod] = ()
     advice: tuple[Violation, ...] = ()
     unreadable: str = ""
     """Why it cannot be read, "" if it can."""
@@ -95,17 +73,19 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
 def evaluate(
     group: str, kind: str, namespace: str, document: bytes | msgspec.Raw, by: Evaluator
 ) -> Evaluation:
-    """Judge a stored object in JSON. Of a kind that makes no pods, as far as is known, there is only advice."""
+    """Evaluate a stored object in JSON. Of a kind that makes no pods, as far as is known, there is only advice."""
     metadata, unreadable = Metadata(), ""
-    pods: tuple[EvaluatedPod, ...] = ()
+    pods: Sequence[EvaluatedPod] = ()
     advice: tuple[Violation, ...] = ()
     try:
         raw = check_size(msgspec.Raw(document))
-        metadata = _metadata(raw)
+        metadata = _NAMED.decode(raw).metadata
         if (group, kind) == POD:
             pods = (_pod(namespace, raw, by),)
         else:
-            pods, advice = _workload(GroupVersionKind(group=group, kind=kind), namespace, raw, by)
+            policy, its_kind = by.policy(namespace), GroupVersionKind(group=group, kind=kind)
+            pods, decisions = evaluate_workload(by, policy, its_kind, raw, is_update=True)
+            advice = tuple(chain.from_iterable(each.evaluated for each in decisions))
     except msgspec.ValidationError as error:
         unreadable = str(error)
     return Evaluation(
@@ -120,20 +100,10 @@ def evaluate(
     )
 
 
-def _workload(
-    kind: GroupVersionKind, namespace: str, document: msgspec.Raw, by: Evaluator
-) -> tuple[tuple[EvaluatedPod, ...], tuple[Violation, ...]]:
-    policy = by.policy(namespace)
-    review = WorkloadReview(by=by, policy=policy, kind=kind, is_update=True)
-    templates, advice = review.reviewed(document)
-    pods = (_evaluated(each.place, policy, each.pod, [each.decision]) for each in templates)
-    return tuple(pods), tuple(chain.from_iterable(each.evaluated for each in advice))
-
-
 def _pod(namespace: str, document: msgspec.Raw, by: Evaluator) -> EvaluatedPod:
     stored = decode_pod(document)
     if _is_mirror_pod(stored):
-        return _evaluated(PodPlace((), {}, {(): ()}), by.policy(namespace), stored, [])
+        return EvaluatedPod(_WHOLE, stored, [Decision(policy=by.policy(namespace))])
     by_author = bool(stored.spec.node_name) and _names_its_node(document)
     of_daemonset = _has_controller(stored, "DaemonSet", "apps/")
     return evaluate_submitted(
@@ -142,49 +112,19 @@ def _pod(namespace: str, document: msgspec.Raw, by: Evaluator) -> EvaluatedPod:
 
 
 def evaluate_submitted(namespace: str, pod: Pod, by: Evaluator, *, of_daemonset: bool) -> EvaluatedPod:
-    """Judge a pod as its author submitted it; `of_daemonset`: the DaemonSet controller did."""
-    policy = by.policy(namespace)
-    decisions = by.create(policy, pod, by_daemonset=of_daemonset)
-    return _evaluated(PodPlace((), {}, {(): ()}), policy, pod, decisions)
-
-
-def _evaluated(
-    place: PodPlace, policy: EffectivePolicy, submitted: Pod, decisions: Sequence[Decision]
-) -> EvaluatedPod:
-    """Return the evaluation by the decisions of the phases in their order."""
-    first = decisions[0] if decisions else None
-    return EvaluatedPod(
-        place=place,
-        policy=policy,
-        evaluated=tuple(dict.fromkeys(chain.from_iterable(each.evaluated for each in decisions))),
-        changes=first.changes if first and not place.is_partial else (),
-        submitted=submitted,
-        admitted=(first and first.pod) or submitted,
-    )
+    """Evaluate a pod as its author submitted it; `of_daemonset`: the DaemonSet controller did."""
+    return EvaluatedPod(_WHOLE, pod, by.create(by.policy(namespace), pod, by_daemonset=of_daemonset))
 
 
 class _Named(msgspec.Struct):
     metadata: Metadata = Metadata()
 
 
-class _ManagedFields(msgspec.Struct, rename="camel"):
-    fields_v1: msgspec.Raw = msgspec.field(name="fieldsV1", default=msgspec.Raw(b""))
-
-
-class _ManagedMetadata(msgspec.Struct, rename="camel"):
-    managed_fields: list[_ManagedFields] | None = None
-
-
-class _Managed(msgspec.Struct):
-    metadata: _ManagedMetadata
-
-
 # Made once, as everywhere: msgspec crashes where threads use a type for the first time together.
-_NAMED, _MANAGED = msgspec.json.Decoder(_Named), msgspec.json.Decoder(_Managed)
+_NAMED = msgspec.json.Decoder(_Named)
 
-
-def _metadata(document: msgspec.Raw) -> Metadata:
-    return _NAMED.decode(document).metadata
+_WHOLE = PodPlace((), {}, {(): ()})
+"""The place of a pod that is an object itself."""
 
 
 def _names_its_node(document: msgspec.Raw) -> bool:
@@ -192,8 +132,8 @@ def _names_its_node(document: msgspec.Raw) -> bool:
 
     (`BindingREST.assignPod`, pkg/registry/core/pod/storage, v1.36.) Where nothing is recorded, the scheduler is assumed.
     """
-    managed = _MANAGED.decode(document).metadata.managed_fields
-    return any(b'"f:nodeName"' in bytes(each.fields_v1) for each in managed or ())
+    managed = fields_of(document, "metadata").get("managedFields", b"")
+    return b'"f:nodeName"' in bytes(managed)
 
 
 def _is_mirror_pod(pod: Pod) -> bool:

@@ -12,13 +12,15 @@ from hypothesis import HealthCheck, given, settings
 from prometheus_client import CollectorRegistry
 
 from policies.gpus.claims import CLAIM, TEMPLATE, ClaimName, DeviceClassNames
+from policies.rule import Phase
 from tests.builders import JSON, NOW, container, gpu_container, pod, view
 from tests.strategies import PODS
 from tests.webhook.serving.test_admission import request
 from webhook.configuration.loader import load_directory
 from webhook.serving.admission import Admission
 from webhook.serving.audit import Recorder
-from webhook.serving.engine import Engine, Subject
+from webhook.serving.engine import Engine
+from webhook.serving.evaluator import Evaluator
 from webhook.serving.handling import ClusterState
 from webhook.serving.metrics import Metrics
 
@@ -167,10 +169,8 @@ def test_with_claims_of_no_accelerators_a_pod_is_what_it_is_without(engine: Engi
     policy = engine.configuration.policies.for_namespace("ml-training")
 
     def decided(of: JSON) -> tuple[Any, ...]:
-        subject = Subject(policy=policy, pod=view(of), claims={"gpu": frozenset({"dra.net"})})
-        decisions = [
-            decide(subject, NOW) for decide in (engine.mutate, engine.validate, engine.check_template)
-        ]
+        by = Evaluator(engine=engine, now=NOW, claims=lambda _name: frozenset({"dra.net"}))
+        decisions = [by.evaluate(phase, policy, view(of)) for phase in Phase]
         return tuple((each.operations, each.evaluated) for each in decisions)
 
     assert decided(document) == decided(without_claims(document))
@@ -183,4 +183,4 @@ def test_with_claims_of_no_accelerators_a_pod_is_what_it_is_without(engine: Engi
 def test_a_pod_without_claims_costs_no_lookup(admission: Admission, lookups: Lookups, document: JSON) -> None:
     added(admission, document)
 
-    assert lookups.requested == []
+    assert [name for names in lookups.requested for name in names] == []

@@ -181,7 +181,9 @@ class Scan:
 
         def read(raw: msgspec.Raw) -> None:
             record = reader.record(raw)
-            used = reader.demand(record, UnclassifiedPods.TOTAL_ONLY, by.named_nodes).vector if record else {}
+            used = (
+                reader.demand(record, UnclassifiedPods.TOTAL_ONLY, by.named_nodes()).vector if record else {}
+            )
             if record is not None and record.extended_claim:
                 held[record.uid] = CountedPod(record.extended_claim, used)
             namespace = msgspec.json.decode(raw, type=_Stored).metadata.namespace or ""
