@@ -38,7 +38,7 @@ from webhook.quota.metrics import LedgerCollector, QuotaMetrics
 from webhook.server.dispatcher import Site
 from webhook.server.http import Request
 from webhook.server.server import run
-from webhook.server.settings import ServerSettings, SettingsError, StartupError
+from webhook.server.settings import ServerSettings, StartupError
 from webhook.server.tls import CertificateState, ClientCA, ServingCertificate
 from webhook.serving.admission import Admission
 from webhook.serving.audit import Recorder
@@ -129,8 +129,8 @@ def serve(
     pair = (secret.certificate, secret.key) if secret else _certificate(tls_cert, tls_key, self_signed, names)
     try:
         settings = ServerSettings(certificate=pair[0], key=pair[1], **server)
-    except SettingsError as error:
-        raise click.UsageError("\n".join(error.problems)) from None
+    except StartupError as error:
+        raise click.UsageError(str(error)) from None
     run(partial(build, config, partial(_recorder, audit_log), cluster, secret, fetcher_image), settings)
 
 

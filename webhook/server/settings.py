@@ -17,15 +17,7 @@ _LEAST |= {"drain_seconds": 0}
 
 
 class StartupError(Exception):
-    """The server cannot start, for a reason its operator can act on: one line and exit code 2."""
-
-
-class SettingsError(ValueError):
-    """Settings that cannot work; `problems` holds one sentence for each, which names its field."""
-
-    def __init__(self, problems: list[str]) -> None:
-        super().__init__("; ".join(problems))
-        self.problems = problems
+    """The server cannot start, for a reason its operator can act on: a line for each problem, and exit code 2."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +39,7 @@ class Limits:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings(Limits):
-    """Where to serve, with which certificate, and how to stop. Raises SettingsError.
+    """Where to serve, with which certificate, and how to stop. Raises StartupError.
 
     There is no number of worker processes: counters and the ledger's queue live in one process, and replicas scale.
     """
@@ -65,7 +57,7 @@ class ServerSettings(Limits):
 
     def __post_init__(self) -> None:
         if problems := [*self._problems(), *self._caller_problems()]:
-            raise SettingsError(problems)
+            raise StartupError("\n".join(problems))
 
     def _problems(self) -> Iterator[str]:
         for name, least in _LEAST.items():

@@ -24,10 +24,6 @@ from webhook.server.settings import StartupError
 logger = logging.getLogger("gpu_admission.server")
 
 
-class CertificateError(StartupError):
-    """No usable pair of certificate and key; the message names the file."""
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class CertificateState:
     """What is being served.
@@ -94,7 +90,7 @@ class ClientCA:
     """The authorities whose certificates callers present: one PEM file, which may hold several.
 
     `bundle` is those in use, one after the other in DER. `last_error` says why the file's present content is not in use (None:
-    it is). Raises CertificateError when the file cannot be used at the start.
+    it is). Raises StartupError when the file cannot be used at the start.
     """
 
     bundle: bytes
@@ -116,7 +112,7 @@ class ClientCA:
             if seen != self._seen:
                 self._load()
                 logger.info("callers are verified by %s, valid until %s", self._path, self.not_after)
-        except CertificateError as error:
+        except StartupError as error:
             if seen != self._seen:
                 self.last_error = str(error)
                 logger.error("keeping the client CA valid until %s: %s", self.not_after, error)  # noqa: TRY400 - no traceback
@@ -130,14 +126,14 @@ class ClientCA:
                 each.extensions.get_extension_for_class(x509.BasicConstraints) for each in authorities
             ]
         except OSError as error:
-            raise CertificateError(f"{self._path}: {error.strerror}") from error
+            raise StartupError(f"{self._path}: {error.strerror}") from error
         except (ValueError, x509.ExtensionNotFound) as error:
-            raise CertificateError(f"{self._path} must hold certificates of authorities in PEM") from error
+            raise StartupError(f"{self._path} must hold certificates of authorities in PEM") from error
         if not all(each.value.ca for each in constraints):
-            raise CertificateError(f"{self._path} must hold certificates of authorities only")
+            raise StartupError(f"{self._path} must hold certificates of authorities only")
         not_after = max(each.not_valid_after_utc for each in authorities)
         if not_after <= dt.datetime.now(dt.UTC):
-            raise CertificateError(f"{self._path} expired on {not_after:%Y-%m-%d}")
+            raise StartupError(f"{self._path} expired on {not_after:%Y-%m-%d}")
         self.bundle = b"".join(each.public_bytes(Encoding.DER) for each in authorities)
         self.not_after, self.last_error = not_after, None
 
@@ -145,7 +141,7 @@ class ClientCA:
 class ServingCertificate:
     """One pair of PEM files and the TLS context made of them; with `client_ca`, callers are asked for a certificate.
 
-    Raises CertificateError when the files do not load at the start; later failures only show in `state` and
+    Raises StartupError when the files do not load at the start; later failures only show in `state` and
     `client_ca.last_error`, which any thread may read. `context` belongs to one thread.
     """
 
@@ -169,7 +165,7 @@ class ServingCertificate:
             if seen != self._seen:
                 until = self.state.not_after
                 logger.info("serving a new certificate from %s, valid until %s", self._certificate, until)
-        except CertificateError as error:
+        except StartupError as error:
             if seen != self._seen:
                 self._failures += 1
                 self.state = dataclasses.replace(self.state, last_error=str(error), failures=self._failures)
@@ -196,11 +192,11 @@ class ServingCertificate:
         except ssl.SSLError as error:
             reason = (error.reason or str(error)).replace("_", " ").lower()
             problem = f"{self._certificate} and {self._key} do not load as a pair: {reason}"
-            raise CertificateError(problem) from error
+            raise StartupError(problem) from error
         except OSError as error:
-            raise CertificateError(f"{error.filename or self._key}: {error.strerror}") from error
+            raise StartupError(f"{error.filename or self._key}: {error.strerror}") from error
         except ValueError as error:
-            raise CertificateError(f"{self._key}: {error}") from error
+            raise StartupError(f"{self._key}: {error}") from error
         if self.client_ca is not None:
             context.client_ca = self.client_ca.bundle
             context.load_verify_locations(cadata=context.client_ca)
@@ -216,7 +212,7 @@ def _fingerprint(*paths: Path) -> tuple[object, ...]:
     try:
         found = [path.stat() for path in paths]
     except OSError as error:
-        raise CertificateError(f"{error.filename}: {error.strerror}") from error
+        raise StartupError(f"{error.filename}: {error.strerror}") from error
     return tuple((file.st_ino, file.st_mtime_ns, file.st_ctime_ns, file.st_size) for file in found)
 
 

@@ -44,16 +44,11 @@ class CanaryTrace(msgspec.Struct, frozen=True, kw_only=True):
 
     def text(self) -> str:
         """Return the warning: one line, and what matters first, since long ones are cut."""
-        fields = {
-            "nonce": self.nonce,
-            "phase": self.phase,
-            "patched": "yes" if self.patched else "no",
-            "injects": ",".join(self.injects),
-            "enforces": ",".join(self.enforces),
-            "version": self.version,
-            "replica": self.replica,
-        }
-        return PREFIX + " ".join(f"{name}={value}" for name, value in fields.items())
+        return (
+            f"{PREFIX}nonce={self.nonce} phase={self.phase} patched={'yes' if self.patched else 'no'}"
+            f" injects={','.join(self.injects)} enforces={','.join(self.enforces)}"
+            f" version={self.version} replica={self.replica}"
+        )
 
     @property
     def proof(self) -> Operation:
@@ -65,15 +60,18 @@ def read_canary_traces(warnings: Iterable[str], nonce: str) -> list[CanaryTrace]
     """Return the traces among warnings that answer this canary."""
     traces = []
     for warning in warnings:
-        pairs = (word.partition("=") for word in warning.removeprefix(PREFIX).split(" "))
-        fields = defaultdict(str, {name: value for name, _, value in pairs})
+        words = (word.partition("=") for word in warning.removeprefix(PREFIX).split(" "))
+        fields = defaultdict(str, {name: value for name, _, value in words})
         if warning.startswith(PREFIX) and fields["nonce"] == nonce:
+            enforces, injects = (
+                tuple(filter(None, fields[name].split(","))) for name in ("enforces", "injects")
+            )
             trace = CanaryTrace(
                 nonce=nonce,
                 phase=fields["phase"],
                 patched=fields["patched"] == "yes",
-                enforces=tuple(filter(None, fields["enforces"].split(","))),
-                injects=tuple(filter(None, fields["injects"].split(","))),
+                enforces=enforces,
+                injects=injects,
                 version=fields["version"],
                 replica=fields["replica"],
             )
