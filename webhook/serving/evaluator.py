@@ -218,8 +218,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
 
     def demand(self, policy: EffectivePolicy, request: QuotaRequest) -> Decision:
         """Return what the quota says of an object on which no rule decides."""
-        exemption, paused_until = policy.exemption_in_force(self.now), policy.paused(self.now)
-        return self.reserve(Decision(policy=policy, exemption=exemption, paused_until=paused_until), request)
+        return self.reserve(Decision.of_nothing(policy, self.now), request)
 
     def reserve(self, decision: Decision, request: QuotaRequest) -> Decision:
         """Return the decision with the answer of the quota, which is asked last, and only if nothing denies."""
