@@ -97,7 +97,7 @@ def _asks(pod: Pod, options: SpotOptions, context: Context) -> bool | BadAnnotat
     """Return whether the pod is one of those that the policy means, or what is wrong with its annotation."""
     text = pod.annotations.get(SPOT)
     if text is None:
-        return options.pods is SpotPods.ALL and context.surely_asks(pod)
+        return options.pods is SpotPods.ALL and context.surely_requests_gpus(pod)
     if not context.resource_mapping.pod_asks(pod):
         return False
     try:

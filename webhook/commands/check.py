@@ -348,7 +348,7 @@ def _finding_document(manifest: Manifest, found: Violation) -> dict[str, Any]:
         "value": finding.value,
         "message": finding.message,
         "remedy": finding.remedy,
-        "ask": finding.whom_to_ask,
+        "ask": finding.escalation,
     }
 
 

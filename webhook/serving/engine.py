@@ -60,7 +60,7 @@ class Violation(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, finding: Finding, mode: Mode, policy: EffectivePolicy) -> Self:
-        return cls(finding.asking(policy.whom), outcome_of(finding.severity, mode))
+        return cls(finding.with_contact(policy.contact), outcome_of(finding.severity, mode))
 
     @property
     def about(self) -> tuple[str, str, str | None, str | None]:

@@ -177,7 +177,7 @@ class _Case:
             classes=classes,
             nodes=fits,
             other_kinds=tuple(self._usable_kinds(nodes)),
-            whom=self.policy.whom if self.policy else PLATFORM_TEAM,
+            whom=self.policy.contact if self.policy else PLATFORM_TEAM,
         )
         answer, summary, reasons = answered(situation)
         ordered = sorted(
