@@ -13,7 +13,7 @@ template       on a scratch copy, findings yes
 =============  ==========================  =======================================
 
 `check_claim_template` advises on a ResourceClaimTemplate, `check_workload` once on an object that is not a pod, such as a
-Deployment. Their findings are warnings in every mode. No rule asks the quota: the evaluator does, after all rules, if none denies.
+Deployment. Their findings are warnings in every mode. No rule asks the quota: the evaluator does, if no rule denies.
 """
 
 from collections.abc import Callable, Iterator
