@@ -1,7 +1,7 @@
-"""Evaluation of stored pods and workloads as if they were created now: by every phase, and without reserving anything.
+"""Evaluation of stored pods and workloads as if they were created now: by every phase, and without a reservation.
 
-A stored pod is evaluated as submitted (`policies.pods.submission`), once by /mutate and once, changed, by /validate. A
-workload is evaluated by its templates and as a whole, as a review of it is: what is DENIED there, its pods would be denied.
+A stored pod is evaluated as its author submitted it (`policies.pods.submission`), by /mutate and then, changed, by /validate.
+A workload is evaluated by its templates and as a whole, as in a review. What is DENIED there would be denied to its pods.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,14 +24,14 @@ from webhook.configuration.loader import Configuration
 from webhook.serving.admission import POD
 from webhook.serving.engine import Decision, Violation
 from webhook.serving.evaluator import Evaluator, fields_of
-from webhook.serving.pod_reviews import MIRROR_ANNOTATION
+from webhook.serving.pod_reviews import MIRROR_ANNOTATION, has_controller
 from webhook.serving.review import GroupVersionKind
 from webhook.serving.workload_reviews import EvaluatedPod, evaluate_workload
 from webhook.workloads.places import PodPlace
 
 
 class Verdict(Enum):
-    """What would become of a stored object if it were created now."""
+    """The result for a stored object, if it were created now."""
 
     REFUSED = "refused"
     """It, or the pods that it makes, would be denied."""
@@ -105,15 +105,10 @@ def _pod(namespace: str, document: msgspec.Raw, by: Evaluator) -> EvaluatedPod:
     if _is_mirror_pod(stored):
         return EvaluatedPod(_WHOLE, stored, [Decision(policy=by.policy(namespace))])
     by_author = bool(stored.spec.node_name) and _names_its_node(document)
-    of_daemonset = _has_controller(stored, "DaemonSet", "apps/")
-    return evaluate_submitted(
-        namespace, as_submitted(stored, by_author=by_author), by, of_daemonset=of_daemonset
-    )
-
-
-def evaluate_submitted(namespace: str, pod: Pod, by: Evaluator, *, of_daemonset: bool) -> EvaluatedPod:
-    """Evaluate a pod as its author submitted it; `of_daemonset`: the DaemonSet controller did."""
-    return EvaluatedPod(_WHOLE, pod, by.create(by.policy(namespace), pod, by_daemonset=of_daemonset))
+    submitted = as_submitted(stored, by_author=by_author)
+    by_daemonset = has_controller(stored, "DaemonSet", "apps/")
+    decisions = by.create(by.policy(namespace), submitted, by_daemonset=by_daemonset)
+    return EvaluatedPod(_WHOLE, submitted, decisions)
 
 
 class _Named(msgspec.Struct):
@@ -128,24 +123,17 @@ _WHOLE = PodPlace((), {}, {(): ()})
 
 
 def _names_its_node(document: msgspec.Raw) -> bool:
-    """Whether the pod was created with its nodeName: who writes a field owns it, and a binding owns none.
+    """Whether the pod was created with its nodeName. Who writes a field owns it, and a binding owns no field.
 
-    (`BindingREST.assignPod`, pkg/registry/core/pod/storage, v1.36.) Where nothing is recorded, the scheduler is assumed.
+    (`BindingREST.assignPod`, pkg/registry/core/pod/storage, v1.36.) Without managedFields, the scheduler is assumed.
     """
     managed = fields_of(document, "metadata").get("managedFields", b"")
     return b'"f:nodeName"' in bytes(managed)
 
 
 def _is_mirror_pod(pod: Pod) -> bool:
-    """Whether a kubelet shows a static pod of its own, which passes; of one that is none the kubelet lets nothing live."""
-    return MIRROR_ANNOTATION in pod.annotations and _has_controller(pod, "Node", "v1")
-
-
-def _has_controller(pod: Pod, kind: str, api_version: str) -> bool:
-    owners = (pod.metadata and pod.metadata.owner_references) or ()
-    return any(
-        each.controller and each.kind == kind and each.api_version.startswith(api_version) for each in owners
-    )
+    """Whether a kubelet shows a static pod of its own, which passes. The kubelet deletes other pods with the annotation."""
+    return MIRROR_ANNOTATION in pod.annotations and has_controller(pod, "Node", "v1")
 
 
 class UnusedQuota(msgspec.Struct, frozen=True):

@@ -101,8 +101,12 @@ def made_by_daemonset(pod: Pod, request: AdmissionRequest) -> bool:
     creator = request.user_info.username
     if creator == DAEMONSET_CONTROLLER:
         return True
+    return creator == CONTROLLER_MANAGER and has_controller(pod, "DaemonSet", "apps/")
+
+
+def has_controller(pod: Pod, kind: str, api_version: str) -> bool:
+    """Whether the controller of the pod is of this kind, with an API version that begins so."""
     owners = (pod.metadata and pod.metadata.owner_references) or ()
-    return creator == CONTROLLER_MANAGER and any(
-        owner.controller and owner.kind == "DaemonSet" and owner.api_version.startswith("apps/")
-        for owner in owners
+    return any(
+        each.controller and each.kind == kind and each.api_version.startswith(api_version) for each in owners
     )
