@@ -53,7 +53,7 @@ class Match(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
 
 
 class Exemption(Match, frozen=True, kw_only=True):
-    """Namespaces in which some rules (all, if none is named) do not hold, why, and until the end of which day (UTC)."""
+    """Namespaces in which some rules (without `rules`: all) do not hold, the reason, and the last day (UTC)."""
 
     namespaces: tuple[str, ...]
     reason: str

@@ -47,7 +47,7 @@ class ServerSettings(Limits):
     certificate: Path
     key: Path
     client_ca: Path | None = None
-    client_names: tuple[str, ...] = ()  # of whom the certificates may call
+    client_names: tuple[str, ...] = ()  # whose certificates may call
     host: str = "0.0.0.0"  # noqa: S104 - the API server reaches a pod on its pod address
     port: int = 8443
     metrics_host: str = "0.0.0.0"  # noqa: S104 - Prometheus likewise

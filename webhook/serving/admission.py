@@ -93,10 +93,10 @@ def review_claim(review: Review) -> ReviewResult:
 
 
 def review_changed_claim(review: Review) -> ReviewResult:
-    """Refuse what would have a stored ResourceClaim counted in no quota; its spec never changes.
+    """Refuse a change by which a stored ResourceClaim would count in no quota; its spec never changes.
 
-    Only the scheduler marks claims as its own. An allocated claim keeps its finalizer: whoever may clear the allocation, such as
-    the resource-claim controller and administrators, is not asked (`matchConditions` of the registration).
+    Only the scheduler marks claims as its own. An allocated claim keeps its finalizer. Users who may clear the allocation, such as
+    the resource-claim controller and administrators, are not reviewed (`matchConditions` of the registration).
     """
     request = review.request
     with reading():
@@ -113,7 +113,7 @@ def review_changed_claim(review: Review) -> ReviewResult:
 
 
 def _refused_claim(review: Review, name: str, findings: list[Finding]) -> ReviewResult:
-    """Refuse a claim that no quota would count. No mode or exemption lifts it: it is not a rule's."""
+    """Refuse a claim that no quota would count. No mode or exemption lifts this: it is no rule."""
     decision = Decision.on(review.policy(), findings, Mode.ENFORCE)
     return ReviewResult(_on_claim(review, name, decision), [decision], name)
 
@@ -180,7 +180,7 @@ def review_autoscaler(review: Review) -> ReviewResult:
 
 
 def review_advised(review: Review) -> ReviewResult:
-    """Advise on what is always admitted."""
+    """Advise on an object that is always admitted."""
     request, kind = review.request, review.request.kind
     try:
         document = review.document(request.object)

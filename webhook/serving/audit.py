@@ -1,8 +1,8 @@
 """The record of every review: its metrics, and the audit log, one JSON line each to standard output or to a file.
 
-Requests only hand their line over; a thread of its own writes whatever has gathered in one go, every tenth of a second. So
-neither a slow pipe nor a full disk can delay or change a decision: what could not be written is counted instead. A process
-that is killed outright loses at most that tenth of a second of lines.
+A review only hands its line over. Every tenth of a second a thread writes the waiting lines at once, so neither a slow pipe nor a
+full disk can delay or change a decision. Lines that could not be written are counted. A process that is killed loses at most a
+tenth of a second of lines.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ VERDICTS = {
 
 
 class AuditLog:
-    """Writes lines to a file descriptor from a thread of its own. `lost` is called with the number of lines not written."""
+    """Writes lines to a file descriptor in a thread of its own. `lost` is called with the number of lines not written."""
 
     def __init__(self, descriptor: int, lost: Callable[[int], object]) -> None:
         self._descriptor = descriptor
@@ -105,9 +105,9 @@ class AuditLog:
 
 
 class Recorder:
-    """Counts every answered review, logs it where there is an audit log, and reports what is denied, but for dry runs.
+    """Counts every review, logs it if there is an audit log, and reports denials, except those of dry runs.
 
-    `replica` says in every line which process wrote it.
+    `replica` is the name of this process in every line.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class Recorder:
 
 
 def _line(record: dict[str, Any]) -> bytes:
-    """Return the line, with its end; the longest fields are left out first, so those that say who and what stay."""
+    """Return the line, with its end. A line that is too long loses its longest fields, so who and what stay."""
     kept, omitted = dict(record), []
     line = _encoded(kept)
     while len(line) >= LONGEST_LINE:
@@ -147,7 +147,7 @@ def _line(record: dict[str, Any]) -> bytes:
 
 
 def _encoded(value: Any) -> bytes:
-    """Return the value in JSON; `kubectl logs` prints it on a terminal as it is."""
+    """Return the value in JSON that is safe on a terminal, where `kubectl logs` prints it."""
     text = msgspec.json.encode(value)
     return text if text.isascii() and b"\x7f" not in text else printable_json(text.decode()).encode()
 

@@ -1,6 +1,6 @@
 """The audit line of a review, as plain data; docs/audit-log.md says what each field holds.
 
-Only called where there is an audit log, after the answer was made. What its author can make long is cut or left out.
+Only called with an audit log, after the answer was made. Fields that authors can make long are cut or left out.
 """
 
 from hashlib import blake2b
@@ -27,7 +27,6 @@ LONGEST_TEXT = 2048
 def audit_line(
     review: Review, result: ReviewResult, *, verdict: str, seconds: float, replica: str
 ) -> dict[str, Any]:
-    """Return the line."""
     request, metadata = review.request, result.metadata
     name = object_name(request) if result.name is None else result.name
     said = {
@@ -62,9 +61,9 @@ def audit_line(
 
 
 def creation_id(namespace: str, name: str, pod: Pod | None) -> str:
-    """Return what both phases of the creation of a pod share, "" where nothing that they share tells it from its siblings.
+    """Return an id that both phases of the creation of a pod share, "" if nothing distinguishes it from other pods.
 
-    Of a pod without a name only the name of its token's volume does.
+    A pod without a name is distinguished by the name of its token's volume.
     """
     if pod is None:
         return ""
@@ -75,7 +74,7 @@ def creation_id(namespace: str, name: str, pod: Pod | None) -> str:
 
 
 def counted(vector: Vector, catalogue: ClassCatalogue) -> dict[str, Any]:
-    """Return the charge as a line has it, and its class, or the family where that is all; no class where it could be several."""
+    """Return the demand as in a line, and its class or family. Without a class if it could be several."""
     names = [key.removeprefix(CLASSES) for key in vector if key.startswith(CLASSES)]
     classes = [name for name in names if catalogue.get(name) is not None] or names
     fields: dict[str, Any] = {"demand": texts(vector)} if vector else {}
@@ -92,7 +91,7 @@ def _object(metadata: Metadata) -> dict[str, str]:
 def _counted(
     review: Review, result: ReviewResult, decision: Decision, request: QuotaRequest
 ) -> dict[str, Any]:
-    """Return what is charged if it is allowed, and the quota as it is afterwards."""
+    """Return the demand, if it is counted or the quota denied it, and the quota after the decision."""
     outcome = decision.reservation
     ledger = outcome.ledger if outcome else None
     if not result.response.allowed and ledger is None:
@@ -109,7 +108,7 @@ def _counted(
 
 
 def _fingerprint(review: Review, result: ReviewResult) -> bytes | None:
-    """Return that of a pod with which it shares its demand: a new one, which names no node."""
+    """Return the fingerprint of a pod whose demand depends on nothing else: a new pod that names no node."""
     is_new, pod = review.request.operation == "CREATE", result.pod
     return result.fingerprint if is_new and pod is not None and not named_nodes(pod) else None
 

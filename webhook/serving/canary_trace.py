@@ -1,7 +1,7 @@
-"""What a response about a canary adds: a warning that says who answered, and an annotation that proves the patch.
+"""The response to a canary: a warning that says who answered, and an annotation that proves the patch.
 
-The trace works under any policy, paused, auditing or exempt, since it says that the webhook was called, not what it decided. It
-takes nothing away: every rule runs as ever, and only a dry run is traced, so nothing that is stored ever differs.
+A trace works under any policy, paused, auditing or exempt: it says that the webhook was called, not what it decided. All rules run
+as usual, and only dry runs are traced, so no stored object differs.
 """
 
 import os
@@ -29,9 +29,9 @@ REPLICA = os.environ.get("POD_NAME") or socket.gethostname()
 
 
 class CanaryTrace(msgspec.Struct, frozen=True, kw_only=True):
-    """What one call reports. `enforces`: rules in that mode; `injects`: those that changed this pod.
+    """The report of one call. `enforces`: rules in that mode; `injects`: rules that changed this pod.
 
-    `patched`: the object that was shown carries the annotation of an earlier call, so patches are applied.
+    `patched`: the pod has the annotation of an earlier call, so the API server applies patches.
     """
 
     nonce: str
@@ -82,7 +82,7 @@ def read_canary_traces(warnings: Iterable[str], nonce: str) -> list[CanaryTrace]
 def canary_trace(
     pod: Pod, decision: Decision, now: datetime, *, phase: Phase, dry_run: bool
 ) -> CanaryTrace | None:
-    """Return what the response says of a canary; None for any other pod, and for what is to be stored."""
+    """Return the trace of a canary; None for any other pod, and for a pod that is to be stored."""
     nonce = pod.annotations.get(CANARY)
     if nonce is None or not dry_run or not NONCE.fullmatch(nonce):
         return None

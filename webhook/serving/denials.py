@@ -71,7 +71,7 @@ def denial_of(review: Review, result: ReviewResult) -> Denial:
 
 
 def _denied_by_quota(decisions: Sequence[Decision]) -> tuple[str, str]:
-    """Return reason and uid of the Event; the quota is only asked where nothing else denies."""
+    """Return the reason and the quota's uid of the Event. The quota is only asked if nothing else denies."""
     outcome = decisions[0].reservation if decisions else None
     if outcome is None or outcome.ledger is None:
         return "", ""

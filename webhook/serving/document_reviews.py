@@ -1,7 +1,7 @@
 """Review of our own documents at `kubectl apply`: the set that would be in force is checked as a whole, with the candidate.
 
-A problem of the candidate, or of another document because of it, rejects the candidate. A problem that another document has
-anyway is a warning: else two bad documents could never be corrected one by one. A pause is always accepted.
+A problem of the candidate, or of another document because of it, rejects the candidate. A problem that another document already
+has is a warning: otherwise two bad documents could never be corrected one by one. A pause is always accepted.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -33,9 +33,10 @@ _OBJECT = msgspec.json.Decoder(_Object)
 
 
 class DocumentReviews:
-    """Knows the documents of `source`; `namespaces` returns those that exist, None if nobody knows.
+    """Reviews against the documents of `source`.
 
-    `registered` returns the match conditions of the registered webhooks, none where nobody knows.
+    namespaces: returns the labels of all namespaces, None if they are not known.
+    registered: returns the match conditions of the registered webhooks, none if they are not known.
     """
 
     def __init__(

@@ -137,9 +137,9 @@ def _is_mirror_pod(pod: Pod) -> bool:
 
 
 class UnusedQuota(msgspec.Struct, frozen=True):
-    """A `NamespaceQuota` of which nothing is used: it denies what could never fit, and reserves nothing.
+    """An unused `NamespaceQuota`: it denies what could never fit, and reserves nothing.
 
-    `granted` is None where the namespace has no quota; what it says is held is not looked up.
+    `granted` is None if the namespace has no quota; its `held` is ignored.
     """
 
     granted: QuotaGrant | None

@@ -1,4 +1,4 @@
-"""The one way by which objects are evaluated: for reviews, `check`, `scan`, `why` and the console."""
+"""Evaluation of objects, in the same way for reviews, `check`, `scan`, `why` and the console."""
 
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
@@ -65,7 +65,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
     named_nodes: Callable[[], NodeIndex] = lambda: NO_NODES
     claims: Callable[[ClaimName], DeviceClassNames | None] | None = None
     quota_of: Callable[[str], NamespaceQuota | None] = lambda _namespace: None
-    """The quota of a namespace; None where it is not asked."""
+    """The quota of a namespace; None if it is not to be asked."""
 
     def policy(self, namespace: str) -> EffectivePolicy:
         """Return the policy of a namespace, by its labels only if anything depends on them: policies are cached by both."""
@@ -80,7 +80,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         return requested_by(pod, namespace, self.claims)
 
     def too_long(self, policy: EffectivePolicy, pod: Pod, before: Pod | None = None) -> Decision | None:
-        """Return the denial of a pod that is too long for the rules to read; `before` is the pod as it is stored."""
+        """Return the denial of a pod that is too long for the rules to read; `before` is the stored pod."""
         found = excesses(pod) or (excesses(before) if before else ())
         if not found and before is None:
             found = too_many_resources(pod, self.engine.configuration.resource_mapping)
@@ -217,7 +217,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         return Decision.on(policy, findings, Mode.WARN)
 
     def demand(self, policy: EffectivePolicy, request: QuotaRequest) -> Decision:
-        """Return what the quota says of an object on which no rule decides."""
+        """Return the decision of the quota on an object that no rule reads."""
         return self.reserve(Decision.of_nothing(policy, self.now), request)
 
     def reserve(self, decision: Decision, request: QuotaRequest) -> Decision:
@@ -239,7 +239,7 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         return replace(decision, request=request, reservation=outcome)
 
     def _grant(self, policy: EffectivePolicy) -> QuotaGrant | None:
-        """Return what the quota grants, None where no rule looks at it."""
+        """Return the grant of the quota, None if no rule reads it."""
         quota = self.quota_of(policy.namespace) if policy.in_force(RULE_ID, self.now) else None
         return quota.grant() if quota is not None else None
 
