@@ -95,7 +95,7 @@ def review_claim(review: Review) -> ReviewResult:
 def review_changed_claim(review: Review) -> ReviewResult:
     """Refuse a change by which a stored ResourceClaim would count in no quota; its spec never changes.
 
-    Only the scheduler marks claims as its own. An allocated claim keeps its finalizer. Users who may clear the allocation, such as
+    Only the scheduler marks claims as its own. An allocated claim keeps its finalizer. Users who may clear it, such as
     the resource-claim controller and administrators, are not reviewed (`matchConditions` of the registration).
     """
     request = review.request
@@ -113,7 +113,7 @@ def review_changed_claim(review: Review) -> ReviewResult:
 
 
 def _refused_claim(review: Review, name: str, findings: list[Finding]) -> ReviewResult:
-    """Refuse a claim that no quota would count. No mode or exemption lifts this: it is no rule."""
+    """Refuse a claim that no quota would count. No mode or exemption lifts this, because no rule decides it."""
     decision = Decision.on(review.policy(), findings, Mode.ENFORCE)
     return ReviewResult(_on_claim(review, name, decision), [decision], name)
 

@@ -1,6 +1,6 @@
 """The response to a canary: a warning that says who answered, and an annotation that proves the patch.
 
-A trace works under any policy, paused, auditing or exempt: it says that the webhook was called, not what it decided. All rules run
+A trace works under any policy, paused, auditing or exempt: it says that the webhook was called, not its decision. All rules run
 as usual, and only dry runs are traced, so no stored object differs.
 """
 
