@@ -68,16 +68,15 @@ def restore_pod(review: Review) -> ReviewResult:
     try:
         pod = decode_pod(review.document(request.object))
         stored = decode_pod(review.document(request.old_object))
-        injected = injected_changes(stored)
+        name, injected = shown_name(request, pod.metadata), injected_changes(stored)
         mapping = evaluator.engine.configuration.resource_mapping
         if not injected or excesses(pod) or excesses(stored) or too_many_resources(pod, mapping):
-            return allow(review)
+            return ReviewResult(allowed(request.uid), name=name)
         submitted = as_submitted(pod, injected=injected)
         documents = request.old_object, request.object
         decision = evaluator.restore(review.policy(), submitted, stored, injected, documents)
     except (msgspec.ValidationError, NamespaceUnknown, OutOfTime):
         return allow(review)
-    name = shown_name(request, pod.metadata)
     response = decided(request.uid, [decision], subject=f"pod {request.namespace}/{name}", patch=True)
     return ReviewResult(response, [decision], name, pod.metadata)
 
