@@ -113,12 +113,6 @@ def deployment(quantity: str) -> JSON:
     }
 
 
-def test_a_workload_is_never_patched(built_in: Admission) -> None:
-    response = built_in.validate(request(deployment("1"), kind=DEPLOYMENT), deadline_of(None))
-
-    assert (response.allowed, response.patch) == (True, None)
-
-
 def test_a_template_that_cannot_be_read_is_let_through_with_a_warning(built_in: Admission) -> None:
     broken = {"spec": {"template": {"spec": {"containers": "none"}}}}
 

@@ -126,27 +126,20 @@ def test_modes_of_a_rule_that_denies(
     assert decision.allowed is not bool(denied)
 
 
-def test_the_next_rule_sees_the_pod_as_its_predecessors_left_it() -> None:
+def test_the_next_rule_sees_the_pod_as_its_predecessors_left_it_and_an_annotation_lists_all_changes() -> None:
     decision = decide(Phase.MUTATE, policy((TOLERATE, Mode.ENFORCE), (LABEL, Mode.ENFORCE)))
 
-    assert [change.what for change in decision.changes] == [
-        "toleration team",
-        "nodeSelector seen=toleration",
-    ]
+    changes = [(change.rule, change.what) for change in decision.changes]
+    assert changes == [("tolerate", "toleration team"), ("label", "nodeSelector seen=toleration")]
+    assert decision.operations[-1].value == {
+        INJECTED: "tolerate: toleration team\nlabel: nodeSelector seen=toleration"
+    }
 
 
 def test_what_a_warning_rule_would_do_is_not_seen_by_the_next_rule() -> None:
     decision = decide(Phase.MUTATE, policy((TOLERATE, Mode.WARN), (LABEL, Mode.ENFORCE)))
 
     assert decision.operations == []
-
-
-def test_what_was_injected_is_written_on_the_pod_for_people() -> None:
-    decision = decide(Phase.MUTATE, policy((TOLERATE, Mode.ENFORCE), (LABEL, Mode.ENFORCE)))
-
-    assert decision.operations[-1].value == {
-        INJECTED: "tolerate: toleration team\nlabel: nodeSelector seen=toleration"
-    }
 
 
 def test_nothing_injected_leaves_no_annotation() -> None:

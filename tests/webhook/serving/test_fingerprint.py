@@ -1,4 +1,4 @@
-"""What the rules found of a pod holds for its siblings, and for nobody else."""
+"""The decision on a pod holds for pods with an equal fingerprint, and for no others."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -46,7 +46,7 @@ def decide(
 @pytest.mark.parametrize("phase", PHASES)
 @given(document=PODS)
 @settings(max_examples=settings().max_examples * 3 // 10)
-def test_a_sibling_gets_the_decision_that_it_would_get_alone(phase: Phase, document: JSON) -> None:
+def test_an_equal_pod_gets_the_decision_that_it_would_get_alone(phase: Phase, document: JSON) -> None:
     engine = Engine(CONFIGURATION)
     if (metadata := document.get("metadata")) is not None:
         decide(engine, phase, {**document, "metadata": {**metadata, "name": "first", "uid": "1"}})
@@ -76,53 +76,34 @@ class Counted:
 TRAIN = pod(gpu_container())
 
 
-def test_rules_run_once_for_all_siblings() -> None:
+UNTIL = datetime(2027, 1, 1, tzinfo=UTC)
+EXEMPT = Exemption(namespaces=("ml",), rules=("other",), reason="x")
+
+
+@pytest.mark.parametrize(
+    ("policy", "tweaks", "runs"),
+    [
+        pytest.param({}, {}, 1, id="an-equal-pod"),
+        pytest.param({}, {"by_daemonset": True}, 2, id="of-a-daemonset"),
+        pytest.param({}, {"is_update": True}, 2, id="of-an-update"),
+        pytest.param({}, {"nodes": NodeFacts(keys=frozenset())}, 2, id="with-other-nodes"),
+        pytest.param({}, {"fingerprint": None}, 2, id="not-compared"),
+        pytest.param({"paused_until": UNTIL}, {}, 2, id="time-decides-while-a-policy-is-paused"),
+        pytest.param({"exemptions": (EXEMPT,)}, {}, 2, id="time-decides-with-exemptions"),
+    ],
+)
+def test_what_a_decision_depends_on(policy: Any, tweaks: Any, runs: int) -> None:
     engine, counted = Engine(CONFIGURATION), Counted()
-    policy = counted.policy()
-    for _ in range(3):
-        decide(engine, Phase.VALIDATE, TRAIN, policy=policy)
-    assert counted.runs == 1
-
-
-@pytest.mark.parametrize(
-    "tweaks",
-    [
-        pytest.param({"by_daemonset": True}, id="of-a-daemonset"),
-        pytest.param({"is_update": True}, id="of-an-update"),
-        pytest.param({"nodes": NodeFacts(keys=frozenset())}, id="with-other-nodes"),
-        pytest.param({"fingerprint": None}, id="not-compared"),
-    ],
-)
-def test_what_a_decision_rests_on_tells_siblings_apart(tweaks: Any) -> None:
-    counted = Counted()
-    engine, policy = Engine(CONFIGURATION), counted.policy()
-    decide(engine, Phase.VALIDATE, TRAIN, policy=policy)
-    decide(engine, Phase.VALIDATE, TRAIN, policy=policy, **tweaks)
-    assert counted.runs == 2
-
-
-@pytest.mark.parametrize(
-    "tweaks",
-    [
-        pytest.param({"paused_until": datetime(2027, 1, 1, tzinfo=UTC)}, id="while-a-policy-is-paused"),
-        pytest.param(
-            {"exemptions": (Exemption(namespaces=("ml",), rules=("other",), reason="x"),)},
-            id="with-exemptions",
-        ),
-    ],
-)
-def test_nothing_is_remembered_where_time_decides(tweaks: Any) -> None:
-    counted = Counted()
-    engine, policy = Engine(CONFIGURATION), counted.policy(**tweaks)
-    for _ in range(2):
-        decide(engine, Phase.VALIDATE, TRAIN, policy=policy)
-    assert counted.runs == 2
+    held = counted.policy(**policy)
+    decide(engine, Phase.VALIDATE, TRAIN, held)
+    decide(engine, Phase.VALIDATE, TRAIN, **{"policy": held, **tweaks})
+    assert counted.runs == runs
 
 
 def test_another_policy_of_the_namespace_finds_for_itself() -> None:
     engine, counted = Engine(CONFIGURATION), Counted()
     for _ in range(2):
-        decide(engine, Phase.VALIDATE, TRAIN, policy=counted.policy())
+        decide(engine, Phase.VALIDATE, TRAIN, counted.policy())
     assert counted.runs == 2
 
 
@@ -150,7 +131,7 @@ def test_what_is_remembered_is_bounded() -> None:
     assert 0 < len(engine.remembered) <= MOST_REMEMBERED
 
 
-def test_patches_of_siblings_are_the_same() -> None:
+def test_patches_of_equal_pods_are_the_same() -> None:
     def tolerate(draft: PodPatch, _options: RuleOptions, _context: Context) -> Iterator[Finding]:
         draft.set_node_selector("zone", "a")
         yield from ()
