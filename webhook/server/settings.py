@@ -1,4 +1,4 @@
-"""What the edge needs to know before it starts, and why it cannot."""
+"""Settings of the edge, and the error for those that cannot work."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ class StartupError(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What connections may cost. All times in seconds, all sizes in bytes."""
+    """Limits of connections. All times in seconds, all sizes in bytes."""
 
     threads: int = 32
     # Requests held at once, worked on or waiting. Eight turns of all threads: as long as none takes more than a quarter
