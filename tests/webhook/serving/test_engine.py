@@ -159,6 +159,24 @@ def test_an_injection_that_did_not_survive_is_reported_at_the_end() -> None:
     assert decision.operations == []
 
 
+@pytest.mark.parametrize(
+    ("first", "denied"),
+    [
+        pytest.param(Mode.ENFORCE, ["is refused", "is late"], id="denied-already-hears-all"),
+        pytest.param(Mode.WARN, [], id="the-rest-is-for-validate"),
+    ],
+)
+def test_a_pod_that_mutate_denies_hears_what_validate_would_say(first: Mode, denied: list[str]) -> None:
+    def check(_pod: Pod, _options: RuleOptions, _context: Context) -> Iterator[Finding]:
+        yield Finding(rule="late", message="is late")
+
+    late = Rule(id="late", summary="denies at /validate", options=RuleOptions, check=check)
+
+    assert (
+        reported(decide(Phase.MUTATE, policy((DENY, first), (late, Mode.ENFORCE))), Outcome.DENIED) == denied
+    )
+
+
 def test_rules_that_do_not_look_at_updates_are_silent_there() -> None:
     assert decide(Phase.VALIDATE, policy((DENY, Mode.ENFORCE)), is_update=True).allowed
 

@@ -116,23 +116,24 @@ TOO_LONG = [{"key": f"k{n}", "operator": "Exists"} for n in range(300)]
 
 
 @pytest.mark.parametrize(
-    ("sent", "tweaks"),
+    ("sent", "tweaks", "restored"),
     [
-        pytest.param(pod(gpu_container("0.5"), tolerations=[OWN]), {}, id="what-a-rule-denies-at-creation"),
-        pytest.param(authored(tolerations=TOO_LONG), {}, id="too-many-tolerations"),
-        pytest.param({"metadata": {"name": 7}}, {}, id="not-a-pod"),
-        pytest.param(authored(), {"oldObject": {"spec": []}}, id="stored-is-not-a-pod"),
-        pytest.param(authored(), {"oldObject": None}, id="nothing-stored"),
-        pytest.param(authored(), {"deadline": monotonic() - 1}, id="too-late"),
-        pytest.param(authored(), {"subResource": "ephemeralcontainers"}, id="ephemeral-containers"),
-        pytest.param(authored(), {"subResource": "resize"}, id="a-resize"),
+        pytest.param(
+            pod(gpu_container("0.5"), tolerations=[OWN]), {}, True, id="what-a-rule-denies-at-creation"
+        ),
+        pytest.param(authored(tolerations=TOO_LONG), {}, False, id="too-many-tolerations"),
+        pytest.param({"metadata": {"name": 7}}, {}, False, id="not-a-pod"),
+        pytest.param(authored(), {"oldObject": {"spec": []}}, False, id="stored-is-not-a-pod"),
+        pytest.param(authored(), {"oldObject": None}, False, id="nothing-stored"),
+        pytest.param(authored(), {"deadline": monotonic() - 1}, False, id="too-late"),
+        pytest.param(authored(), {"subResource": "ephemeralcontainers"}, False, id="ephemeral-containers"),
+        pytest.param(authored(), {"subResource": "resize"}, False, id="a-resize"),
     ],
 )
-def test_nothing_is_refused(tmp_path: Path, stored: JSON, sent: JSON, tweaks: JSON) -> None:
+def test_nothing_is_refused(tmp_path: Path, stored: JSON, sent: JSON, tweaks: JSON, restored: bool) -> None:
     answer = update(by_policy(tmp_path), **{"stored": stored, "sent": sent, **before_of(tweaks)})
 
-    assert answer.allowed
-    assert answer.status is None
+    assert (answer.allowed, answer.status, answer.patch is not None) == (True, None, restored)
 
 
 def before_of(tweaks: JSON) -> JSON:
