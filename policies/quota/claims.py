@@ -14,21 +14,12 @@ from msgspec.structs import replace
 from policies.finding import Finding, Severity
 from policies.gpus.cards import cards
 from policies.gpus.claims import ClaimSpec, DeviceRequest, Devices, ResourceClaim, ResourceClaimTemplate
-from policies.gpus.classes import ClassCatalogue
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, GPUResource, Measure, ResourceMapping
 from policies.placement.candidates import all_classes
 from policies.pods.pod import Metadata
 from policies.quota import amounts as vector
 from policies.quota.amounts import RESOURCES, Vector
-from policies.quota.demand import (
-    RULE_ID,
-    Catalogues,
-    Demand,
-    DemandCatalogue,
-    UnclassifiedPods,
-    unknown_device_class,
-    weighed,
-)
+from policies.quota.demand import RULE_ID, Catalogues, Demand, UnclassifiedPods, unknown_device_class, weighed
 
 MOST_DEVICES = 32
 """Devices that `allocationMode: All` counts as: the maximum of one claim (`AllocationResultsMaxSize`)."""
@@ -49,18 +40,9 @@ Weigh = Callable[[str, int], Demand]
 """Returns the demand of a number of devices of a DeviceClass, without the plain count."""
 
 
-def claim_demand(
-    claim: ResourceClaim,
-    *,
-    classes: ClassCatalogue,
-    resource_mapping: ResourceMapping,
-    unclassified_pods: UnclassifiedPods,
-) -> Demand:
+def claim_demand(claim: ResourceClaim, catalogues: Catalogues, unclassified_pods: UnclassifiedPods) -> Demand:
     """Return the demand of the claim: the sum of its requests. Of alternatives (`firstAvailable`), each key gets the maximum."""
-    demand_catalogue = DemandCatalogue(
-        classes=classes, resource_mapping=resource_mapping, unclassified_pods=unclassified_pods
-    )
-    return _demand(claim.spec, "spec", demand_catalogue)
+    return _demand(claim.spec, "spec", catalogues, unclassified_pods)
 
 
 def template_findings(
@@ -70,11 +52,8 @@ def template_findings(
     unclassified_pods: UnclassifiedPods,
 ) -> Iterator[Finding]:
     """Warn about a template whose claims exceed `hard` by themselves."""
-    classes, mapping = catalogues.classes, catalogues.resource_mapping
-    demand_catalogue = DemandCatalogue(
-        classes=classes, resource_mapping=mapping, unclassified_pods=unclassified_pods
-    )
-    demand = _demand(template.spec.spec if template.spec else None, "spec.spec", demand_catalogue)
+    spec = template.spec.spec if template.spec else None
+    demand = _demand(spec, "spec.spec", catalogues, unclassified_pods)
     for denial in demand.denials:
         yield replace(denial, severity=Severity.WARNING)
     if excesses := vector.exceeds(demand.vector, hard):
@@ -111,8 +90,8 @@ def forged_mark(before: Metadata | None, after: Metadata | None, username: str) 
 def lost_protection(before: ResourceClaim, after: ResourceClaim) -> Finding | None:
     """Deny an update that removes the finalizer from an allocated claim.
 
-    Without the finalizer, a claim can be deleted while its pods run on. Then nobody pays for its devices, and the next pod gets
-    them, too.
+    Without the finalizer, a claim can be deleted while its pods run on. Then its devices count for no object, and the next pod
+    gets them, too.
     """
     was, now = (((each.metadata and each.metadata.finalizers) or ()) for each in (before, after))
     is_allocated = before.status is not None and before.status.allocation is not None
@@ -168,7 +147,7 @@ def uncovered(claim: ResourceClaim, mapping: ResourceMapping) -> ResourceClaim:
 
 
 def _without(claim: ResourceClaim, counted: Callable[[str, int], int]) -> ResourceClaim:
-    """Return the claim with each request reduced by `charged(device class, count)`. The scheduler requests only exact counts."""
+    """Return the claim with each request reduced by `counted(device class, count)`. The scheduler requests only exact counts."""
     left: list[DeviceRequest] = []
     for each in (claim.spec and claim.spec.devices and claim.spec.devices.requests) or ():
         devices = each.exactly or each
@@ -181,45 +160,42 @@ def _without(claim: ResourceClaim, counted: Callable[[str, int], int]) -> Resour
     return ResourceClaim(spec=ClaimSpec(devices=Devices(requests=tuple(left))))
 
 
-def _demand(spec: ClaimSpec | None, path: str, demand_catalogue: DemandCatalogue) -> Demand:
+def _demand(
+    spec: ClaimSpec | None, path: str, catalogues: Catalogues, unclassified_pods: UnclassifiedPods
+) -> Demand:
     requests, path = (
         (spec.devices.requests if spec and spec.devices else None) or (),
         f"{path}.devices.requests",
     )
     if len(requests) > MOST_REQUESTS:
         return _denied(path, f"must have at most {MOST_REQUESTS} items", remedy="split the claim")
-    weigh = _weighing(demand_catalogue)
+    mapping, weigh = catalogues.resource_mapping, _weighing(catalogues, unclassified_pods)
     demands = [
-        _quota_request(request, f"{path}[{index}]", demand_catalogue, weigh)
-        for index, request in enumerate(requests)
+        _quota_request(request, f"{path}[{index}]", mapping, weigh) for index, request in enumerate(requests)
     ]
     return _joined(demands, vector.add)
 
 
-def _quota_request(
-    request: DeviceRequest, path: str, demand_catalogue: DemandCatalogue, weigh: Weigh
-) -> Demand:
+def _quota_request(request: DeviceRequest, path: str, mapping: ResourceMapping, weigh: Weigh) -> Demand:
     if request.first_available:
         path = f"{path}.firstAvailable"
         if len(request.first_available) > MOST_ALTERNATIVES:
             return _denied(path, f"must have at most {MOST_ALTERNATIVES} items", remedy="remove some")
         demands = [
-            _device_demand(each, f"{path}[{index}]", demand_catalogue, weigh)
+            _device_demand(each, f"{path}[{index}]", mapping, weigh)
             for index, each in enumerate(request.first_available)
         ]
         return _joined(demands, vector.maximum)
     if request.exactly is not None:
-        return _device_demand(request.exactly, f"{path}.exactly", demand_catalogue, weigh)
-    return _device_demand(request, path, demand_catalogue, weigh)
+        return _device_demand(request.exactly, f"{path}.exactly", mapping, weigh)
+    return _device_demand(request, path, mapping, weigh)
 
 
-def _device_demand(
-    request: DeviceRequest, path: str, demand_catalogue: DemandCatalogue, weigh: Weigh
-) -> Demand:
+def _device_demand(request: DeviceRequest, path: str, mapping: ResourceMapping, weigh: Weigh) -> Demand:
     name = request.device_class_name
     if not name:
         return _denied(path, "must be a kind of request that a quota can count")
-    if request.admin_access or demand_catalogue.resource_mapping.device_class(name) is None:
+    if request.admin_access or mapping.device_class(name) is None:
         return Demand({})
     count = 1 if request.count is None else request.count
     if request.allocation_mode == "All":
@@ -231,31 +207,31 @@ def _device_demand(
     resource = GPUResource(IMPLICIT_DEVICE_CLASS + name, Measure.DEVICES)
     demand = weigh(name, count)
     place = {"path": f"{path}.deviceClassName", "value": name}
-    unknown = unknown_device_class(resource.name, demand_catalogue.resource_mapping)
+    unknown = unknown_device_class(resource.name, mapping)
     denials = tuple(replace(denial, **place) for denial in (*demand.denials, *unknown))
     counted = vector.add(demand.vector, {RESOURCES + resource.name: Fraction(count)})
     return replace(demand, vector=counted, denials=denials)
 
 
-def _weighing(demand_catalogue: DemandCatalogue) -> Weigh:
+def _weighing(catalogues: Catalogues, unclassified_pods: UnclassifiedPods) -> Weigh:
     """Return a function that converts devices to demand. DeviceClasses that no GPUClass mentions share results."""
     known: dict[str, Demand] = {}
-    equivalents = {name for gpu_class in demand_catalogue.classes for name in gpu_class.equivalents}
+    equivalents = {name for gpu_class in catalogues.classes for name in gpu_class.equivalents}
 
     def weigh(device_class: str, count: int) -> Demand:
         because = f"device class {device_class} is of no GPU class in particular"
         resource = GPUResource(IMPLICIT_DEVICE_CLASS + device_class, Measure.DEVICES)
         # A denial names the DeviceClass, so it cannot share a result. It has no demand by class and takes little time.
-        is_mentioned = resource.name in equivalents or bool(
-            demand_catalogue.classes.of_device_class(device_class)
-        )
-        is_own = is_mentioned or demand_catalogue.unclassified_pods is UnclassifiedPods.DENY
-        pattern = demand_catalogue.resource_mapping.device_class(device_class)
+        is_mentioned = resource.name in equivalents or bool(catalogues.classes.of_device_class(device_class))
+        is_own = is_mentioned or unclassified_pods is UnclassifiedPods.DENY
+        pattern = catalogues.resource_mapping.device_class(device_class)
         kind = resource.name if is_own else (pattern and pattern.resource) or ""
         if kind not in known:
             one = {resource: Fraction(1)}
-            candidates = all_classes(demand_catalogue.classes, because)
-            known[kind] = weighed(one, lambda card: cards(one, card), candidates, demand_catalogue)
+            candidates = all_classes(catalogues.classes, because)
+            known[kind] = weighed(
+                one, lambda card: cards(one, card), candidates, catalogues, unclassified_pods
+            )
         demand = known[kind]
         amounts = {key: amount * count for key, amount in demand.vector.items()}
         return replace(demand, vector=amounts, because=demand.because if is_own else because)

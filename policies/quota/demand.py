@@ -85,21 +85,8 @@ class Catalogues(Protocol):
     def resource_mapping(self) -> ResourceMapping: ...
 
 
-class DemandCatalogue(msgspec.Struct, frozen=True, kw_only=True):
-    """The inputs that convert amounts to whole cards and classes."""
-
-    classes: ClassCatalogue
-    resource_mapping: ResourceMapping
-    unclassified_pods: UnclassifiedPods
-
-
 def pod_demand(
-    pod: Pod,
-    *,
-    classes: ClassCatalogue,
-    resource_mapping: ResourceMapping,
-    unclassified_pods: UnclassifiedPods,
-    nodes: NodeIndex = NO_NODES,
+    pod: Pod, catalogues: Catalogues, unclassified_pods: UnclassifiedPods, nodes: NodeIndex = NO_NODES
 ) -> Demand:
     """Return the demand of the pod. `nodes` has the nodes that it may name.
 
@@ -108,9 +95,7 @@ def pod_demand(
     """
     if pod.is_terminal:
         return Demand({})
-    demand_catalogue = DemandCatalogue(
-        classes=classes, resource_mapping=resource_mapping, unclassified_pods=unclassified_pods
-    )
+    classes, resource_mapping = catalogues.classes, catalogues.resource_mapping
     denials = tuple(unreadable(pod, resource_mapping))
     overhead = amounts(pod.spec.overhead, resource_mapping)
     # Keyed by identity, because containers may be equal. Each is read once, and converted for every kind of card.
@@ -132,10 +117,10 @@ def pod_demand(
         return {**in_containers, **annotated_cards(pod, card, resource_mapping)}
 
     if len(requested) > MOST_RESOURCES:  # only a pod that admission never saw has so many
-        demand = _weighed_as_one(cards_on, candidates, demand_catalogue)
+        demand = _weighed_as_one(cards_on, candidates, unclassified_pods)
     else:
         by_memory = sum(map(len, read.values())) <= MOST_BY_MEMORY
-        demand = weighed(requested, cards_on, candidates, demand_catalogue, by_memory=by_memory)
+        demand = weighed(requested, cards_on, candidates, catalogues, unclassified_pods, by_memory=by_memory)
     counted = {RESOURCES + resource.name: amount for resource, amount in plain.items()}
     vector, denials = add(demand.vector, counted), (*denials, *demand.denials)
     return msgspec.structs.replace(demand, vector=vector, denials=denials)
@@ -145,7 +130,8 @@ def weighed(
     requested: Collection[GPUResource],
     cards_on: CardsOn,
     candidates: CandidateClasses,
-    demand_catalogue: DemandCatalogue,
+    catalogues: Catalogues,
+    unclassified_pods: UnclassifiedPods,
     *,
     by_memory: bool = True,
 ) -> Demand:
@@ -158,7 +144,7 @@ def weighed(
     @cache
     def on_class(gpu_class: GPUClass, is_certain: bool) -> Mapping[GPUResource, Fraction]:
         return cards_on(
-            card_of(gpu_class, requested, demand_catalogue.classes, is_certain=is_certain and by_memory)
+            card_of(gpu_class, requested, catalogues.classes, is_certain=is_certain and by_memory)
         )
 
     def weigh(resource: GPUResource, gpu_class: GPUClass, *, is_certain: bool) -> Fraction:
@@ -166,8 +152,7 @@ def weighed(
         return on_class(gpu_class, is_certain).get(resource, NOTHING)
 
     narrowed = [
-        for_resource(each, candidates, demand_catalogue.classes, demand_catalogue.resource_mapping)
-        for each in requested
+        for_resource(each, candidates, catalogues.classes, catalogues.resource_mapping) for each in requested
     ]
     parts: list[Vector] = []
     for resource, left in zip(requested, narrowed, strict=True):
@@ -176,27 +161,27 @@ def weighed(
         distinct = {id(each): each for each in on_classes}.values()
         in_total = max(distinct, default=cards_on(UNKNOWN_CARD).get(resource, NOTHING))
         weigh_it = partial(weigh, resource, is_certain=True)
-        parts += [{GPUS: in_total}, _by_class(left, demand_catalogue.unclassified_pods, weigh_it)]
-    return _demand(total(parts), narrowed, demand_catalogue)
+        parts += [{GPUS: in_total}, _by_class(left, unclassified_pods, weigh_it)]
+    return _demand(total(parts), narrowed, unclassified_pods)
 
 
 def _weighed_as_one(
-    cards_on: CardsOn, candidates: CandidateClasses, demand_catalogue: DemandCatalogue
+    cards_on: CardsOn, candidates: CandidateClasses, unclassified_pods: UnclassifiedPods
 ) -> Demand:
     """Return an upper bound of `weighed`, cheaply: every unit is a whole card of each possible class."""
     amount = sum(cards_on(UNKNOWN_CARD).values(), NOTHING)
-    by_class = _by_class(candidates, demand_catalogue.unclassified_pods, lambda _: amount)
-    return _demand(total([{GPUS: amount}, by_class]), [candidates], demand_catalogue)
+    by_class = _by_class(candidates, unclassified_pods, lambda _: amount)
+    return _demand(total([{GPUS: amount}, by_class]), [candidates], unclassified_pods)
 
 
 def _demand(
-    vector: Vector, narrowed: Collection[CandidateClasses], demand_catalogue: DemandCatalogue
+    vector: Vector, narrowed: Collection[CandidateClasses], unclassified_pods: UnclassifiedPods
 ) -> Demand:
     return Demand(
         vector,
         classes=tuple(sorted(key.removeprefix(CLASSES) for key in vector if key.startswith(CLASSES))),
         because=" and ".join(dict.fromkeys(each.because for each in narrowed)),
-        denials=tuple(_refusals(narrowed, demand_catalogue)),
+        denials=tuple(_refusals(narrowed, unclassified_pods)),
     )
 
 
@@ -220,8 +205,8 @@ def _by_class(
     return counted
 
 
-def _refusals(narrowed: Iterable[CandidateClasses], demand_catalogue: DemandCatalogue) -> Iterator[Finding]:
-    if demand_catalogue.unclassified_pods is not UnclassifiedPods.DENY:
+def _refusals(narrowed: Iterable[CandidateClasses], unclassified_pods: UnclassifiedPods) -> Iterator[Finding]:
+    if unclassified_pods is not UnclassifiedPods.DENY:
         return
     for because in dict.fromkeys(each.because for each in narrowed if not each.is_known):
         yield Finding(

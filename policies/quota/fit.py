@@ -15,16 +15,7 @@ import msgspec
 
 from policies.placement.pinning import named_nodes
 from policies.pods.workload import PodCount, Workload
-from policies.quota.amounts import (
-    CLASSES,
-    GPUS,
-    NOTHING,
-    Excess,
-    Vector,
-    exceeds,
-    positive_difference,
-    total,
-)
+from policies.quota.amounts import CLASSES, GPUS, NOTHING, Excess, Vector, exceeds, positive_difference, total
 from policies.quota.demand import Catalogues, UnclassifiedPods, pod_demand
 from policies.quota.quota_request import QuotaGrant
 
@@ -92,16 +83,6 @@ class FitResult(msgspec.Struct, frozen=True, kw_only=True):
     pods: int = 1
 
 
-class Headroom(msgspec.Struct, frozen=True):
-    """The limits of a quota, and the usage of others."""
-
-    hard: Vector
-    held: Vector
-
-    def left(self) -> Vector:
-        return {key: max(hard - self.held.get(key, NOTHING), NOTHING) for key, hard in self.hard.items()}
-
-
 def fit_result(
     workload: Workload, grant: QuotaGrant, catalogues: Catalogues, *, is_stored: bool
 ) -> FitResult | None:
@@ -114,18 +95,20 @@ def fit_result(
     found = _too_large(requested, grant.hard)
     if found is not None or grant.held is None:
         return found
-    room = Headroom(grant.hard, grant.held)
+    hard, held = grant.hard, grant.held
     if is_stored or workload.target:
         own = _existing(workload.target or workload, requested)
         if own is None:
             return None
-        room = Headroom(grant.hard, positive_difference(grant.held, own))
+        held = positive_difference(held, own)
     written = [(each, each.count.running or 0) for each in requested]
     largest = [(each, each.count.most or pods) for each, pods in written]
     now, then = FitFailure.TOO_LITTLE, FitFailure.TOO_LITTLE_TO_GROW
-    found = _shortage(then if workload.target else now, written, room) or _shortage(then, largest, room)
+    found = _shortage(then if workload.target else now, written, hard, held) or _shortage(
+        then, largest, hard, held
+    )
     if found is None and (workload.group, workload.kind) == ("apps", "Deployment"):
-        found = _surge(workload.data.get("spec"), written, room)
+        found = _surge(workload.data.get("spec"), written, hard, held)
     return found
 
 
@@ -143,12 +126,7 @@ def demands(
             continue
         if len(found) == MOST_TEMPLATES:
             return ()
-        demand = pod_demand(
-            each.admitted,
-            classes=catalogues.classes,
-            resource_mapping=catalogues.resource_mapping,
-            unclassified_pods=unclassified_pods,
-        )
+        demand = pod_demand(each.admitted, catalogues, unclassified_pods)
         cost = demand.vector
         if named_nodes(each.admitted):
             cost = {key: amount for key, amount in cost.items() if not key.startswith(CLASSES)}
@@ -205,11 +183,12 @@ def _over(failure: FitFailure, path: str, excess: Excess, pods: int) -> FitResul
 
 
 def _shortage(
-    failure: FitFailure, wanted: Iterable[tuple[TemplateDemand, int]], room: Headroom
+    failure: FitFailure, wanted: Iterable[tuple[TemplateDemand, int]], hard: Vector, held: Vector
 ) -> FitResult | None:
     """Return the shortage for these numbers of pods of each template. None if all of them fit."""
     wanted = [(each, pods) for each, pods in wanted if pods]
-    needed, left = total(each.times(pods) for each, pods in wanted), room.left()
+    needed = total(each.times(pods) for each, pods in wanted)
+    left = {key: max(limit - held.get(key, NOTHING), NOTHING) for key, limit in hard.items()}
     over = [key for key in left if needed.get(key, NOTHING) > left[key]]
     if not over:
         return None
@@ -221,7 +200,7 @@ def _shortage(
         key=key,
         needed=needed[key],
         left=left[key],
-        hard=room.hard[key],
+        hard=hard[key],
         starting=_starting(wanted, left),
         pods=sum(pods for _, pods in wanted),
     )
@@ -238,7 +217,9 @@ def _starting(wanted: Iterable[tuple[TemplateDemand, int]], left: Vector) -> int
     return started
 
 
-def _surge(spec: Any, wanted: Iterable[tuple[TemplateDemand, int]], room: Headroom) -> FitResult | None:
+def _surge(
+    spec: Any, wanted: Iterable[tuple[TemplateDemand, int]], hard: Vector, held: Vector
+) -> FitResult | None:
     """Return the shortage if a rolling update of a fully running Deployment could not begin.
 
     The deployment controller (`ResolveFenceposts` in `pkg/controller/deployment/util`, v1.36) rounds a percentage up for
@@ -253,8 +234,8 @@ def _surge(spec: Any, wanted: Iterable[tuple[TemplateDemand, int]], room: Headro
         surge = _part(limits.get("maxSurge", _DEFAULT), replicas, up=True)
         unavailable = _part(limits.get("maxUnavailable", _DEFAULT), replicas, up=False)
         if replicas and surge and unavailable == 0:
-            held = total([room.held, demand.times(replicas)])
-            return _shortage(FitFailure.NO_SURGE, [(demand, 1)], Headroom(room.hard, held))
+            beside = total([held, demand.times(replicas)])
+            return _shortage(FitFailure.NO_SURGE, [(demand, 1)], hard, beside)
     return None
 
 

@@ -71,10 +71,10 @@ class QuotaRequest:
         )
 
     def on(self, ledger: QuotaLedger, published: Mapping[str, Catalogues]) -> ReservationRequest:
-        """Return what it asks of the ledger: by both its catalogue versions, key by key the larger amount.
+        """Return the request for this ledger. Each key has the larger amount of both catalogue versions of the ledger.
 
-        The next version decides what is denied. `published` are catalogues by digest. Of what is neither there nor our own
-        nothing can be said; where that is every version, it is charged by our own catalogue, and the ledger knows that.
+        The next version decides about denials. `published` are catalogues by digest. Versions that are neither published nor
+        our own are left out; if that leaves none, our own catalogue counts, and the ledger then denies.
         """
         own = catalogue_digest(self._own)
         known = {**published, own: self._own}
@@ -113,7 +113,7 @@ class QuotaRequest:
 class ReservationOutcome(msgspec.Struct, frozen=True):
     """The ledger that decided a request; None if there is no quota, or the request has no demand.
 
-    `request` is what was asked of that ledger.
+    `request` is the request to that ledger.
     """
 
     ledger: QuotaLedger | None = None
@@ -136,7 +136,7 @@ class QuotaGrant(msgspec.Struct, frozen=True):
     held: Vector | None = None
 
     def as_ledger(self, catalogues: Catalogues) -> QuotaLedger:
-        """Return the ledger of the quota, if this were all that is known of it; what is not known is not used."""
+        """Return a ledger with these limits and this usage. Unknown usage is zero."""
         version = CatalogueVersion(catalogue_digest(catalogues), self.unclassified_pods)
         return QuotaLedger(
             quota_uid="unknown",
@@ -165,13 +165,7 @@ def quota_request_for_pod(
     """Return the demand of a review of a pod. `before`: the stored pod of an update. `nodes`: the nodes that it may name."""
 
     def demand(of: Pod) -> DemandOf:
-        return lambda by, unclassified_pods: pod_demand(
-            of,
-            classes=by.classes,
-            resource_mapping=by.resource_mapping,
-            unclassified_pods=unclassified_pods,
-            nodes=nodes,
-        )
+        return lambda by, unclassified_pods: pod_demand(of, by, unclassified_pods, nodes=nodes)
 
     def demand_of_new(by: Catalogues, unclassified_pods: UnclassifiedPods) -> Demand:
         counted = demand(pod)(by, unclassified_pods)
@@ -181,21 +175,19 @@ def quota_request_for_pod(
     metadata = pod.metadata or Metadata()
     uid = metadata.uid or ""
     if before is None:
-        name, is_free = _qualified("pods", metadata), not _names_a_resource(pod)
-        controlled_by = metadata.controlled_by
         return QuotaRequest(
             request_uid,
             uid,
             catalogues,
             demand_of_new,
-            name=name,
-            controlled_by=controlled_by,
-            is_free=is_free,
+            name=_qualified("pods", metadata),
+            controlled_by=metadata.controlled_by,
+            is_free=not _names_a_resource(pod),
         )
     version = before.metadata.version if before.metadata else 0
-    alike = demand_input(pod) == demand_input(before)
+    is_free = demand_input(pod) == demand_input(before)
     return QuotaRequest(
-        request_uid, uid, catalogues, demand(pod), demand(before), version=version, is_free=alike
+        request_uid, uid, catalogues, demand(pod), demand(before), version=version, is_free=is_free
     )
 
 
@@ -209,9 +201,7 @@ def quota_request_for_claim(
     def demand(by: Catalogues, unclassified_pods: UnclassifiedPods) -> Demand:
         mapping = by.resource_mapping
         counted = uncovered(claim, mapping) if is_scheduler else claim
-        return claim_demand(
-            counted, classes=by.classes, resource_mapping=mapping, unclassified_pods=unclassified_pods
-        )
+        return claim_demand(counted, by, unclassified_pods)
 
     name = _qualified("resourceclaims", metadata)
     return QuotaRequest(request_uid, metadata.uid or "", catalogues, demand, name=name)
@@ -248,10 +238,10 @@ def _names_a_resource(pod: Pod) -> bool:
 
 def demand_input(pod: Pod) -> bytes:
     """Return all fields of a pod that its demand may depend on. Pods of equal demand have equal inputs."""
-    body = pod.spec
+    spec = pod.spec
     containers = [
         (place.path, place.container.resources, place.container.restart_policy) for place in pod.places
     ]
-    placement = (body.node_selector, body.affinity, body.node_name)
-    found = containers, body.resources, body.overhead, placement, pod.annotations, pod.is_terminal
+    placement = (spec.node_selector, spec.affinity, spec.node_name)
+    found = containers, spec.resources, spec.overhead, placement, pod.annotations, pod.is_terminal
     return msgspec.json.encode(found, order="deterministic")

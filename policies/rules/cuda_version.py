@@ -37,25 +37,21 @@ CUDA_LABELS = "nvidia.com/cuda."
 REQUIRE = "NVIDIA_REQUIRE_CUDA"
 DISABLE = "NVIDIA_DISABLE_REQUIRE"
 _TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
-"""What strconv.ParseBool takes for true, by which the NVIDIA Container Toolkit reads NVIDIA_DISABLE_REQUIRE."""
+"""True for strconv.ParseBool, by which the NVIDIA Container Toolkit reads NVIDIA_DISABLE_REQUIRE."""
 _VERSION = re.compile(r"([1-9][0-9]?)(?:\.([0-9]{1,2}))?")
 _AT_LEAST = "cuda>="
 _MOST_TERMS = 16
-"""Terms of an affinity to each of which the version is added: more than any real pod has."""
+"""Terms of an affinity at most: the version is added to each. No real pod has more."""
 _LONGEST = 4_096
-"""Characters of a constraint that is read; images of NVIDIA have up to 2,000."""
+"""Characters of a constraint at most; images of NVIDIA have up to 2,000."""
 _MOST_CONTAINERS = 8
 """Containers of a pod whose constraints are read."""
 
 Version = tuple[int, int]
 
 
-class CudaVersionOptions(RuleOptions, frozen=True):
-    pass
-
-
 class _Requested(msgspec.Struct, frozen=True):
-    """The CUDA version that a pod needs, and the field that says so; only an annotation expects an answer."""
+    """The CUDA version that a pod needs, and the field that says so. Only for an annotation, all problems are reported."""
 
     version: Version
     path: str
@@ -79,7 +75,7 @@ class _Requested(msgspec.Struct, frozen=True):
         )
 
 
-def mutate(patch: PodPatch, options: CudaVersionOptions, context: Context) -> Iterator[Finding]:  # noqa: ARG001 - of Rule
+def mutate(patch: PodPatch, _options: RuleOptions, context: Context) -> Iterator[Finding]:
     requested = _requested(patch.pod, context)
     offers = _offers_to(patch.pod, context) if isinstance(requested, _Requested) else None
     if isinstance(requested, _Requested) and offers is not None and offers.has(requested.version):
@@ -88,7 +84,7 @@ def mutate(patch: PodPatch, options: CudaVersionOptions, context: Context) -> It
     yield from ()
 
 
-def check(pod: Pod, options: CudaVersionOptions, context: Context) -> Iterator[Finding]:  # noqa: ARG001 - of Rule
+def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding]:
     requested = _requested(pod, context)
     if isinstance(requested, BadAnnotation):
         yield requested.finding(ID)
@@ -126,7 +122,7 @@ def _required_by(place: ContainerPlace) -> Iterator[_Requested]:
 
 
 def _least(expression: str) -> Version | None:
-    """Return the version without which no alternative of the expression holds, None where one does not name any.
+    """Return the least version that some alternative of the expression needs. None if an alternative names no version.
 
     Blanks separate alternatives, commas what must hold together (NVIDIA Container Toolkit, "Constraints").
     """
@@ -148,7 +144,7 @@ def _parsed(text: str) -> Version | None:
 
 
 def _is_settled(pod: Pod, context: Context) -> bool:
-    """Whether a version is chosen already: by who places the pod, by its own constraints, or by another vendor's GPU."""
+    """Whether something else chooses the version: who places the pod, its own constraints, or another vendor's GPU."""
     if context.made_by_daemonset or pod.spec.node_name:
         return True
     if any(key.startswith(CUDA_LABELS) for key in pod.spec.node_selector or {}):
@@ -164,12 +160,12 @@ def _is_settled(pod: Pod, context: Context) -> bool:
 
 
 def _offers_to(pod: Pod, context: Context) -> "_Offers | None":
-    """Return what the nodes have, None where that is not known, or the version is chosen already."""
+    """Return the versions of the nodes. None if unknown, or if something else chooses the version."""
     return None if context.nodes is None or _is_settled(pod, context) else _Offers(pod, context.nodes)
 
 
 class _Offers:
-    """The CUDA versions of the nodes that can take a pod; `unlabelled` are node pools that do not say."""
+    """The CUDA versions of the nodes that can take a pod. `unlabelled` are node pools without the label."""
 
     def __init__(self, pod: Pod, nodes: NodeFacts) -> None:
         offers = list(nodes.taking(pod))
@@ -183,8 +179,8 @@ class _Offers:
         )
 
     def has(self, version: Version) -> bool:
-        """Whether the affinity on the version keeps out no node that an autoscaler would make, and leaves some node."""
-        # For an affinity on a label that it does not know of its pool an autoscaler makes no node.
+        """Whether the affinity on the version leaves some node, and every node pool."""
+        # An autoscaler makes no node for an affinity on a label that it does not know of its pool.
         return not self.unlabelled and (self.have_any or (self.newest is not None and self.newest >= version))
 
 
@@ -211,7 +207,7 @@ def _obstacles(requested: _Requested, offers: _Offers) -> Iterator[Finding]:
 
 
 def _requirements(version: Version) -> Iterator[NodeSelectorRequirement]:
-    """Yield what a node's labels must meet: later major versions, or this one without the minor ones before."""
+    """Yield the requirements on node labels: a later major version, or this one without the earlier minor versions."""
     major, minor = version
     yield NodeSelectorRequirement(key=MAJOR, operator="Gt", values=(str(major - 1),))
     if minor:
@@ -222,7 +218,7 @@ def _requirements(version: Version) -> Iterator[NodeSelectorRequirement]:
 RULE = Rule(
     id=ID,
     summary="pods run where the driver has the CUDA version that they need",
-    options=CudaVersionOptions,
+    options=RuleOptions,
     mutate=mutate,
     check=check,
     not_exported="the version that a pod needs and the drivers that nodes have are looked up; CEL looks nothing up",

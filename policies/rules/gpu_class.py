@@ -1,4 +1,4 @@
-"""Put a GPU pod on the class of accelerator that it asks for, needs, or gets by default, and on no class it may not use.
+"""Put a GPU pod on the class of accelerator that it requests, needs, or gets by default, and on no class it may not use.
 
 Reads:   annotation gpu-class (a class or a family), else the model annotations (the smallest class on which the model fits),
          else `default` of the policy; what the pod's own nodeSelector and node affinity pin it to.
@@ -16,8 +16,6 @@ asks for what another vendor makes.
 """
 
 from collections.abc import Collection, Iterable, Iterator
-
-import msgspec
 
 from policies.finding import Finding, Severity
 from policies.gpus.classes import ClassCatalogue, GPUClass
@@ -43,13 +41,7 @@ from policies.placement.class_choice import (
 from policies.placement.hardware import hardware_keys
 from policies.placement.label_keys import EXCEPT
 from policies.placement.nodes import NodeFacts
-from policies.placement.pinning import (
-    Pinning,
-    admits,
-    classes_of_label,
-    is_narrowed_to,
-    pinning,
-)
+from policies.placement.pinning import Pinning, admits, classes_of_label, is_narrowed_to, pinning
 from policies.pods.annotations import GPU_CLASS, MODEL_FAMILY, MODEL_LAYERS
 from policies.pods.field_paths import annotation_path
 from policies.pods.names import is_qualified_name
@@ -62,11 +54,11 @@ class GPUClassOptions(RuleOptions, frozen=True):
     label_key: str = "accelerator"
     default: str | None = None
     allowed: tuple[str, ...] = (ANY,)
-    """Globs over the names of classes and families that may be used; where any of them is `*`, nothing is restricted."""
+    """Globs over the names of allowed classes and families. `*` allows all."""
     autoscaled_classes: tuple[str, ...] = ()
-    """Globs likewise: classes whose nodes are made on demand, so that none being there is no reason to warn."""
+    """Globs over classes whose nodes are made on demand, so no warning if there are no nodes."""
     hardware_labels: tuple[str, ...] = ()
-    """Globs over keys of node labels that choose hardware, before the built-in ones; with `!` before it, that choose none."""
+    """Globs over keys of node labels that choose hardware, before the built-in ones. With `!` they choose none."""
 
     def problems(self) -> Iterator[tuple[str, str]]:
         if not is_qualified_name(self.label_key):
@@ -101,23 +93,17 @@ class GPUClassOptions(RuleOptions, frozen=True):
             yield "default", f'must match allowed ({", ".join(self.allowed)}), and "{default}" does not'
 
 
-class Placer(msgspec.Struct, frozen=True):
-    """Somebody else who places a pod: what keeps this rule from pinning it, and who can."""
-
-    why: str
-    who: str
-
-
-DAEMONSET = Placer("pods of a DaemonSet are placed by its controller", "in the template of the DaemonSet set")
-NODE_NAME = Placer("spec.nodeName says where the pod runs", "set")
-GATE = Placer(
+# Why this rule cannot pin a pod that something else places, and how its author can.
+DAEMONSET = "pods of a DaemonSet are placed by its controller", "in the template of the DaemonSet set"
+NODE_NAME = "spec.nodeName says where the pod runs", "set"
+GATE = (
     "gated pods are placed by the controller that removes their gates",
     "have the controller that removes its gates set",
 )
 
 
 class _Case:
-    """A GPU pod under a policy: what it is pinned to, what is chosen for it, and with what this rule would pin it."""
+    """A GPU pod under a policy: its own pin, the class chosen for it, and the values by which this rule would pin it."""
 
     def __init__(self, pod: Pod, options: GPUClassOptions, context: Context) -> None:
         self.pod, self.options, self.context = pod, options, context
@@ -149,8 +135,8 @@ class _Case:
         return self.choice is not None and self.choice.source is ChoiceSource.ANNOTATION
 
     @property
-    def placed_by(self) -> Placer | None:
-        """What places the pod, other than the scheduler by the fields that this rule adds."""
+    def placed_by(self) -> tuple[str, str] | None:
+        """What places the pod instead of the scheduler."""
         if self.context.made_by_daemonset:
             return DAEMONSET
         if self.pod.spec.node_name:
@@ -158,13 +144,13 @@ class _Case:
         return GATE if self.pod.is_gated or self.context.is_update else None
 
     def naming(self, classes: Collection[GPUClass]) -> str:
-        """Return what the author writes so that the pod lands on one of the classes."""
+        """Return the remedy that puts the pod on one of the classes."""
         key, pinned = self.options.label_key, self.pinned
         values_of = self.selection.values_of(classes)
         names = few([each.name for each in values_of])
         values = few([value for each in values_of for value in each.values[:1]])
         if self.placed_by is not None:
-            return f"{self.placed_by.who} nodeSelector {key}: {values}"
+            return f"{self.placed_by[1]} nodeSelector {key}: {values}"
         if pinned is None or self.is_requested or pinned.is_injected:
             return f"set {GPU_CLASS}: {names}"
         if list(self.pod.spec.node_selector or ()) == [key] and len(pinned.because) == 1:
@@ -172,21 +158,21 @@ class _Case:
         return f"remove {' and '.join(pinned.because)}, and set {GPU_CLASS}: {names}"
 
     def another(self) -> tuple[str, str]:
-        """Return likewise what lands it on a class that there is for it; where there is none, what else, and what to ask for."""
+        """Return remedy and request to the platform team that put the pod on a usable class."""
         usable = self.selection.usable()
         return (self.naming(usable), "") if usable else self.selection.without_any()
 
     def missing_values(self) -> tuple[str, ...]:
-        """Return the values of the label key by which the pod has still to be pinned, empty where there is nothing to add."""
+        """Return the values of the label key that this rule adds."""
         return () if self.is_out_of_reach() else self.lacking()
 
     def is_out_of_reach(self) -> bool:
-        """Whether the choice is a guess whose nodes are all excluded by what the pod itself demands of them.
+        """Whether the choice is a guess, and the pod's own constraints exclude all its nodes.
 
-        Not where nodes of it are made on demand or not there at all, nor where a pod must be pinned to be admitted.
+        False if its nodes are made on demand or do not exist, or if a pod must be pinned to be admitted.
         """
-        nodes, body = self.context.nodes, self.pod.spec
-        if nodes is None or not (body.node_selector or body.affinity) or self.selection.is_restricted:
+        nodes, spec = self.context.nodes, self.pod.spec
+        if nodes is None or not (spec.node_selector or spec.affinity) or self.selection.is_restricted:
             return False
         if self.is_requested or self.choice is None or self.is_made_on_demand(self.choice.classes):
             return False
@@ -198,11 +184,10 @@ class _Case:
         )
 
     def is_made_on_demand(self, classes: Iterable[GPUClass]) -> bool:
-        """Whether nodes of any of them are."""
         return any(is_covered(gpu_class, self.options.autoscaled_classes) for gpu_class in classes)
 
     def lacking(self) -> tuple[str, ...]:
-        """Return what is missing as far as the pod itself says."""
+        """Return the values that the pod lacks to be on the choice."""
         if self.choice is None or self.placed_by is not None:
             return ()
         if self.pinned is not None and not is_wider(self.pinned, self.choice):
@@ -231,7 +216,7 @@ def mutate(patch: PodPatch, options: GPUClassOptions, context: Context) -> Itera
 
 
 def check(pod: Pod, options: GPUClassOptions, context: Context) -> Iterator[Finding]:
-    is_bound = context.is_update and pod.spec.node_name  # what it asked for is history
+    is_bound = context.is_update and pod.spec.node_name  # its annotations have no effect any more
     if is_bound or not context.resource_mapping.pod_asks(pod):
         return
     case = _Case(pod, options, context)
@@ -248,7 +233,7 @@ def check(pod: Pod, options: GPUClassOptions, context: Context) -> Iterator[Find
 
 
 def _unsatisfiable(case: _Case) -> Iterator[Finding]:
-    """Yield a warning for constraints that leave the pod pending, as far as the catalogue knows."""
+    """Warn of constraints that no class in the catalogue meets."""
     catalogue, key = case.context.classes, case.options.label_key
     value = (case.pod.spec.node_selector or {}).get(key)
     known = case.context.nodes.values_of(key) if case.context.nodes else ()
@@ -269,7 +254,7 @@ def _unsatisfiable(case: _Case) -> Iterator[Finding]:
 
 
 def _contradiction(case: _Case) -> Iterator[Finding]:
-    """Yield what keeps the pod's own constraints and its annotation from being met together."""
+    """Report a contradiction between the pod's own constraints and its annotation."""
     choice, pinned, key = case.choice, case.pinned, case.options.label_key
     if choice is None or not case.is_requested:
         return
@@ -293,7 +278,7 @@ def _contradiction(case: _Case) -> Iterator[Finding]:
 
 
 def _without_label(case: _Case) -> Iterator[Finding]:
-    """Yield why the choice pins the pod to nothing."""
+    """Report that the choice does not pin the pod."""
     choice, key = case.choice, case.options.label_key
     if choice is None or case.pinned is not None:
         return
@@ -310,8 +295,9 @@ def _without_label(case: _Case) -> Iterator[Finding]:
     placer = case.placed_by
     is_open = not case.pod.is_gated and not case.selection.is_restricted
     if case.is_requested and placer is not None and is_open:
-        remedy = f"{placer.who} nodeSelector {key}: {values[0]}"
-        yield about_annotation(choice.requested, f"has no effect: {placer.why}", remedy, Severity.WARNING)
+        why, way = placer
+        remedy = f"{way} nodeSelector {key}: {values[0]}"
+        yield about_annotation(choice.requested, f"has no effect: {why}", remedy, Severity.WARNING)
 
 
 def _too_small(case: _Case) -> Iterator[Finding]:
@@ -342,12 +328,12 @@ def _too_small(case: _Case) -> Iterator[Finding]:
 
 
 def without_nodes(pod: Pod, options: GPUClassOptions, context: Context) -> Iterator[Finding]:
-    """Yield what `check` says of nodes alone: that the pod is pinned to a class of which there are none."""
+    """Yield only the warning of `check` about a class without nodes."""
     yield from _no_node(_Case(pod, options, context))
 
 
 def _no_node(case: _Case) -> Iterator[Finding]:
-    """Yield a warning where the pod is pinned to a class that no node has, nor any that could be made."""
+    """Warn if the pod is pinned to a class without nodes, and none can be made."""
     nodes, key, catalogue = case.context.nodes, case.options.label_key, case.context.classes
     if nodes is None or case.placed_by in {DAEMONSET, NODE_NAME} or case.pod.is_gated:
         return
@@ -381,7 +367,7 @@ def _no_node(case: _Case) -> Iterator[Finding]:
 
 
 def _instead(case: _Case, nodes: NodeFacts, pinned: frozenset[str]) -> tuple[str, str]:
-    """Return what the author can write, and what to ask for."""
+    """Return remedy and request to the platform team."""
     key, catalogue = case.options.label_key, case.context.classes
     values = case.lacking() or tuple(v for k, v in (case.pod.spec.node_selector or {}).items() if k == key)
     if values and nodes.could_take(OPEN_POD, key, values):
@@ -406,7 +392,7 @@ def _instead(case: _Case, nodes: NodeFacts, pinned: frozenset[str]) -> tuple[str
 
 
 def _entitlement(case: _Case) -> Iterator[Finding]:
-    """Yield a denial where a pod runs, or could run, on a class that its namespace may not use."""
+    """Deny a pod that runs, or could run, on a class that its namespace may not use."""
     selection, pinned, namespace = case.selection, case.pinned, case.context.namespace
     if not selection.is_restricted:
         return

@@ -1,13 +1,13 @@
 """Keep a namespace from holding more GPUs than its GPUQuota grants.
 
-Reads:   what the pod or ResourceClaim costs (policies.quota.demand), and what the quota of its namespace answered.
+Reads:   the demand of the pod or ResourceClaim (policies.quota.demand), and the answer of the quota of its namespace.
 Denies:  a new pod, a change of one, or a new ResourceClaim for which `used + reserved + requested ≤ hard` does not hold; with
-         `required` also whatever asks for a GPU in a namespace without a GPUQuota.
+         `required` also every GPU pod and claim in a namespace without a GPUQuota.
 Warns:   of a ResourceClaimTemplate whose claims could never fit, and of a workload or autoscaler whose pods will not all
          fit, or that could not be updated (policies.quota.fit); in every mode.
 
-Runs last, at the validation of creations and of pod updates, and only if nothing else denies; of an update only what grows
-has to fit. Templates cost nothing. In modes warn and audit it reserves what fits, and only reports what does not.
+Runs last, at the validation of creations and of pod updates, and only if nothing else denies. Of an update, only the growth has
+to fit. Templates have no demand. In modes warn and audit it reserves what fits, and only reports the rest.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,12 +33,12 @@ from policies.quota.spec import NAME, hard_field
 from policies.rule import Context, Mode, Rule, RuleOptions
 
 RECOUNT_SECONDS = 10
-"""Beyond a reservation's expiry, what a controller takes at most until its next count."""
+"""A controller counts at most this long after a reservation has expired."""
 HELD_SECONDS = ceil(EXPIRY_SECONDS) + RECOUNT_SECONDS
 
 
 class OnLedgerError(Enum):
-    """What becomes of a pod when its quota cannot be asked in time."""
+    """What happens to a pod if its quota cannot be read in time."""
 
     DENY = "deny"
     ALLOW = "allow"
@@ -58,7 +58,7 @@ def check_reservation(
     namespace: str,
     now: datetime,
 ) -> Iterator[Finding]:
-    """Yield why the quota of the namespace denies the request, by what it answered."""
+    """Yield why the quota of the namespace denies the request."""
     if isinstance(outcome, LedgerError):
         yield _ledger_error(outcome, options.on_ledger_error)
         return
@@ -82,16 +82,13 @@ def check_reservation(
 
 
 def check_claim_template(template: ResourceClaimTemplate, context: Context) -> Iterator[Finding]:
-    """Warn of a ResourceClaimTemplate whose claims the quota of its namespace could never grant."""
+    """Warn of a template whose claims could never fit the quota of its namespace."""
     if (grant := context.grant) is not None:
         yield from template_findings(template, grant.hard, context, grant.unclassified_pods)
 
 
 def check_workload(workload: Workload, options: GPUQuotaOptions, context: Context) -> Iterator[Finding]:
-    """Warn of a workload whose pods the quota will not all let start, as things are.
-
-    `context.grant` is needed only where `needs_grant` says so.
-    """
+    """Warn of a workload whose pods do not all fit the quota. Needs `context.grant` only if `needs_grant`."""
     if context.grant is not None and needs_grant(workload, context.resource_mapping):
         found = fit_result(workload, context.grant, context, is_stored=context.is_update)
         if found is not None:
@@ -99,10 +96,7 @@ def check_workload(workload: Workload, options: GPUQuotaOptions, context: Contex
 
 
 def needs_grant(workload: Workload, mapping: ResourceMapping) -> bool:
-    """Whether the check of the workload depends on what the quota grants.
-
-    What another controller makes has an owner that was checked, and nobody reads what is said of it.
-    """
+    """Whether the check of the workload depends on the quota. Of an owned object, the owner was checked."""
     pods = (workload.target or workload).pods
     return not workload.metadata.is_owned and any(mapping.pod_asks(each.pod) for each in pods)
 
@@ -158,10 +152,7 @@ def _exceeded(
     controlled_by: str,
     now: datetime,
 ) -> Finding:
-    """Return the denial: what can never fit, and for the rest the words of ResourceQuota.
-
-    Those are of `checkRequest` in the API server's resourcequota controller.
-    """
+    """Return the denial: what can never fit, and the rest in the words of ResourceQuota (`checkRequest` in the API server)."""
     never = [each for each in verdict.shortfalls if each.requested > each.hard]
     full = [each for each in verdict.shortfalls if each.requested <= each.hard]
     facts, ways = [], []
@@ -198,10 +189,7 @@ def _exceeded(
 
 
 def _replicas(ledger: QuotaLedger, full: Iterable[Shortfall], controlled_by: str) -> int:
-    """Return how many pods of the controller fit, where those that it has, and keeps, leave no room for one more; else 0.
-
-    All its pods are taken for such as this one.
-    """
+    """Return how many such pods fit, if the pods that the controller keeps leave no room for one more; else 0."""
     if controlled_by.partition("/")[0] not in _KEEPING:
         return 0
     found = [
@@ -217,7 +205,7 @@ def _full(namespace: str, ledger: QuotaLedger, full: Sequence[Shortfall], now: d
     def amounts(of: Callable[[Shortfall], Fraction]) -> str:
         return ",".join(f"{each.key}={format_amount(of(each))}" for each in full)
 
-    if not ledger.revisions.pods:  # no controller counts: without a cluster, reservations are what exists
+    if not ledger.revisions.pods:  # without a cluster, no controller counts and reservations are usage
         full = [replace(each, used=each.used + each.reserved, reserved=NOTHING) for each in full]
     text = f"exceeded quota: {namespace}/{NAME}, requested: {amounts(lambda s: s.requested)}, used: {amounts(lambda s: s.used)}"
     if any(each.reserved for each in full):
@@ -231,7 +219,7 @@ def _full(namespace: str, ledger: QuotaLedger, full: Sequence[Shortfall], now: d
 
 
 def _bad_outlook(found: FitResult, workload: Workload, namespace: str, mode: Mode) -> Iterator[Finding]:
-    """Yield the warning; where the rule denies nothing it says that instead of what will not start."""
+    """Yield the warning. If the rule denies nothing, it says so instead of how many pods will start."""
     needs, hard = _count(found.key, found.needed), format_amount(found.hard)
     grants, free = (
         f"the GPUQuota of {namespace} grants {hard} in all",
@@ -268,7 +256,7 @@ def _bad_outlook(found: FitResult, workload: Workload, namespace: str, mode: Mod
 
 
 def _pods_field(found: FitResult, workload: Workload) -> str:
-    """Return the field that says how many pods there are, if fewer of them would all start; "" where it is not a single one."""
+    """Return the one field with the number of pods, if fewer of them would start, else ""."""
     if not found.starting or (found.failure is not FitFailure.TOO_LITTLE and not workload.target):
         return ""
     return (
@@ -277,7 +265,7 @@ def _pods_field(found: FitResult, workload: Workload) -> str:
 
 
 _KEEPING = frozenset({"ReplicationController", "ReplicaSet", "StatefulSet"})
-"""Kinds of controllers whose pods do not end by themselves."""
+"""Controllers whose pods do not end by themselves."""
 _PODS = {
     ("", "ReplicationController"): "spec.replicas",
     ("apps", "Deployment"): "spec.replicas",
@@ -285,7 +273,7 @@ _PODS = {
     ("apps", "StatefulSet"): "spec.replicas",
     ("batch", "Job"): "spec.parallelism",
 }
-"""The field that says how many pods there are."""
+"""The field with the number of pods."""
 _MAXIMUM = {"HorizontalPodAutoscaler": "spec.maxReplicas", "ScaledObject": "spec.maxReplicaCount"}
 
 

@@ -6,7 +6,7 @@ Denies:  amounts that are invalid, negative, or not whole; a request that differ
          allows or a node of the class has; slices of another class; another vendor's resource than the class's.
 Warns:   of slices that no class lists (denied with `knownProfilesOnly`, or where the nodes are known and none has them), of more
          than one time-sliced share, of variables that choose GPUs by hand, of parts of a GPU beside whole ones, and of parts that
-         are less than is charged; of more GPUs than any machine has; of a DaemonSet that holds whole GPUs on every node.
+         count as more than they are; of more GPUs than any machine has; of a DaemonSet that holds whole GPUs on every node.
 Adds:    with `completeLimits`, the limit that belongs to a request.
 
 Runs before mutation, too: built-in validation comes right after it and rejects the same pods with worse sentences. What is
@@ -16,7 +16,6 @@ written decides, not the phase, so templates, whose quantities nobody has rounde
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import partial
-from typing import Self
 
 import msgspec
 
@@ -30,7 +29,7 @@ from policies.placement.availability import Availability, ClassUse, Complaint
 from policies.placement.class_choice import RULE_ID
 from policies.pods.field_paths import annotation_path
 from policies.pods.patch import PodPatch, ResourceMap
-from policies.pods.pod import ContainerPlace, Pod
+from policies.pods.pod import ContainerPlace, Pod, ResourceList
 from policies.pods.quantity import LARGEST, NANO, Quantity, QuantityError, QuantityText, readable
 from policies.pods.workload import Workload
 from policies.rule import Context, Phase, Rule, RuleOptions
@@ -100,21 +99,17 @@ warning = partial(Finding, rule=ID, severity=Severity.WARNING)
 
 
 class Amount(msgspec.Struct, frozen=True):
-    """What a container writes about one GPU resource in one of its two maps."""
+    """The amount of one GPU resource in limits or requests of a container."""
 
     place: ContainerPlace
     resource: GPUResource
     kind: ResourceMap
     raw: QuantityText
     quantity: Quantity | None
-    """None where Kubernetes cannot read it either."""
-
-    @classmethod
-    def of(cls, place: ContainerPlace, resource: GPUResource, kind: ResourceMap, raw: QuantityText) -> Self:
-        return cls(place, resource, kind, raw, readable(raw))
+    """None if Kubernetes cannot read it."""
 
     def same_as(self, other: "Amount") -> bool:
-        """Whether both say the same, as after defaulting has copied the limit into the requests."""
+        """Whether both are equal, as after defaulting has copied the limit into the requests."""
         if self.raw == other.raw or self.quantity is None or other.quantity is None:
             return self.raw == other.raw
         # Thousandths, rounded up: all that is left of a quantity once the API server has defaulted the pod.
@@ -134,7 +129,7 @@ class Amount(msgspec.Struct, frozen=True):
 
     @property
     def reads(self) -> str:
-        """The amount in plain numbers, where its author may not know it again: the API server writes 500m for 0.5."""
+        """The amount in plain numbers, because the API server writes 500m for 0.5; "" if it is plain already."""
         quantity = self.quantity
         is_plain = self.raw is None or str(self.raw)[-1:].isdecimal()
         return "" if is_plain or quantity is None or quantity.nano < 0 else number(quantity)
@@ -158,7 +153,6 @@ def check(pod: Pod, options: GPURequestsOptions, context: Context) -> Iterator[F
 
 
 def class_use(context: Context) -> ClassUse:
-    """Return what the policy says of classes."""
     options = context.options_of(RULE_ID)
     if not isinstance(options, GPUClassOptions):
         return ClassUse(reads_annotation=False)
@@ -171,29 +165,23 @@ def class_use(context: Context) -> ClassUse:
 
 
 def mutate(patch: PodPatch, options: GPURequestsOptions, context: Context) -> Iterator[Finding]:
-    for missing in list(requests_without_limit(patch.pod, context)) if options.complete_limits else ():
-        patch.set_resource(missing.place, "limits", missing.resource.name, missing.raw)
-    yield from ()
-
-
-def amounts(place: ContainerPlace, resource: GPUResource) -> tuple[Amount | None, Amount | None]:
-    """Return the limit and the request that the container writes for the resource."""
-    limits, requests, name = place.container.limits, place.container.requests, resource.name
-    return (
-        Amount.of(place, resource, "limits", limits[name]) if name in limits else None,
-        Amount.of(place, resource, "requests", requests[name]) if name in requests else None,
-    )
-
-
-def requests_without_limit(pod: Pod, context: Context) -> Iterator[Amount]:
-    """Yield requests that are fine but for the limit that they lack."""
-    for place in pod.places:
+    for place in patch.pod.places if options.complete_limits else ():
         for resource in context.resource_mapping.named_resources(place.container):
             limit, request = amounts(place, resource)
             if limit is None and request is not None and is_extended(resource.name):
                 quantity = request.quantity
                 if quantity is not None and quantity.is_whole and quantity.nano >= 0:
-                    yield request
+                    patch.set_resource(place, "limits", resource.name, request.raw)
+    yield from ()
+
+
+def amounts(place: ContainerPlace, resource: GPUResource) -> tuple[Amount | None, Amount | None]:
+
+    def written(kind: ResourceMap, amounts: ResourceList) -> Amount | None:
+        raw = amounts.get(resource.name)
+        return Amount(place, resource, kind, raw, readable(raw)) if resource.name in amounts else None
+
+    return written("limits", place.container.limits), written("requests", place.container.requests)
 
 
 # ---- the number itself
@@ -236,7 +224,7 @@ def not_whole(amount: Amount, quantity: Quantity, availability: Availability, co
 def pair_findings(
     limit: Amount | None, request: Amount | None, options: GPURequestsOptions, context: Context
 ) -> Iterator[Finding]:
-    """Yield what the API server's validation of extended resources would refuse (`validateResourceRequirements`)."""
+    """Deny what the API server's validation of extended resources refuses (`validateResourceRequirements`)."""
     if request is None or not is_extended(request.resource.name):
         return
     name = request.resource.name
@@ -266,7 +254,7 @@ def is_extended(name: str) -> bool:
 def size_findings(
     amount: Amount | None, options: GPURequestsOptions, availability: Availability
 ) -> Iterator[Finding]:
-    """Yield what is wrong with a sound number: too many for one container, or of what the class does not have."""
+    """Report too many for one container, and resources that the class does not have."""
     if amount is None or amount.quantity is None or amount.quantity.value == 0:
         return
     resource, count = amount.resource, amount.quantity.milli_value // 1000
@@ -289,7 +277,7 @@ def size_findings(
 def total_findings(
     pod: Pod, options: GPURequestsOptions, availability: Availability, context: Context
 ) -> Iterator[Finding]:
-    """Yield what is too much for one pod or one node, by the arithmetic of the scheduler."""
+    """Report what is too much for one pod or one node, by the arithmetic of the scheduler."""
     requests = tuple(context.resource_mapping.requests(pod))
     askers: dict[GPUResource, list[GPURequest]] = {}
     for requested in requests:
@@ -300,7 +288,7 @@ def total_findings(
         resource.measure is Measure.SLICES or _may_exceed(asking, limits[resource], options, availability)
         for resource, asking in askers.items()
     ):
-        return  # not even all containers together come to more than a limit
+        return  # all containers together stay below every limit
     try:
         totals = gpu_requests(pod, context.resource_mapping)
     except QuantityError:
@@ -333,7 +321,7 @@ def total_findings(
 def _may_exceed(
     asking: Sequence[GPURequest], most: int | None, options: GPURequestsOptions, availability: Availability
 ) -> bool:
-    """Whether the containers, were they all to run at one time, ask for more than the limit or a node has."""
+    """Whether all containers together request more than the limit, or than a node has."""
     together = sum(request.quantity.value for request in asking)
     bounds = (most, options.gpus_per_node, availability.cards_per_node(asking[0].resource))
     return any(bound is not None and together > bound for bound in bounds)
@@ -342,7 +330,7 @@ def _may_exceed(
 def total_finding(
     single: ContainerPlace | None, resource: GPUResource, total: Quantity, complaint: Complaint
 ) -> Finding:
-    """Return a finding about the whole pod, at the one container that asks, or else at the spec."""
+    """Return a finding about the whole pod, at the only container that requests the resource, or else at the spec."""
     limit, request = amounts(single, resource) if single else (None, None)
     amount = limit or request
     if amount is not None:
@@ -417,7 +405,7 @@ def annotation_findings(pod: Pod, context: Context) -> Iterator[Finding]:
 
 
 def check_workload(workload: Workload, _options: GPURequestsOptions, context: Context) -> Iterator[Finding]:
-    """Warn of a DaemonSet with whole GPUs, such as a monitor that asks for one to see it."""
+    """Warn of a DaemonSet with whole GPUs, such as a monitor that requests one to see it."""
     for pods in workload.pods if workload.kind == "DaemonSet" else ():
         requests = context.resource_mapping.requests(pods.pod)
         requested = next((each for each in requests if each.resource.measure is Measure.DEVICES), None)
@@ -433,7 +421,7 @@ def check_workload(workload: Workload, _options: GPURequestsOptions, context: Co
 
 
 def number(quantity: Quantity) -> str:
-    """Return it as people write it: 0.3, 1.5."""
+    """Return the quantity as people write it: 0.3, 1.5."""
     whole, part = divmod(quantity.nano, NANO)
     return f"{whole}.{part:09d}".rstrip("0").rstrip(".")
 

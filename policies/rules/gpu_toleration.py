@@ -6,7 +6,7 @@ Adds:  a toleration of the taint that is named as the resource asked for; for sl
        unless one that is there covers it already; a key that a list has is left to the list.
 Warns: of the template of a DaemonSet that lacks one of them: no pod is made for a node whose taints it does not tolerate.
 
-Nothing is added to a pod that has only DRA claims of which nothing says that they are for GPUs.
+A pod gets nothing if it has only DRA claims that may be for other devices.
 """
 
 from collections.abc import Iterator, Mapping
@@ -31,7 +31,6 @@ class GPUTolerationOptions(RuleOptions, frozen=True):
 
     @property
     def listed(self) -> Iterator[Toleration]:
-        """All tolerations, whatever the vendor."""
         yield from self.tolerations
         for tolerations in self.by_vendor.values():
             yield from tolerations
@@ -77,7 +76,7 @@ def mutate(patch: PodPatch, options: GPUTolerationOptions, context: Context) -> 
 
 
 def _wanted(pod: Pod, options: GPUTolerationOptions, context: Context) -> list[Toleration]:
-    """Return the tolerations that the pod should have, none for a pod that asks for no GPU."""
+    """Return the tolerations that the pod should have. Empty if it requests no GPU."""
     mapping, classes = context.resource_mapping, context.classes
     requested = [request.resource.name for request in mapping.requests(pod)]
     fraction = mapping.pod_fraction(pod)
@@ -100,8 +99,5 @@ def _wanted(pod: Pod, options: GPUTolerationOptions, context: Context) -> list[T
 
 
 RULE = Rule(
-    id=ID,
-    summary="GPU pods tolerate the taints of GPU nodes",
-    options=GPUTolerationOptions,
-    mutate=mutate,
+    id=ID, summary="GPU pods tolerate the taints of GPU nodes", options=GPUTolerationOptions, mutate=mutate
 )

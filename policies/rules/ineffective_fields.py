@@ -36,7 +36,7 @@ READ = frozenset(
 )
 """Every annotation of ours: those constants are what the rules look up."""
 MOST_UNREAD = 10
-"""Unknown annotations that are reported of one object: the nearest known one is looked up for each, which takes 0.1 ms."""
+"""Unknown annotations that are reported of one object at most. To find the nearest known one takes 0.1 ms for each."""
 LONGEST_NAME = 63
 """Characters of the name in a key that are compared: all that the API server allows."""
 
@@ -51,7 +51,7 @@ GROUPS = {
     "CronJob": "batch",
     "Job": "batch",
 }
-"""Kinds of Kubernetes that make pods, and their API group. The pods of none of them get the annotations of its own metadata."""
+"""Kinds of Kubernetes that make pods, and their API group. Their pods do not get the annotations of the object's metadata."""
 API_VERSIONS = {"": "v1", "apps": "apps/v1", "batch": "batch/v1"}
 
 _STANDARD = frozenset({"cpu", "memory", "ephemeral-storage"})
@@ -104,7 +104,7 @@ def check_workload(workload: Workload, _options: RuleOptions, _context: Context)
 
 
 def _names(limits: ResourceList, requests: ResourceList) -> Iterator[tuple[str, str]]:
-    """Yield each name that is not one of Kubernetes' own once, with the map in which it stands."""
+    """Yield each resource name once with its map, except Kubernetes' own names."""
     for kind, amounts in (("limits", limits), ("requests", requests)):
         for name in amounts:
             is_repeated = kind == "requests" and name in limits
@@ -156,7 +156,7 @@ def _metadata_findings(metadata: Metadata) -> Iterator[Finding]:
 
 
 def _is_unread(key: str) -> bool:
-    """Whether the key is of our domain, or of one that is nearly ours, and no annotation that is read."""
+    """Whether the key has our domain, or nearly ours, and is not an annotation that is read."""
     if not key.startswith("gpu-admission"):
         return False
     return key not in READ and (key.startswith(DOMAIN) or DOMAIN + _name(key) in READ)
@@ -167,7 +167,7 @@ def _name(key: str) -> str:
 
 
 def _known(key: str) -> str | None:
-    """Return the annotation that is nearest to the key, None if none is near."""
+    """Return the annotation nearest to the key. None if no annotation is near."""
     near = get_close_matches(_name(key)[:LONGEST_NAME], sorted(map(_name, READ)), n=1)
     return DOMAIN + near[0] if near else None
 
@@ -188,7 +188,7 @@ def _misplaced_annotations(workload: Workload) -> Iterator[Finding]:
 
 
 def _misplaced_containers(workload: Workload) -> Iterator[Finding]:
-    """Yield lists of containers on the way to the pod spec, where the API server knows no such field."""
+    """Warn of lists of containers above the pod spec, where the API server knows no such field."""
     *way, _ = steps = _way_to_pod_spec(workload.kind)
     data: Any = workload.data
     for depth, step in enumerate(way, start=1):

@@ -2,8 +2,8 @@
 
 Reads:   annotation model-uri (s3, gs, hf, https, pvc: `policies.models.warming.model_uri`); model-path, where the server
          finds the files (else `mountPath`); model-cache-claim, a claim of the namespace that keeps them (else an emptyDir).
-Adds:    a volume, an init container that fetches into it, and a read-only mount in every app container that asks for a GPU
-         (in the first, if none does). The init container asks for no GPU, fits the restricted profile, comes after the
+Adds:    a volume, an init container that fetches into it, and a read-only mount in every app container that requests a GPU
+         (in the first, if none does). The init container requests no GPU, fits the restricted profile, comes after the
          sidecars that it may need, and leaves the pod in the QoS class it was in. It runs `gpu-admission fetch-model` with
          the credentials that the policy names, else with those of the servers.
 Denies:  a URI, path or claim name that cannot be used, and a URI that holds credentials.
@@ -92,7 +92,8 @@ def mutate(patch: PodPatch, options: ModelWarmingOptions, context: Context) -> I
         )
         return
     source, servers = options.sources.of(uri.scheme), serving_places(pod, context)
-    user = pod.spec.security_context and pod.spec.security_context.run_as_user
+    security = pod.spec.security_context
+    user = security and security.run_as_user
     warming = Warming(
         uri=uri,
         source=source,
@@ -107,14 +108,19 @@ def mutate(patch: PodPatch, options: ModelWarmingOptions, context: Context) -> I
     yield from taken
     if not taken:
         inject(patch, warming, servers, path)
-        yield from claim_warning(pod, claim)
+        if claim is not None and not (security and security.fs_group is not None):
+            yield _warning(
+                path="spec.securityContext.fsGroup",
+                message=f"is not set, and claim {claim} is written by a user who is not root",
+                remedy="set it, unless everyone may write to the claim",
+            )
         yield from token_warning(warming)
 
 
 def read_request(
     pod: Pod, options: ModelWarmingOptions
 ) -> tuple[ModelURI, str, str | None] | list[BadAnnotation]:
-    """Return the URI, mount path and claim that are asked for, or everything that is wrong with how they are."""
+    """Return URI, mount path and claim, or all invalid annotations."""
     annotations = pod.annotations
     uri, bad = parse_model_uri(annotations[MODEL_URI]), []
     path, claim = annotations.get(MODEL_PATH, options.mount_path), annotations.get(MODEL_CACHE_CLAIM)
@@ -130,23 +136,20 @@ def read_request(
 
 
 def serving_places(pod: Pod, context: Context) -> list[ContainerPlace]:
-    """Return the app containers that ask for a GPU; sidecars start before the model is there."""
+    """Return the app containers that request a GPU, else the first one. Sidecars start before the model is there."""
     apps = [place for place in pod.places if place.list_name == "containers"]
     return [place for place in apps if context.resource_mapping.container_asks(place.container)] or apps[:1]
 
 
 def fetch_resources(pod: Pod, options: ModelWarmingOptions) -> Resources | None:
-    """Return limits equal to requests where the pod's QoS class depends on them, nothing where it must not have any.
+    """Return limits equal to requests if the pod's QoS class needs them, else None.
 
-    A Guaranteed pod needs them of every container, init containers too; a BestEffort pod would become Burstable; and where
-    the pod as a whole has resources, those alone decide (ComputePodQOS in k8s.io/kubernetes pkg/apis/core/v1/helper/qos).
+    A Guaranteed pod needs them for every container, also init containers. A BestEffort pod would become Burstable. If the pod
+    as a whole has resources, only those decide (ComputePodQOS in k8s.io/kubernetes pkg/apis/core/v1/helper/qos).
     """
     if pod.spec.resources is not None or not any(has_compute(place.container) for place in pod.places):
         return None
-    amounts: ResourceList = {
-        "cpu": str(options.resources.cpu),
-        "memory": str(options.resources.memory),
-    }
+    amounts: ResourceList = {"cpu": str(options.resources.cpu), "memory": str(options.resources.memory)}
     return Resources(limits=amounts, requests=amounts)
 
 
@@ -158,7 +161,7 @@ def has_compute(container: Container) -> bool:
 
 
 def conflicts(pod: Pod, warming: Warming, servers: list[ContainerPlace], path: str) -> Iterator[Finding]:
-    """Yield what stands in the way. The init container by our name is ours, or one that the user put in its place."""
+    """Warn of names and paths that are taken. An init container with our name is ours, or the user put it in its place."""
     for place in pod.places:
         if place.container.name == CONTAINER and place.list_name == "containers":
             what = f"the name {CONTAINER} is taken"
@@ -199,18 +202,8 @@ def inject(patch: PodPatch, warming: Warming, servers: list[ContainerPlace], pat
             patch.add_volume_mount(place, warming.serving_mount(path))
 
 
-def claim_warning(pod: Pod, claim: str | None) -> Iterator[Finding]:
-    context = pod.spec.security_context
-    if claim is not None and not (context and context.fs_group is not None):
-        yield _warning(
-            path="spec.securityContext.fsGroup",
-            message=f"is not set, and claim {claim} is written by a user who is not root",
-            remedy="set it, unless everyone may write to the claim",
-        )
-
-
 def token_warning(warming: Warming) -> Iterator[Finding]:
-    """Warn of a gated model without a token, unless a claim may hold it already, or another image or server may have a token."""
+    """Warn of a gated model without a token, unless a claim may hold the model or another image or server may have a token."""
     source = warming.source
     has_token = source.credentials_secret or HF_TOKEN in source.env or warming.servers != ServerCredentials()
     if warming.uri.is_gated and not (has_token or warming.claim or source.image or source.endpoint):

@@ -6,8 +6,8 @@ Reads:   --tensor-parallel-size, -tp, --tp, --num-shard (vLLM, SGLang, TGI), --n
 Warns:   of more processes than GPUs, which fail or wait for GPUs that never come, and of fewer, which leave GPUs idle; of
          several MIG slices in one container.
 
-Only what is certain is reported: a plain number beside whole GPUs of which each is one device to a process. A server that
-spreads over several nodes (Ray, --nnodes) may have more; a script with loops or background jobs may start several servers.
+Only certain mismatches are reported: a plain number beside whole GPUs, each of which is one device to a process. A server on
+several nodes (Ray, --nnodes) may have more processes; a script with loops or background jobs may start several servers.
 """
 
 import re
@@ -28,7 +28,7 @@ from policies.rule import Context, Rule, RuleOptions
 
 ID = "parallelism"
 LONGEST_TEXT = 16_384
-"""Characters of command and args of a pod that are read, in the order of its containers; those beyond are left alone."""
+"""Characters of command and args of a pod that are read at most, in the order of its containers."""
 MOST_FLAGS = 16
 """Flags of one command that are read."""
 
@@ -51,7 +51,7 @@ _OTHER_WAYS = re.compile(
     r"(?<![>&])&(?![>&\d])|\b(for|while|xargs)\b|_VISIBLE_DEVICES|(data|pipeline|context)[-_]parallel|(?<![\w-])--?[dp]p\b|"
     r"[dp]p[-_]size|draft"
 )
-"""What may use GPUs beside the processes that a flag counts: background jobs, loops, devices chosen by hand, parallelism over
+"""Other users of GPUs than the processes that a flag counts: background jobs, loops, devices chosen by hand, parallelism over
 data and pipeline stages, draft models."""
 _BY_HAND = re.compile(r"(?<!\S)--?(g|t|N|ngpus|npernode|map-by|oversubscribe)\b")
 """How many processes mpirun starts on a node, or GPUs that each uses (nccl-tests' -g)."""
@@ -77,12 +77,12 @@ kinds of slices the container saw only one."""
 _warning = partial(Finding, rule=ID, severity=Severity.WARNING)
 
 
-Asked = tuple[tuple[GPUResource, Quantity], ...]
-"""What a container asks for."""
+Requested = tuple[tuple[GPUResource, Quantity], ...]
+"""The GPU resources of a container, and their amounts."""
 
 
 class _Processes(msgspec.Struct, frozen=True):
-    """A number of processes as a command has it, and the machines on which they run."""
+    """A number of processes in a command, and the machines on which they run."""
 
     flag: str
     count: int
@@ -133,7 +133,9 @@ def check_workload(workload: Workload, _options: RuleOptions, context: Context) 
         count = int(text) if re.fullmatch("[0-9]{1,4}", text) else 0
         is_mpi = workload.kind == "MPIJob" and count > 0
         is_by_hand = is_mpi and _is_by_hand(workload)
-        for pods in _workers(workload) if count else ():
+        for pods in workload.pods if count else ():
+            if is_mpi and ".Worker." not in pods.path:
+                continue  # the launcher of an MPIJob only starts the processes
             gpus, whose = _gpus_of_pod(pods.pod, context.resource_mapping), f"a pod of {pods.path}"
             is_one_each = not is_by_hand if is_mpi else _starts_one_a_process(workload, pods)
             wrong = _mismatch(count, gpus, whose, may_be_fewer=not is_one_each) if gpus else None
@@ -145,7 +147,7 @@ def check_workload(workload: Workload, _options: RuleOptions, context: Context) 
 def _mismatch(
     count: int, gpus: int, whose: str, *, may_be_more: bool = False, may_be_fewer: bool
 ) -> tuple[str, str] | None:
-    """Return message and remedy, None where the numbers agree or may differ."""
+    """Return message and remedy. None if the numbers agree or may differ."""
     if count > gpus and not may_be_more:
         return f"should be at most {gpus}, the GPUs of {whose}", f"set {gpus} or request {count} GPUs"
     if count < gpus and not may_be_fewer:
@@ -159,7 +161,7 @@ def _mismatch(
 # ---- containers
 
 
-def _slices(place: ContainerPlace, requested: Asked) -> Iterator[Finding]:
+def _slices(place: ContainerPlace, requested: Requested) -> Iterator[Finding]:
     slices = [(resource, amount) for resource, amount in requested if resource.measure is Measure.SLICES]
     count = sum(amount.value for _, amount in slices)
     if count > 1:
@@ -172,8 +174,8 @@ def _slices(place: ContainerPlace, requested: Asked) -> Iterator[Finding]:
         )
 
 
-def _gpus(container: Container, requested: Asked) -> int:
-    """Return the whole GPUs that the container requests, 0 where it has none, or others besides."""
+def _gpus(container: Container, requested: Requested) -> int:
+    """Return the whole GPUs of the container. 0 if it requests none, or also other resources."""
     counted = [(resource, amount) for resource, amount in requested if resource.measure.is_count]
     if len(counted) != 1 or counted[0][0].name not in ONE_DEVICE_EACH:
         return 0
@@ -181,7 +183,7 @@ def _gpus(container: Container, requested: Asked) -> int:
 
 
 def _texts(containers: Iterable[Container]) -> Iterator[str]:
-    """Yield the command line of each container or its script, without comments; "" where all are too long to be read."""
+    """Yield the command line of each container without comments, and "" beyond LONGEST_TEXT."""
     unread = LONGEST_TEXT
     for container in containers:
         parts = (*(container.command or ()), *(container.args or ()))
@@ -217,11 +219,6 @@ def _path(place: ContainerPlace, flag: str) -> str:
 
 
 # ---- workloads
-
-
-def _workers(workload: Workload) -> list[WorkloadPods]:
-    """Return the pods that run the processes: of an MPIJob the launcher only starts them."""
-    return [pods for pods in workload.pods if workload.kind != "MPIJob" or ".Worker." in pods.path]
 
 
 def _gpus_of_pod(pod: Pod, mapping: ResourceMapping) -> int:

@@ -12,14 +12,14 @@ Warns:   of a sidecar's livenessProbe that could kill it: a startupProbe there w
          startupProbe that kills before the load time that the annotation declares, and of such a time without any probe; of a
          HorizontalPodAutoscaler that scales such a server to zero.
 
-A container that has a startupProbe is never touched, so neither are those that this rule has been at before.
+A container with a startupProbe stays unchanged. So a second pass changes nothing.
 """
 
 import math
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import msgspec
 from msgspec.structs import replace
@@ -35,11 +35,12 @@ from policies.pods.workload import Workload
 from policies.rule import Context, Rule, RuleOptions
 
 ID = "readiness-delay"
+_warning = partial(Finding, rule=ID, severity=Severity.WARNING)
 DAY = 86_400
 MIB = 2**20
 STARTUP_PERIOD_SECONDS = 10
 
-# What the API server puts where a probe says nothing (k8s.io/kubernetes pkg/apis/core/v1/defaults.go, SetDefaults_Probe).
+# Defaults of the API server (k8s.io/kubernetes pkg/apis/core/v1/defaults.go, SetDefaults_Probe).
 DEFAULT_PERIOD_SECONDS = 10
 DEFAULT_FAILURE_THRESHOLD = 3
 
@@ -84,7 +85,7 @@ def mutate(patch: PodPatch, options: ReadinessDelayOptions, context: Context) ->
 
 
 def expected_load_seconds(pod: Pod, options: ReadinessDelayOptions) -> int | BadAnnotation | None:
-    """Return how long the model is expected to load in whole seconds, None where nothing says so."""
+    """Return how many seconds the model is expected to load. None if unknown."""
     text = pod.annotations.get(MODEL_LOAD_SECONDS)
     if text is not None:
         return whole_number(MODEL_LOAD_SECONDS, text, "seconds", maximum=DAY)
@@ -92,7 +93,7 @@ def expected_load_seconds(pod: Pod, options: ReadinessDelayOptions) -> int | Bad
     # Bad model annotations are gpu-class's to report, all of them at once.
     if model is None or isinstance(model, tuple):
         return options.model_load_seconds
-    # A load that would take more than a day says that the rate is wrong for this model, not that nobody may use it before.
+    # A load of more than a day means that the rate is wrong for this model.
     return min(math.ceil(Fraction(estimate(model).weights, MIB * options.load_mib_per_second)), DAY)
 
 
@@ -105,9 +106,7 @@ def check_workload(workload: Workload, options: ReadinessDelayOptions, context: 
     asking = (pods.pod for pods in target.pods if context.resource_mapping.pod_asks(pods.pod))
     loads = [load for pod in asking if isinstance(load := expected_load_seconds(pod, options), int)]
     if loads:
-        yield Finding(
-            rule=ID,
-            severity=Severity.WARNING,
+        yield _warning(
             path="spec.minReplicas",
             value="0",
             message=f"the first request waits until a pod is placed and has loaded its model, some {max(loads)} s, and a Service "
@@ -125,20 +124,18 @@ def with_buffer(load: int, buffer: float) -> int:
 def gpu_places(pod: Pod, context: Context) -> list[ContainerPlace]:
     places = [place for place in pod.places if context.resource_mapping.container_asks(place.container)]
     if not places and context.resource_mapping.pod_fraction(pod) is not None:
-        # A fraction is asked for by an annotation, and goes to the first container (KAI's default, Run:ai's only way).
+        # An annotation requests a fraction. It goes to the first container (KAI's default, Run:ai's only way).
         places = [place for place in pod.places if place.list_name == "containers"][:1]
     return places
 
 
 def probe_findings(places: list[ContainerPlace], load: int, delay: int) -> Iterator[Finding]:
-    """Yield startupProbes that kill before `load` seconds; what allows `delay`, which has the buffer in it, is the remedy."""
+    """Warn of startupProbes that kill before `load` seconds. The remedy allows `delay`, which includes the buffer."""
     containers = [place.container for place in places]
     if places and not any(
         each.readiness_probe or each.liveness_probe or each.startup_probe for each in containers
     ):
-        yield Finding(
-            rule=ID,
-            severity=Severity.WARNING,
+        yield _warning(
             path=annotation_path(MODEL_LOAD_SECONDS),
             value=str(load),
             message="has no effect: no container that requests a GPU has a probe, so traffic can come before the model is loaded",
@@ -149,9 +146,7 @@ def probe_findings(places: list[ContainerPlace], load: int, delay: int) -> Itera
         if probe is not None and first_kill(probe) < load:
             waiting = delay - (probe.initial_delay_seconds or 0)
             period = probe.period_seconds or DEFAULT_PERIOD_SECONDS
-            yield Finding(
-                rule=ID,
-                severity=Severity.WARNING,
+            yield _warning(
                 path=f"{place.path}.startupProbe",
                 container=place.container.name,
                 message=f"should allow the {load} s that the model takes to load: it kills the container after "
@@ -175,9 +170,7 @@ def give_time(patch: PodPatch, place: ContainerPlace, delay: int, strategy: Stra
     if liveness is None or first_kill(liveness) >= delay:
         return
     if place.is_sidecar:
-        yield Finding(
-            rule=ID,
-            severity=Severity.WARNING,
+        yield _warning(
             path=f"{place.path}.livenessProbe",
             container=container.name,
             message=f"should not kill this sidecar before {delay} s, the time its model may take to load: it can after "
@@ -189,9 +182,9 @@ def give_time(patch: PodPatch, place: ContainerPlace, delay: int, strategy: Stra
 
 
 def first_kill(probe: Probe) -> int:
-    """Return after how many seconds at the earliest a probe that never succeeds gets its container killed.
+    """Return the least number of seconds after which a probe that never succeeds kills its container.
 
-    It is asked first at initialDelaySeconds, and the failureThreshold-th failure in a row is the one that kills.
+    The first probe comes at initialDelaySeconds. The failureThreshold-th failure in a row kills the container.
     """
     period = probe.period_seconds or DEFAULT_PERIOD_SECONDS
     failures = probe.failure_threshold or DEFAULT_FAILURE_THRESHOLD

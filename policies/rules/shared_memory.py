@@ -25,7 +25,7 @@ VOLUME = "gpu-admission-shm"
 MOUNT_PATH = "/dev/shm"  # noqa: S108 - the mount point in the container, not a file of ours
 MIB, GIB = 2**20, 2**30
 RUNTIME_DEFAULT = 64 * MIB
-"""What containerd and CRI-O give every pod; a smaller volume would take away."""
+"""Size in containerd and CRI-O. A smaller volume would be worse."""
 
 _PERCENTAGE = re.compile(r"([0-9]{1,3})%")
 
@@ -90,18 +90,18 @@ def on_several_gpus(pod: Pod, context: Context) -> bool:
 
 
 def shared_memory_mounts(place: ContainerPlace) -> list[VolumeMount]:
-    """Return what is mounted at /dev/shm of the container, or at a folder that holds it."""
+    """Return the mounts at /dev/shm of the container, or at a folder above it."""
     mounts = place.container.volume_mounts or ()
     return [mount for mount in mounts if _cleaned(mount.mount_path) in {MOUNT_PATH, "/dev", "/"}]
 
 
 def _cleaned(path: str) -> str:
-    """Return the path without `.` and doubled slashes, as runtimes clean it."""
+    """Return the path as runtimes clean it."""
     return posixpath.normpath("/" + path.lstrip("/"))
 
 
 def size_in_bytes(size_limit: str, users: Sequence[ContainerPlace], pod: Pod) -> int | None:
-    """Return the size of the volume, None where it is a part of a memory limit that is not there."""
+    """Return the size of the volume. None if it is a part of a missing memory limit."""
     percentage = _PERCENTAGE.fullmatch(size_limit)
     if percentage is None:
         return parse_quantity(size_limit).value

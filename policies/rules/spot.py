@@ -30,7 +30,7 @@ from policies.rule import Context, Mode, Rule, RuleOptions
 
 ID = "spot"
 DEFAULT_GRACE_SECONDS = 30
-"""What the API server puts where a pod says nothing (k8s.io/kubernetes pkg/apis/core/v1/defaults.go, SetDefaults_PodSpec)."""
+"""Default of the API server (k8s.io/kubernetes pkg/apis/core/v1/defaults.go, SetDefaults_PodSpec)."""
 LONGEST_GRACE_SECONDS = 3600
 
 
@@ -60,10 +60,7 @@ class SpotOptions(RuleOptions, frozen=True):
                 yield f"nodeSelector[{key}]", f'must be a label value, not "{value}"'
         seconds = self.min_termination_seconds
         if seconds is not None and not 1 <= seconds <= LONGEST_GRACE_SECONDS:
-            yield (
-                "minTerminationSeconds",
-                f"must be from 1 to {LONGEST_GRACE_SECONDS}, not {seconds}",
-            )
+            yield ("minTerminationSeconds", f"must be from 1 to {LONGEST_GRACE_SECONDS}, not {seconds}")
         if self.mode is not Mode.DISABLED and not self.node_selector:
             yield "nodeSelector", "must have the labels of the spot pool"
 
@@ -94,7 +91,7 @@ def check(pod: Pod, options: SpotOptions, context: Context) -> Iterator[Finding]
 
 
 def _asks(pod: Pod, options: SpotOptions, context: Context) -> bool | BadAnnotation:
-    """Return whether the pod is one of those that the policy means, or what is wrong with its annotation."""
+    """Return whether the policy applies to the pod, or the error of its annotation."""
     text = pod.annotations.get(SPOT)
     if text is None:
         return options.pods is SpotPods.ALL and context.surely_requests_gpus(pod)
@@ -108,7 +105,7 @@ def _asks(pod: Pod, options: SpotOptions, context: Context) -> bool | BadAnnotat
 
 
 def _obstacle(pod: Pod, options: SpotOptions, context: Context) -> tuple[str, str, str] | None:
-    """Return why the pod stays where it is, what its author can write, and what to ask for; None where it moves to the pool."""
+    """Return why the pod does not move to the pool, the remedy, and the request to the platform team. None if it moves."""
     if context.made_by_daemonset or pod.spec.node_name or pod.is_gated:
         return (
             "somebody else places the pod",
@@ -132,7 +129,7 @@ def _obstacle(pod: Pod, options: SpotOptions, context: Context) -> tuple[str, st
 
 
 def may_serve(pod: Pod) -> bool:
-    """Whether the pod may be a server, as far as it says: pods of Jobs and of most training operators do not always restart."""
+    """Whether the pod may be a server. Pods of Jobs and of most training operators do not always restart."""
     try:
         is_training = parse_phase(pod.annotations.get(MODEL_PHASE, "")) is ModelPhase.TRAINING
     except EstimateError:

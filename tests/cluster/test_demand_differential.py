@@ -168,12 +168,7 @@ def test_our_demand_is_what_the_api_servers_quota_charges(
     seen: Counter[str] = Counter()
     for pod, counted in found:
         view = decode_pod(msgspec.json.encode(pod))
-        demand = pod_demand(
-            view,
-            classes=configuration.classes,
-            resource_mapping=configuration.resource_mapping,
-            unclassified_pods=UnclassifiedPods.TOTAL_ONLY,
-        )
+        demand = pod_demand(view, configuration, UnclassifiedPods.TOTAL_ONLY)
         requested = {name: Fraction(quantity.nano, NANO) for name, quantity in pod_requests(view).items()}
         ours = {name: demand.vector.get(RESOURCES + name, Fraction(0)) for name in GPUS}
         if any(requested.get(name, 0) != counted[name] for name in ASKED) or demand.denials:
@@ -239,9 +234,8 @@ def test_what_a_claim_costs_is_what_the_api_servers_quota_charges(client: Client
     for claim, counted in all_counted(client, list(claims())):
         demand = claim_demand(
             decode_claim(msgspec.json.encode(claim)),
-            classes=configuration.classes,
-            resource_mapping=configuration.resource_mapping,
-            unclassified_pods=UnclassifiedPods.TOTAL_ONLY,
+            configuration,
+            UnclassifiedPods.TOTAL_ONLY,
         )
         theirs = {name: counted[name + PER_CLASS] for name in DEVICE_CLASSES}
         ours = {name: demand.vector.get(RESOURCES + IMPLICIT + name, Fraction(0)) for name in DEVICE_CLASSES}

@@ -1,7 +1,4 @@
-"""`gpu-admission check`: the webhook's own engine on manifests, without a cluster.
-
-Prints text for people, lines for editors, a diff, YAML for kubectl, JSON for programs, or a report for CI: SARIF or JUnit.
-"""
+"""`gpu-admission check`: the webhook's own engine on manifests, without a cluster."""
 
 import sys
 from collections import Counter
@@ -31,7 +28,7 @@ from webhook.tools.check.manifest_context import device_classes
 from webhook.tools.check.manifests import Manifest, Manifests, read_manifests
 from webhook.tools.check.offline import ManifestResult, ManifestVerdict, Run
 from webhook.tools.check.rendering import sentences
-from webhook.tools.check.sarif import sarif_log
+from webhook.tools.check.sarif import LEVELS, sarif_log
 
 T = TypeVar("T")
 
@@ -43,9 +40,8 @@ STYLES = {
     ManifestVerdict.UNKNOWN: "yellow",
     ManifestVerdict.SKIPPED: "dim",
 }
-OUTCOME_STYLES = {Outcome.DENIED: "red", Outcome.WARNED: "yellow", Outcome.AUDITED: "dim"}
-LEVELS = {Outcome.DENIED: "error", Outcome.WARNED: "warning", Outcome.AUDITED: "note"}
-PREFIXES = {Outcome.DENIED: "", Outcome.WARNED: "warning: ", Outcome.AUDITED: "audit only: "}
+OUTCOME_STYLES = {Outcome.DENIED: "red", Outcome.WARNED: "yellow", Outcome.AUDITED: "dim", None: ""}
+PREFIXES = {Outcome.DENIED: "", Outcome.WARNED: "warning: ", Outcome.AUDITED: "audit only: ", None: ""}
 DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 SUMMARY = {
     ManifestVerdict.REFUSED: "refused",
@@ -123,7 +119,8 @@ def check(
         sys.exit(BAD_INPUT)
     if any(result.verdict is ManifestVerdict.REFUSED for result in results):
         sys.exit(REFUSED)
-    if strict and (found.warnings or any(_warns(result) for result in results)):
+    warned = any(each.outcome is Outcome.WARNED for result in results for each in result.findings())
+    if strict and (found.warnings or warned):
         sys.exit(REFUSED)
 
 
@@ -135,31 +132,21 @@ def track(items: Sequence[T], doing: str, console: Console | None = None) -> Ite
     return rich_track(items, doing, console=console, transient=True)
 
 
-def _warns(result: ManifestResult) -> bool:
-    return any(each.outcome is Outcome.WARNED for each in result.findings())
-
-
 def print_lines(results: Sequence[ManifestResult], found: Manifests) -> None:
     """Print each finding and problem as compilers do, `FILE:LINE: error: …`, which editors and CI systems read."""
     screen = Screen()
-    for problem in found.problems:
-        screen.line(_line(problem, "error"), "red")
-    for warning in found.warnings:
-        screen.line(_line(warning, "warning"), "yellow")
+    for problems, level, style in (found.problems, "error", "red"), (found.warnings, "warning", "yellow"):
+        for problem in problems:
+            subject = f"{problem.path}: " if problem.path else ""
+            place = f"{problem.file}:{problem.line or 1}"
+            screen.line(f"{place}: {level}: {subject}{problem.message}", style)
     for result in results:
-        for each in result.findings():
-            place, level = _place(result.manifest, each.finding.path), LEVELS[each.outcome]
-            screen.line(f"{place}: {level}: {each.finding.sentence()}", OUTCOME_STYLES[each.outcome])
-        for placeholder in result.placeholders:
-            screen.line(f"{_place(result.manifest, placeholder.path)}: note: {placeholder.sentence()}")
+        for _, outcome, path, sentence in result.remarks():
+            place = _place(result.manifest, path)
+            screen.line(f"{place}: {LEVELS[outcome]}: {sentence}", OUTCOME_STYLES[outcome])
     for unrendered in found.to_render:
         what = f"{unrendered.renderer.noun}: {unrendered.renderer.remedy}"
         screen.line(f"{unrendered.file}:{unrendered.line or 1}: note: {what}")
-
-
-def _line(problem: LocatedProblem, level: str) -> str:
-    subject = f"{problem.path}: " if problem.path else ""
-    return f"{problem.file}:{problem.line or 1}: {level}: {subject}{problem.message}"
 
 
 def print_text(results: Sequence[ManifestResult], found: Manifests) -> None:
@@ -175,13 +162,14 @@ def print_text(results: Sequence[ManifestResult], found: Manifests) -> None:
 def _print_object(screen: Screen, result: ManifestResult) -> None:
     manifest, verdict = result.manifest, result.verdict
     screen.line(f"{verdict.value:<{COLUMN}}{_place(manifest)}  {manifest.title}", STYLES[verdict])
-    for found in result.findings():
-        line = f"{_place(manifest, found.finding.path)}: {PREFIXES[found.outcome]}{found.finding.sentence()}"
-        screen.paragraph(line, indent=COLUMN, style=OUTCOME_STYLES[found.outcome])
-    for placeholder in result.placeholders:
-        screen.paragraph(f"{_place(manifest, placeholder.path)}: {placeholder.sentence()}", indent=COLUMN)
+    for _, outcome, path, sentence in result.remarks():
+        line = f"{_place(manifest, path)}: {PREFIXES[outcome]}{sentence}"
+        screen.paragraph(line, indent=COLUMN, style=OUTCOME_STYLES[outcome])
     if verdict is ManifestVerdict.REFUSED and not manifest.is_pod:
-        screen.paragraph(_consequence(result), indent=COLUMN)
+        what = f"the {manifest.kind} itself is admitted with a warning; its pods are denied"
+        if any(pod.refused and pod.policy.templates is TemplateMode.ENFORCE for pod in result.pods):
+            what = f"the {manifest.kind} itself is denied (policy: templates: enforce)"
+        screen.paragraph(what, indent=COLUMN)
     for pod in result.pods:
         if pod.exemption is not None:
             screen.paragraph(f"exempted by policy {pod.policy.name}: {pod.exemption.reason}", indent=COLUMN)
@@ -191,13 +179,6 @@ def _print_object(screen: Screen, result: ManifestResult) -> None:
             for rule, changes in groupby(pod.changes, key=lambda change: change.rule):
                 what = "; ".join(change.what for change in changes)
                 screen.paragraph(f"{rule}: {what}", indent=COLUMN + 2)
-
-
-def _consequence(result: ManifestResult) -> str:
-    """Return what happens to a workload whose pods would be denied, which depends on the policy."""
-    if any(pod.refused and pod.policy.templates is TemplateMode.ENFORCE for pod in result.pods):
-        return f"the {result.manifest.kind} itself is denied (policy: templates: enforce)"
-    return f"the {result.manifest.kind} itself is admitted with a warning; its pods are denied"
 
 
 def _summary(results: Sequence[ManifestResult], found: Manifests) -> str:
@@ -265,17 +246,12 @@ def print_yaml(results: Sequence[ManifestResult], found: Manifests) -> None:
 def _print_left_out(results: Sequence[ManifestResult], found: Manifests) -> None:
     screen = Screen(stderr=True)
     for result in results:
-        if result.verdict in LEFT_OUT:
-            manifest = result.manifest
-            screen.line(
-                f"{result.verdict.value}: {_place(manifest)} {manifest.title}", STYLES[result.verdict]
-            )
-            for each in result.findings():
-                if each.outcome is Outcome.DENIED:
-                    place = _place(manifest, each.finding.path)
-                    screen.paragraph(f"{place}: {each.finding.sentence()}", indent=2)
-            for placeholder in result.placeholders:
-                screen.paragraph(f"{_place(manifest, placeholder.path)}: {placeholder.sentence()}", indent=2)
+        manifest, verdict = result.manifest, result.verdict
+        if verdict in LEFT_OUT:
+            screen.line(f"{verdict.value}: {_place(manifest)} {manifest.title}", STYLES[verdict])
+            for _, outcome, path, sentence in result.remarks():
+                if outcome in {Outcome.DENIED, None}:
+                    screen.paragraph(f"{_place(manifest, path)}: {sentence}", indent=2)
     _print_input(found)
 
 
@@ -298,6 +274,10 @@ def document(results: Sequence[ManifestResult], found: Manifests) -> dict[str, A
             "skippedKinds": _skipped_kinds(results),
         },
     }
+
+
+def _problem_document(problem: LocatedProblem) -> dict[str, Any]:
+    return {name: getattr(problem, name) for name in ("file", "line", "column", "path", "message")}
 
 
 def _object_document(result: ManifestResult) -> dict[str, Any]:
@@ -331,10 +311,6 @@ def _object_document(result: ManifestResult) -> dict[str, Any]:
             for pod in result.pods
         ],
     }
-
-
-def _problem_document(problem: LocatedProblem) -> dict[str, Any]:
-    return {name: getattr(problem, name) for name in ("file", "line", "column", "path", "message")}
 
 
 def _finding_document(manifest: Manifest, found: Violation) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """`gpu-admission classes`: the catalogue of GPU classes, what a namespace may use of it, and what is free."""
 
 from datetime import UTC, datetime
+from fractions import Fraction
 from pathlib import Path
 
 import click
@@ -10,13 +11,12 @@ from webhook.commands.cluster_options import ClusterChoice, fail, optional_clust
 from webhook.commands.output import Screen, counted, print_json
 from webhook.commands.parameters import config_option, output_option
 from webhook.configuration.loader import ConfigurationError, load_directory
-from webhook.tools.check.manifest_context import NAME_LABEL
+from webhook.tools.check.manifest_context import default_labels
 from webhook.tools.classes.listing import ClassListing, ListedClass, list_classes, read_classes
 from webhook.tools.status.capacity import ClassCapacity
 from webhook.tools.status.report import plain
 
 HERE = {True: "yes", False: "no", None: "?"}
-UNKNOWN = "?"
 
 
 @click.command()
@@ -41,7 +41,7 @@ def classes(namespace: str, output: str, config: Path | None, cluster: ClusterCh
         if cluster is None:
             configuration = load_directory(config)
             namespace = namespace or "default"
-            policy = configuration.policies.for_namespace(namespace, ((NAME_LABEL, namespace),))
+            policy = configuration.policies.for_namespace(namespace, default_labels(namespace))
             quota = configuration.quotas.get(namespace)
             hard = {} if quota is None else quota.amounts
             listing = list_classes(configuration, namespace, policy, now, hard=hard)
@@ -67,9 +67,8 @@ def show(screen: Screen, listing: ClassListing) -> None:
     screen.line(f"{'CLASS':<20} {'FAMILY':<20} {'GIB':>4}  {'HERE':<4}{columns}", "bold")
     for each in listing.classes:
         start = f"{each.name:<20} {each.family:<20} {each.memory_gib:>4}  {HERE[each.allowed]:<4}"
-        screen.line(
-            (start + _amounts(each.capacity)).rstrip(), "" if each.has_nodes or not has_nodes else "dim"
-        )
+        style = "" if each.has_nodes or not has_nodes else "dim"
+        screen.line((start + _amounts(each.capacity)).rstrip(), style)
         for note in _notes(each):
             screen.paragraph(note, indent=2, style="dim")
     for name, capacity in listing.unclassified.items():
@@ -87,18 +86,20 @@ def show(screen: Screen, listing: ClassListing) -> None:
 def _amounts(capacity: ClassCapacity | None) -> str:
     if capacity is None:
         return ""
-    free = UNKNOWN if capacity.free is None else format_amount(capacity.free)
-    return f" {capacity.nodes:>6} {format_amount(capacity.gpus):>6} {free:>6}"
+    return f" {capacity.nodes:>6} {format_amount(capacity.gpus):>6} {_free(capacity.free):>6}"
+
+
+def _free(amount: Fraction | None) -> str:
+    return "?" if amount is None else format_amount(amount)
 
 
 def _notes(each: ListedClass) -> list[str]:
     notes = [f"MIG {', '.join(each.mig_profiles)}"] if each.mig_profiles else []
-    capacity = each.capacity
-    if capacity is None:
+    if each.capacity is None:
         return notes
-    parts = {name: amounts for name, amounts in capacity.resources.items() if name != each.resource}
-    for name, (has, free) in parts.items():
-        left = UNKNOWN if free is None else format_amount(free)
-        notes.append(f"{name}: {left} of {format_amount(has)} free")
-    away = capacity.nodes - capacity.nodes_taking_pods
-    return [*notes, *([f"{counted(away, 'node')} not Ready or cordoned"] if away else [])]
+    for name, (has, free) in each.capacity.resources.items():
+        if name != each.resource:
+            notes.append(f"{name}: {_free(free)} of {format_amount(has)} free")
+    if away := each.capacity.nodes - each.capacity.nodes_taking_pods:
+        notes.append(f"{counted(away, 'node')} not Ready or cordoned")
+    return notes

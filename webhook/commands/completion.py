@@ -32,8 +32,8 @@ def completion(ctx: click.Context, shell: str, words: tuple[str, ...]) -> None:
     if shell != KUBECTL:
         if words:
             raise click.UsageError(f"WORDS are for {KUBECTL}")
-        shown = get_completion_class(shell)
-        click.echo(shown(root, {}, PROGRAM, COMPLETION_VARIABLE).source() if shown else "")
+        if of_shell := get_completion_class(shell):
+            click.echo(of_shell(root, {}, PROGRAM, COMPLETION_VARIABLE).source())
     elif words:
         click.echo("\n".join(next_words(root, words)))
     else:
@@ -41,7 +41,7 @@ def completion(ctx: click.Context, shell: str, words: tuple[str, ...]) -> None:
 
 
 def next_words(root: click.Command, words: Sequence[str]) -> Iterator[str]:
-    """Yield what may stand in place of the last word, and what else the shell may complete, as kubectl reads it.
+    """Yield the candidates for the last word, and what else the shell may complete, as kubectl reads it.
 
     Source: `pkg/cmd/plugin/plugin_completion.go` of k8s.io/kubectl v0.35.1.
     """

@@ -34,7 +34,7 @@ from webhook.commands.rules import as_yaml
 from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.documents import CLASS, POLICY, QUOTA, RESOURCE_MAPPING, LocatedProblem
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
-from webhook.tools.check.manifest_context import NAME_LABEL
+from webhook.tools.check.manifest_context import default_labels
 
 EVERYTHING = "*"
 
@@ -62,7 +62,7 @@ def config(
     """
     if directory is not None and cluster.is_named:
         raise click.UsageError("DIRECTORY must not be combined with --kubeconfig or --context")
-    labels: dict[str, Labels] = {name: ((NAME_LABEL, name),) for name in namespaces}
+    labels: dict[str, Labels] = {name: default_labels(name) for name in namespaces}
     problems: tuple[LocatedProblem, ...] = ()
     try:
         if directory is not None:

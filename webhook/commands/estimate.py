@@ -2,7 +2,9 @@
 
 import textwrap
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from enum import Enum
+from functools import partial
+from typing import Any
 
 import click
 import msgspec
@@ -12,79 +14,84 @@ from policies.models import estimate as estimates
 from policies.models.attention import Attention, EstimateError, ModelFamily, attention_of_config
 from policies.models.estimate import Estimate, ModelPhase, ModelShape, Placement, Precision
 from webhook.commands.output import echo, print_json
-from webhook.commands.parameters import output_option
+from webhook.commands.parameters import F, output_option
 from webhook.configuration.loader import load_directory
-
-T = TypeVar("T")
 
 LONGEST_CONFIG = 2**20
 """Bytes of a config.json: real ones have a few thousand."""
 
 
-class _Parsed(click.ParamType[T]):
-    """An option with a parser of `policies.models.estimate`, whose error becomes click's."""
+def _option(
+    name: str, metavar: str, parse: Callable[[str], Any], meaning: str, **more: Any
+) -> Callable[[F], F]:
+    """Return an option with a parser of `policies.models.estimate`, whose error becomes click's."""
 
-    def __init__(self, name: str, parse: Callable[[str], T]) -> None:
-        self.name = name
-        self._parse = parse
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> T:
+    def parsed(_context: click.Context, _parameter: click.Parameter, value: str | None) -> Any:
         try:
-            return self._parse(str(value))
+            return None if value is None else parse(value)
         except EstimateError as error:
-            self.fail(f"{error}.", param, ctx)
+            raise click.BadParameter(f"{error}.") from None
+
+    return click.option(name, metavar=metavar, callback=parsed, help=meaning, **more)
 
 
-def _count(what: str) -> _Parsed[int]:
-    return _Parsed("NUMBER", lambda text: estimates.parse_count(text, what))
+def _count(name: str, what: str, meaning: str, default: str | None = None) -> Callable[[F], F]:
+    """Return an option for a whole number; `what` names it in errors."""
+    parse = partial(estimates.parse_count, what=what)
+    return _option(name, "NUMBER", parse, meaning, default=default, show_default=True)
 
 
-class _ConfigJson(click.ParamType[Attention]):
-    name = "FILE"
+def _names(values: type[Enum]) -> str:
+    return "|".join(each.value for each in values).upper()
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Attention:
-        with click.File("rb").convert(value, param, ctx) as file:
-            content = file.read(LONGEST_CONFIG)
-        try:
-            return attention_of_config(msgspec.json.decode(content))
-        except (EstimateError, msgspec.DecodeError, RecursionError) as error:
-            self.fail(f"{value}: {error}.", param, ctx)
+
+def _attention(context: click.Context, parameter: click.Parameter, value: str | None) -> Attention | None:
+    if value is None:
+        return None
+    with click.File("rb").convert(value, parameter, context) as file:
+        content = file.read(LONGEST_CONFIG)
+    try:
+        return attention_of_config(msgspec.json.decode(content))
+    except (EstimateError, msgspec.DecodeError, RecursionError) as error:
+        raise click.BadParameter(f"{value}: {error}.") from None
 
 
 @click.command("estimate")
-@click.option("--params", type=_Parsed("NUMBER", estimates.parse_params), help="Parameters: 70b, 350M.")
-@click.option(
+@_option("--params", "NUMBER", estimates.parse_params, "Parameters: 70b, 350M.")
+@_option(
     "--family",
-    type=_Parsed("NAME", estimates.parse_family),
-    help="A known model, llama-3.1-8b: its parameters, precision and KV cache.",
+    "NAME",
+    estimates.parse_family,
+    "A known model, llama-3.1-8b: its parameters, precision and KV cache.",
 )
-@click.option("--config-json", "config", type=_ConfigJson(), help="The model's config.json: its KV cache.")
 @click.option(
-    "--layers", type=_count("number of layers"), help="With --kv-heads and --head-size: the KV cache."
+    "--config-json",
+    "config",
+    metavar="FILE",
+    callback=_attention,
+    help="The model's config.json: its KV cache.",
 )
-@click.option("--kv-heads", type=_count("number of KV heads"), help="Of grouped-query attention.")
-@click.option("--head-size", type=_count("head size"), help="Numbers of one head.")
-@click.option(
+@_count("--layers", "number of layers", "With --kv-heads and --head-size: the KV cache.")
+@_count("--kv-heads", "number of KV heads", "Of grouped-query attention.")
+@_count("--head-size", "head size", "Numbers of one head.")
+@_option(
     "--precision",
-    default=None,
+    _names(Precision),
+    estimates.parse_precision,
+    "How a parameter is stored.",
     show_default="bf16, or the family's",
-    type=_Parsed("|".join(precision.value for precision in Precision), estimates.parse_precision),
-    help="How a parameter is stored.",
 )
-@click.option(
+@_option(
     "--phase",
+    _names(ModelPhase),
+    estimates.parse_phase,
+    "Training keeps activations.",
     default=ModelPhase.SERVING.value,
     show_default=True,
-    type=_Parsed("|".join(phase.value for phase in ModelPhase), estimates.parse_phase),
-    help="Training keeps activations.",
 )
-@click.option(
-    "--batch", default="1", show_default=True, type=_count("batch size"), help="Sequences at a time."
-)
-@click.option("--sequence", default="512", show_default=True, type=_count("sequence length"), help="Tokens.")
-@click.option(
-    "--gpus", default="1", show_default=True, type=_count("number of GPUs"), help="GPUs of the pod."
-)
+@_count("--batch", "batch size", "Sequences at a time.", default="1")
+@_count("--sequence", "sequence length", "Tokens.", default="512")
+@_count("--gpus", "number of GPUs", "GPUs of the pod.", default="1")
 @click.option("--checkpointing", is_flag=True, help="Gradient checkpointing while training.")
 @output_option("text", "json")
 def estimate(

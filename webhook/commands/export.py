@@ -35,22 +35,14 @@ EXCLUDED = ("kube-system", "kube-node-lease", NAMESPACE)
 """The namespaces that the webhook excludes, too."""
 
 
-class Version(click.ParamType[tuple[int, int]]):
-    """A version of Kubernetes, by its first two numbers."""
-
-    name = "VERSION"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, int]:
-        found = re.fullmatch(r"v?([0-9]+)\.([0-9]+)(\..*)?", str(value))
-        if found is None:
-            self.fail(f'"{value}" must be a version of Kubernetes such as 1.36.', param, ctx)
-        version = int(found[1]), int(found[2])
-        if version < OLDEST:
-            oldest, lacking = ".".join(map(str, OLDEST)), "lacks what the policies need."
-            self.fail(f"must be {oldest} or newer: the CEL of Kubernetes {value} {lacking}", param, ctx)
-        return version
+def version(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[int, int]:
+    found = re.fullmatch(r"v?([0-9]+)\.([0-9]+)(\..*)?", value)
+    if found is None:
+        raise click.BadParameter(f'"{value}" must be a version of Kubernetes such as 1.36.')
+    if (numbers := (int(found[1]), int(found[2]))) < OLDEST:
+        oldest, lacking = ".".join(map(str, OLDEST)), "lacks what the policies need."
+        raise click.BadParameter(f"must be {oldest} or newer: the CEL of Kubernetes {value} {lacking}")
+    return numbers
 
 
 def rule_ids(_context: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[str, ...]:
@@ -72,7 +64,12 @@ def rule_ids(_context: click.Context, _parameter: click.Parameter, value: str | 
 )
 @click.option("--rules", callback=rule_ids, metavar="RULE,…", help="Export only these.")
 @click.option(
-    "--kubernetes", type=Version(), default="1.36", show_default=True, help="The version of the API server."
+    "--kubernetes",
+    metavar="VERSION",
+    callback=version,
+    default="1.36",
+    show_default=True,
+    help="The version of the API server.",
 )
 @click.option(
     "--api-version",

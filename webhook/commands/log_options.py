@@ -15,7 +15,7 @@ from webhook.cluster.objects import timestamp
 
 FORMATS = ("text", "json")
 LONGEST_MESSAGE, LONGEST_TRACE = 4_096, 10_000
-"""Characters of a message, and of a traceback, whose middle goes: of at most 4 bytes each, so a line has less than 64 KiB."""
+"""Characters of a message, and of a traceback, which is cut in the middle: at 4 bytes each, a line has less than 64 KiB."""
 LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -56,28 +56,24 @@ class TextLines(logging.Formatter):
     """`2026-11-22T07:40:00.123Z INFO gpu_admission.controller: started`; further lines, as of a traceback, are indented."""
 
     def format(self, record: logging.LogRecord) -> str:
-        message, trace = _said(record)
-        lines = [message, *([trace] if trace else [])]
-        return f"{_time(record)} {record.levelname} {record.name}: " + "\n".join(lines).replace("\n", "\n  ")
+        time, *lines = _parts(record)
+        text = "\n".join(filter(None, lines)).replace("\n", "\n  ")
+        return f"{time} {record.levelname} {record.name}: {text}"
 
 
 class JsonLines(logging.Formatter):
     """One object a line: `time`, `level`, `logger`, `message` and, of an exception, `exception` with its traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
-        message, trace = _said(record)
-        line = {"time": _time(record), "level": record.levelname, "logger": record.name, "message": message}
+        time, message, trace = _parts(record)
+        line = {"time": time, "level": record.levelname, "logger": record.name, "message": message}
         return msgspec.json.encode(line | ({"exception": trace} if trace else {})).decode()
 
 
-def _said(record: logging.LogRecord) -> tuple[str, str]:
-    """Return the message, and the traceback or "": what either quotes of a tenant's text may be long, and not printable."""
+def _parts(record: logging.LogRecord) -> tuple[str, str, str]:
+    """Return the time as in the audit log, the message, and the traceback or "", each short and printable."""
+    time = timestamp(datetime.fromtimestamp(record.created, UTC), "milliseconds")
     trace = logging.Formatter().formatException(record.exc_info) if record.exc_info else ""
     if len(trace) > LONGEST_TRACE:
         trace = f"{trace[: LONGEST_TRACE // 2]}…\n…{trace[-LONGEST_TRACE // 2 :]}"
-    return printable_lines(truncate(record.getMessage(), LONGEST_MESSAGE)), printable_lines(trace)
-
-
-def _time(record: logging.LogRecord) -> str:
-    """Return when it was logged, as the audit log has it."""
-    return timestamp(datetime.fromtimestamp(record.created, UTC), "milliseconds")
+    return time, printable_lines(truncate(record.getMessage(), LONGEST_MESSAGE)), printable_lines(trace)

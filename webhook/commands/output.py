@@ -16,7 +16,6 @@ from policies.printable import printable, printable_json, printable_lines
 NARROWEST, WIDEST = 40, 120
 """Columns of a terminal that are used: longer lines are hard to read, however wide it is."""
 
-
 WIDEST_NAME = 28
 """Columns of the first column of a table; a longer name has a line of its own."""
 

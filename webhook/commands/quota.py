@@ -113,7 +113,7 @@ def _holders(
     api: ApiClient, configuration: Configuration, namespace: str, unclassified_pods: UnclassifiedPods
 ) -> Iterator[HolderOfQuota]:
     nodes = _nodes(api, configuration)
-    pods = PodReader(configuration.classes, configuration.resource_mapping)
+    pods = PodReader(configuration)
     counted = {}
     for pod in api.list(PODS.path(namespace), pods.record).items:
         if pod.is_terminal:
@@ -125,7 +125,7 @@ def _holders(
         yield HolderOfQuota("Pod", pod.name, pod.node_name, demand)
     resource = served_resource(api, "resourceclaims")
     if resource is not None:
-        claims = ClaimReader(configuration.classes, configuration.resource_mapping, ExtendedClaims())
+        claims = ClaimReader(configuration, ExtendedClaims())
         for claim in api.list(resource.path(namespace), claims.record).items:
             demand = claims.demand(claim, unclassified_pods, counted)
             yield HolderOfQuota("ResourceClaim", claim.name, "", demand)

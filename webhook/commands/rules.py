@@ -56,8 +56,9 @@ def _print_catalogue(screen: Screen) -> None:
         screen.line(f"{rule.id:<{column}}{default_mode(rule)}; runs on {', '.join(phases(rule))}", "bold")
         screen.paragraph(rule.summary, indent=column, hanging=0)
     screen.line()
-    closing = "Rules run in this order. gpu-admission rules RULE shows one with its options."
-    screen.paragraph(closing, hanging=0)
+    screen.paragraph(
+        "Rules run in this order. gpu-admission rules RULE shows one with its options.", hanging=0
+    )
 
 
 def _print_rule(screen: Screen, rule: Rule) -> None:
@@ -68,10 +69,8 @@ def _print_rule(screen: Screen, rule: Rule) -> None:
         screen.paragraph(text, hanging=hanging)
     screen.line()
     screen.line("Options", "bold")
-    defaults = {
-        each["name"]: f"{each['type']} (default {as_yaml(each['default'])})" for each in options(rule)
-    }
-    screen.table(defaults.items(), indent=2)
+    rows = [(each["name"], f"{each['type']} (default {as_yaml(each['default'])})") for each in options(rule)]
+    screen.table(rows, indent=2)
 
 
 def document(rule: Rule) -> dict[str, Any]:
@@ -87,7 +86,7 @@ def document(rule: Rule) -> dict[str, Any]:
 
 
 def phases(rule: Rule) -> list[str]:
-    """Return when the rule runs; a rule that only mutates also runs on /validate and templates, to report what is missing."""
+    """Return when the rule runs; a rule that only mutates also runs on /validate and templates, to report missing changes."""
     runs = {
         "mutate": rule.mutate is not None or rule.check_before_mutation,
         "validate": True,

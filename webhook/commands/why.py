@@ -16,16 +16,7 @@ from webhook.configuration.loader import ConfigurationError
 from webhook.tools.status.report import plain
 from webhook.tools.why.discovery import UnknownKindError
 from webhook.tools.why.explaining import explain
-from webhook.tools.why.explanation import (
-    Answer,
-    Explanation,
-    NodeFit,
-    ObservedEvent,
-    PodState,
-    QuotaDemand,
-    QuotaFit,
-    Source,
-)
+from webhook.tools.why.explanation import Answer, Explanation, NodeFit, QuotaDemand, QuotaFit, Source
 
 DOES_NOT_RUN = 1
 WELL = frozenset({Answer.RUNNING, Answer.ENDED, Answer.STOPPED})
@@ -75,13 +66,13 @@ def why(
 
 def _parsed(subject: tuple[str, ...]) -> tuple[str, str]:
     words = subject[0].split("/") if len(subject) == 1 else list(subject)
-    if len(words) != len(("kind", "name")) or not all(words):
-        raise click.UsageError("name one object as KIND/NAME or KIND NAME, such as job/train")
-    return words[0], words[1]
+    match words:
+        case [kind, name] if kind and name:
+            return kind, name
+    raise click.UsageError("name one object as KIND/NAME or KIND NAME, such as job/train")
 
 
 def show(screen: Screen, found: Explanation) -> None:
-    """Print the explanation as text."""
     screen.line(
         f"{found.kind}/{found.name} in {found.namespace}: {found.answer.value}",
         STYLES.get(found.answer, "green"),
@@ -120,36 +111,33 @@ def _details(screen: Screen, found: Explanation) -> None:
         _quota(screen, found.quota)
     if found.nodes is not None:
         _nodes(screen, found.nodes)
-    _lines(screen, "pods", map(_pod, found.pods), found.pods_total - len(found.pods))
-    _lines(screen, "events", map(_event, found.events))
+    pods = []
+    for pod in found.pods:
+        place, reason = f" on {pod.node}" if pod.node else "", f": {pod.reason}" if pod.reason else ""
+        pods.append(f"{pod.name} {pod.phase}{place}{reason}")
+    _lines(screen, "pods", pods)
+    if found.pods_total > len(found.pods):
+        _entry(screen, "", f"and {found.pods_total - len(found.pods)} more")
+    events = []
+    for event in found.events:
+        last = f", last at {event.last:%H:%M:%S} UTC" if event.last else ""
+        times = counted(event.count, "time")
+        events.append(f"{event.about} {event.reason}, {times}{last}: {event.message}")
+    _lines(screen, "events", events)
 
 
-def _lines(screen: Screen, name: str, texts: Iterable[str], more: int = 0) -> None:
+def _lines(screen: Screen, name: str, texts: Iterable[str]) -> None:
     """Print one line of each text, cut to the width: `-o json` has all of it."""
     for index, text in enumerate(texts):
         screen.line(one_line(f"  {'' if index else name:<{COLUMN}}{_flat(text)}", screen.width))
-    if more:
-        _entry(screen, "", f"and {more} more")
-
-
-def _pod(pod: PodState) -> str:
-    place, reason = f" on {pod.node}" if pod.node else "", f": {pod.reason}" if pod.reason else ""
-    return f"{pod.name} {pod.phase}{place}{reason}"
-
-
-def _event(event: ObservedEvent) -> str:
-    last = f", last at {event.last:%H:%M:%S} UTC" if event.last else ""
-    return f"{event.about} {event.reason}, {counted(event.count, 'time')}{last}: {event.message}"
 
 
 def _policy(screen: Screen, found: Explanation) -> None:
     denied = [verdict for verdict in found.verdicts if verdict.outcome == DENIED]
     others = [verdict for verdict in found.verdicts if verdict.outcome != DENIED]
-    what = (
-        f"would deny it now, for {counted(len(denied), 'reason')}"
-        if denied
-        else "its rules deny nothing of it"
-    )
+    what = "its rules deny nothing of it"
+    if denied:
+        what = f"would deny it now, for {counted(len(denied), 'reason')}"
     _entry(screen, "policy", f"{found.policy}: {what}" if found.policy else "not known")
     # What it is refused for stands above.
     is_said = any(reason.source is Source.POLICY for reason in found.reasons)
@@ -182,8 +170,7 @@ def _nodes(screen: Screen, nodes: tuple[NodeFit, ...]) -> None:
             for name, has in node.allocatable.items()
         )
         against = f": {', and '.join(node.against)}" if node.against else ""
-        _entry(
-            screen, "" if index else "nodes", f"{node.name} ({node.kind or 'unknown class'}) {free}{against}"
-        )
+        text = f"{node.name} ({node.kind or 'unknown class'}) {free}{against}"
+        _entry(screen, "" if index else "nodes", text)
     if len(nodes) > MOST_NODES:
         _entry(screen, "", f"and {counted(len(nodes) - MOST_NODES, 'node')} more")

@@ -47,7 +47,7 @@ class LedgerObjectStore(Store, Protocol):
 class LedgerWriter:
     """For any number of threads. `granted_by` returns what the quota of a namespace grants, as its watch showed it last.
 
-    Every method raises LedgerError, and LedgerConflict or QuotaGone where the ledger was not the one that was observed.
+    Every method raises LedgerError, and LedgerConflict where the ledger was not the one that was observed.
     """
 
     def __init__(

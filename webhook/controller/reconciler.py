@@ -29,7 +29,7 @@ from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.usage_cache import UsageCache
 from webhook.controller.usage_counter import Counted, UsageCounter
 from webhook.quota.events import QuotaEvents
-from webhook.quota.store import LedgerConflict, QuotaGone, VersionedLedger
+from webhook.quota.store import LedgerConflict, VersionedLedger
 
 log = logging.getLogger("gpu_admission.controller")
 
@@ -111,7 +111,7 @@ class QuotaReconciler:
                     plan.counter.refresh(namespace, since=started, nodes_since=started)
                     continue
                 self._write(namespace, ledger_object, plan, result)
-            except (LedgerConflict, QuotaGone):
+            except LedgerConflict:
                 # Somebody else writes here, faster than the watch: read first, also the next time.
                 fresh = True
                 self._contended.add(namespace)

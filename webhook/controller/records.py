@@ -13,14 +13,12 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from policies.gpus.claims import ResourceClaim, decode_claim
-from policies.gpus.classes import ClassCatalogue
-from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.named_nodes import NO_NODES, NODE_NAME, NodeIndex, NodeReference
 from policies.placement.pinning import named_nodes
 from policies.pods.pod import Container, Metadata, Pod, PodSpec, Resources, decode_pod
 from policies.quota.amounts import RESOURCES, Vector
 from policies.quota.claims import beyond_pod, claim_demand, marked_for
-from policies.quota.demand import Demand, UnclassifiedPods, pod_demand
+from policies.quota.demand import Catalogues, Demand, UnclassifiedPods, pod_demand
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.cluster.informer import Resource
 from webhook.cluster.objects import decode_metadata
@@ -114,9 +112,8 @@ class ExtendedClaims:
 class _Reader:
     """Makes records under one configuration, equal blueprints once."""
 
-    def __init__(self, classes: ClassCatalogue, resource_mapping: ResourceMapping) -> None:
-        self._classes = classes
-        self._resource_mapping = resource_mapping
+    def __init__(self, catalogues: Catalogues) -> None:
+        self._catalogues, self._resource_mapping = catalogues, catalogues.resource_mapping
         self._blueprints: WeakValueDictionary[bytes, Blueprint] = WeakValueDictionary()
         self._lock = threading.Lock()
 
@@ -172,9 +169,8 @@ class PodReader(_Reader):
             body = msgspec.structs.replace(pod.spec, node_name=record.node_name or None)
             demands[unclassified_pods, places] = pod_demand(
                 msgspec.structs.replace(pod, given_spec=body),
-                classes=self._classes,
-                resource_mapping=self._resource_mapping,
-                unclassified_pods=unclassified_pods,
+                self._catalogues,
+                unclassified_pods,
                 nodes=nodes,
             )
         return demands[unclassified_pods, places]
@@ -209,10 +205,8 @@ def _reduced_containers(containers: tuple[Container, ...] | None) -> tuple[Conta
 class ClaimReader(_Reader):
     """Makes records of claims, and computes what they cost."""
 
-    def __init__(
-        self, classes: ClassCatalogue, resource_mapping: ResourceMapping, given: ExtendedClaims
-    ) -> None:
-        super().__init__(classes, resource_mapping)
+    def __init__(self, catalogues: Catalogues, given: ExtendedClaims) -> None:
+        super().__init__(catalogues)
         self._given = given
 
     def record(self, raw: msgspec.Raw) -> ClaimRecord:
@@ -242,9 +236,8 @@ class ClaimReader(_Reader):
             claim = decode_claim(record.blueprint.document)
             demands[key] = claim_demand(
                 beyond_pod(claim, names, self._resource_mapping) if names else claim,
-                classes=self._classes,
-                resource_mapping=self._resource_mapping,
-                unclassified_pods=unclassified_pods,
+                self._catalogues,
+                unclassified_pods,
             )
         return demands[key].vector
 
@@ -269,7 +262,7 @@ def ledger_record(raw: msgspec.Raw) -> LedgerRecord:
     """Return the record of a GPUQuotaLedger in JSON."""
     metadata = decode_metadata(raw)
     try:
-        return LedgerRecord(metadata.uid, metadata.name, decode_ledger_object(raw).versioned)
+        return LedgerRecord(metadata.uid, metadata.name, decode_ledger_object(raw))
     except LedgerObjectError as error:
         return LedgerRecord(metadata.uid, metadata.name, problem=str(error))
 

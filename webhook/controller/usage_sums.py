@@ -182,8 +182,8 @@ class UsageSums:
     """The sums of all namespaces. Its calls must come one after the other, but for `demand`."""
 
     def __init__(self, catalogues: Catalogues, given: ExtendedClaims) -> None:
-        self.pod_reader = PodReader(catalogues.classes, catalogues.resource_mapping)
-        self.claim_reader = ClaimReader(catalogues.classes, catalogues.resource_mapping, given)
+        self.pod_reader = PodReader(catalogues)
+        self.claim_reader = ClaimReader(catalogues, given)
         self._given = given
         self._namespaces: defaultdict[str, _Namespace] = defaultdict(_Namespace)
         self._nodes = NodeIndex(catalogues.classes.label_keys)

@@ -1,55 +1,86 @@
-"""Decide together, with one write, on the requests that wait for one ledger.
+"""One write for all requests that wait for a ledger.
 
-A request that finds nobody at work on its namespace leads: it takes all that wait, reads the ledger, decides, swaps, wakes
-them, and hands the lead to the next that came meanwhile. So a namespace has one writer per process at a time, and a burst of n
-creations costs far fewer than n writes. The lock guards queues in memory and is held over no I/O. Nothing waits beyond its own
-deadline: what a write in flight then still reserves for it, the controller gives back.
+The first request of a namespace leads. It takes all waiting requests, reads the ledger, decides, swaps, wakes them, and hands the
+lead to the next one. So each process has one writer for a namespace, and a burst of n creations needs far fewer than n writes.
+No lock is held during I/O. No request waits beyond its deadline; if a write in flight reserves for it after that, the controller
+removes the reservation. Each review computes its demand in its own thread before it waits, by the catalogue versions of the
+ledger that was last seen.
 
-Replicas that write one ledger take turns: after a write of its own each leaves it to the others for as long as TURN writes take,
-and after one that met another's for one to two. Requests gather meanwhile, so there are fewer writes, and fewer of them meet.
+Replicas that write one ledger take turns. After a write, a replica leaves the ledger to others for the time of TURN writes, and
+after a conflict for the time of one to two. Requests gather meanwhile, so there are fewer writes and fewer conflicts.
 """
 
 import random
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import monotonic, sleep
 
-from policies.quota.ledger.decide import Reason, decide
-from policies.quota.ledger.quota_ledger import NO_QUOTA_SECONDS, QuotaLedger
+from policies.quota.demand import Catalogues
+from policies.quota.ledger.decide import Reason, ReservationRequest, decide
+from policies.quota.ledger.quota_ledger import NO_QUOTA_SECONDS, DemandKey, QuotaLedger
 from policies.quota.quota_request import LedgerError, ReservationOutcome, decide_alone
 from webhook.quota.metrics import QuotaMetrics
-from webhook.quota.store import LedgerConflict, QuotaGone, Store, VersionedLedger
-from webhook.quota.waiting import CataloguesOf, RequestOf, Waiting
+from webhook.quota.store import LedgerConflict, Store, VersionedLedger
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.004, 0.25
 """Seconds before a second attempt after an error, at most; doubled with each further one, and drawn at random below that.
 The second is also the most that a replica leaves to others after its own write."""
 
 REMEMBERED_SECONDS = 0.1
-"""How long the ledger that we wrote is taken for the stored one. Where writes come more seldom, others have mostly written."""
+"""A replica believes for so long that the ledger is what it wrote. Between rarer writes, others have mostly written."""
 
 RIVAL_SECONDS = 1.0
-"""How long the ledger is read before each write, and replicas take turns, after another replica was seen to write it."""
+"""A replica that saw the write of another one reads before each write, and takes turns, for so long."""
 
 TURN = 3
 """Measured with three and five replicas: with 1 there are a third more writes, with 5 as many as with 3."""
 
 VANISHED_SECONDS = 60.0
-"""How long after a quota was there "no quota" is read anew every time: who deletes one mostly makes another at once, as
-`kubectl replace --force` does, and belief in an old answer would admit everything meanwhile."""
+"""For so long after a quota was seen, "no quota" is not remembered: who deletes a quota mostly creates another one at once, as
+`kubectl replace --force` does, and an old answer would admit everything meanwhile."""
 
 NAMESPACES_REMEMBERED = 4096
 
 NO_QUOTA = ReservationOutcome()
 
+RequestOf = Callable[[QuotaLedger, Mapping[str, Catalogues]], ReservationRequest]
+"""Computes a review's request by the catalogue versions of a ledger, some of them published by others."""
+
+CataloguesOf = Callable[[QuotaLedger, float], Mapping[str, Catalogues]]
+"""Reads the catalogues that a ledger names, by digest, within so many seconds. Raises LedgerError."""
+
 
 class _NoTimeLeftError(LedgerError):
-    """Nothing was asked: what went wrong before is the reason."""
+    """The store was not called; report the error before this one."""
 
 
 def _contended() -> LedgerError:
     return LedgerError("too many others write to the ledger of the quota", transient=True)
+
+
+class _Waiting:
+    """A review that waits for its outcome. `turn` is set when there is one, or when the review is to lead.
+
+    `requests` holds its request by demand key. If the ledger has another key, the outcome is the ledger: the thread of the
+    review then computes the request by it and waits again.
+    """
+
+    def __init__(self, requests: Mapping[DemandKey, ReservationRequest], deadline: float) -> None:
+        self.requests = requests
+        self.deadline = deadline
+        self.turn = threading.Event()
+        self.leads = False
+        self.given_up = False
+        self.outcome: ReservationOutcome | QuotaLedger | Exception | None = None
+
+    def finish(self, outcome: ReservationOutcome | QuotaLedger | Exception) -> None:
+        self.outcome = outcome
+        self.turn.set()
+
+    def lead(self) -> None:
+        self.leads = True
+        self.turn.set()
 
 
 class ReservationBatcher:
@@ -68,7 +99,7 @@ class ReservationBatcher:
         self._metrics = metrics
         self._clock = clock
         self._lock = threading.Lock()
-        self._queues: dict[str, deque[Waiting]] = {}  # a namespace is in it while somebody leads
+        self._queues: dict[str, deque[_Waiting]] = {}  # a namespace is in it while somebody leads
         self._known: dict[str, tuple[VersionedLedger, float]] = {}  # and until when it may be used
         self._rivals: dict[str, float] = {}
         self._turns: dict[str, float] = {}  # when we may write again
@@ -79,7 +110,31 @@ class ReservationBatcher:
         """Decide and reserve by `deadline`, a moment of the clock. Raises LedgerError if that cannot be done."""
         if self.has_no_quota(namespace):
             return NO_QUOTA
-        waiting = Waiting(request_of, deadline)
+        requests: dict[DemandKey, ReservationRequest] = {}
+        known, _ = self._known.get(namespace, (None, 0.0))
+        if known is not None:
+            requests[known.ledger.demand_key] = self._request(request_of, known.ledger, deadline)
+        while isinstance(outcome := self._outcome(namespace, _Waiting(requests, deadline)), QuotaLedger):
+            requests[outcome.demand_key] = self._request(request_of, outcome, deadline)
+        return outcome
+
+    def _request(self, request_of: RequestOf, ledger: QuotaLedger, deadline: float) -> ReservationRequest:
+        """Compute the request by a ledger, in the thread of its review. Try again after an error that may pass."""
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                published = self._catalogues_of(ledger, self._seconds_until(deadline))
+            except LedgerError as error:
+                if not error.transient or self._clock() + pause >= deadline:
+                    self._metrics.errors.inc()
+                    raise
+            else:
+                return request_of(ledger, published)
+            self._sleep(random.uniform(0, pause), deadline)  # noqa: S311 - jitter, no secret
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _outcome(self, namespace: str, waiting: _Waiting) -> ReservationOutcome | QuotaLedger:
+        """Wait for the outcome, and lead when it is this review's turn."""
         with self._lock:
             if namespace in self._queues:
                 self._queues[namespace].append(waiting)
@@ -87,7 +142,8 @@ class ReservationBatcher:
                 self._queues[namespace] = deque()
                 waiting.lead()
         while waiting.outcome is None:
-            if not waiting.turn.wait(max(0.0, deadline - self._clock())) and self._give_up(waiting):
+            left = max(0.0, waiting.deadline - self._clock())
+            if not waiting.turn.wait(left) and self._give_up(waiting):
                 problem = "other requests for the same quota were not decided in time"
                 raise LedgerError(problem, transient=True)
             if waiting.leads and waiting.outcome is None:
@@ -114,21 +170,21 @@ class ReservationBatcher:
         begun = self._without_quota.get(namespace)
         return begun is not None and self._clock() - begun <= NO_QUOTA_SECONDS
 
-    def _give_up(self, waiting: Waiting) -> bool:
-        """Stop waiting, unless an outcome or the lead has come at this very moment."""
+    def _give_up(self, waiting: _Waiting) -> bool:
+        """Stop waiting, unless an outcome or the lead has just come."""
         with self._lock:
             waiting.given_up = not waiting.turn.is_set()
             return waiting.given_up
 
-    def _gather(self, namespace: str, batch: list[Waiting]) -> None:
-        """Take everyone who waits into the batch, and leave out those who have given up or got their outcome."""
+    def _gather(self, namespace: str, batch: list[_Waiting]) -> None:
+        """Add all waiting requests to the batch, and drop those that gave up or have their outcome."""
         with self._lock:
             queue = self._queues[namespace]
             batch.extend(queue)
             queue.clear()
             batch[:] = [waiting for waiting in batch if not waiting.given_up and waiting.outcome is None]
 
-    def _lead(self, namespace: str, leader: Waiting) -> None:
+    def _lead(self, namespace: str, leader: _Waiting) -> None:
         batch = [leader]
         try:
             self._decide(namespace, batch, leader.deadline)
@@ -143,7 +199,7 @@ class ReservationBatcher:
         finally:
             self._hand_over(namespace, batch)
 
-    def _hand_over(self, namespace: str, batch: list[Waiting]) -> None:
+    def _hand_over(self, namespace: str, batch: list[_Waiting]) -> None:
         with self._lock:
             queue = self._queues[namespace]
             queue.extendleft(waiting for waiting in reversed(batch) if waiting.outcome is None)
@@ -154,8 +210,8 @@ class ReservationBatcher:
                     return
             del self._queues[namespace]
 
-    def _decide(self, namespace: str, batch: list[Waiting], deadline: float) -> None:
-        """Decide on the batch and on what joins it meanwhile. Raises LedgerError once the deadline has passed."""
+    def _decide(self, namespace: str, batch: list[_Waiting], deadline: float) -> None:
+        """Decide on the batch, and on requests that join it. Raises LedgerError once the deadline has passed."""
         pause, fresh = FIRST_PAUSE, False
         last = _contended()
         self._sleep(self._turns.get(namespace, 0.0) - self._clock(), deadline)
@@ -168,11 +224,11 @@ class ReservationBatcher:
                 raise last
             try:
                 self._attempt(namespace, batch, deadline, fresh=fresh)
-            except (LedgerConflict, QuotaGone):
+            except LedgerConflict:
                 self._metrics.conflicts.inc()
                 last = _contended()
                 if fresh or self._has_rivals(namespace):
-                    # Who won writes again after as long; of several that lost one is the first then.
+                    # The winner writes again after as long. A random pause lets one of several losers be first.
                     took = min(self._clock() - begun, LONGEST_PAUSE / 2)
                     self._sleep(random.uniform(took, 2 * took), deadline)  # noqa: S311 - jitter, no secret
                 fresh = True
@@ -192,10 +248,10 @@ class ReservationBatcher:
         if seconds > 0:
             sleep(min(seconds, max(0.0, deadline - self._clock())))
 
-    def _attempt(self, namespace: str, batch: list[Waiting], deadline: float, *, fresh: bool) -> None:
-        """Decide on the batch by the ledger as we left it, or else as it is; and write what is reserved.
+    def _attempt(self, namespace: str, batch: list[_Waiting], deadline: float, *, fresh: bool) -> None:
+        """Decide on the batch by the remembered ledger, or else by a fresh one, and write the reservations.
 
-        A ledger that is only remembered may justify nothing but a write, which fails if it is not the ledger any more.
+        A remembered ledger justifies only a write, which fails if the ledger has changed.
         """
         known, until = self._known.get(namespace, (None, 0.0))
         is_usable = not fresh and not self._has_rivals(namespace) and self._clock() < until
@@ -222,20 +278,22 @@ class ReservationBatcher:
         self,
         namespace: str,
         before: VersionedLedger,
-        batch: list[Waiting],
+        batch: list[_Waiting],
         deadline: float,
         *,
-        requested: frozenset[Waiting] | None = None,
+        requested: frozenset[_Waiting] | None = None,
     ) -> bool:
-        """Decide on the batch by this ledger, and return whether that was done.
+        """Decide on the batch by this ledger. Return False if it may not decide.
 
-        `requested` came before it was read. For others it may justify nothing but a write: they wait for the next read.
-        None: it is only remembered, and decides on nobody unless all is reserved.
+        `requested` are the requests that came before the ledger was read. It denies no others: they wait for the next read.
+        None means that the ledger is only remembered: then it decides only if every request can be reserved.
         """
-        published = self._catalogues_of(before.ledger, self._seconds_until(deadline))
-        found = [(waiting, waiting.request(before.ledger, published)) for waiting in batch]
-        asking = [(waiting, request) for waiting, request in found if request is not None]
-        requests, limit = [request for _, request in asking], self._store.reservations_limit
+        key, limit = before.ledger.demand_key, self._store.reservations_limit
+        for waiting in batch:
+            if key not in waiting.requests:
+                waiting.finish(before.ledger)
+        batch[:] = [waiting for waiting in batch if key in waiting.requests]
+        requests = [waiting.requests[key] for waiting in batch]
         decided = decide(before.ledger, requests, limit=limit)
         reserved = sum(verdict.reason is Reason.RESERVED for verdict in decided.verdicts)
         if requested is None and reserved < len(batch):
@@ -244,7 +302,7 @@ class ReservationBatcher:
             self._write(namespace, before, decided.ledger, deadline)
         if batch:
             self._metrics.batch_size.observe(len(batch))
-        for (waiting, request), verdict in zip(asking, decided.verdicts, strict=True):
+        for waiting, request, verdict in zip(batch, requests, decided.verdicts, strict=True):
             if verdict.reason is Reason.RESERVED or waiting in (requested or ()):
                 waiting.finish(ReservationOutcome(before.ledger, request, verdict))
         return True
@@ -260,13 +318,12 @@ class ReservationBatcher:
             self._turns[namespace] = now + min(TURN * (now - begun), LONGEST_PAUSE)
 
     def _has_rivals(self, namespace: str) -> bool:
-        """Whether another replica has written the ledger lately."""
         return self._clock() < self._rivals.get(namespace, 0.0)
 
     def _remember(self, namespace: str, ledger: VersionedLedger) -> None:
         now = self._clock()
         if len(self._quota_seen) >= NAMESPACES_REMEMBERED and namespace not in self._quota_seen:
-            # All of it only saves reads and conflicts, and most may be of namespaces that are gone.
+            # These only save reads and conflicts, and most namespaces may be gone.
             for remembered in (self._known, self._quota_seen, self._rivals, self._turns):
                 remembered.clear()
         self._known[namespace] = ledger, now + REMEMBERED_SECONDS

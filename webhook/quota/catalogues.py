@@ -7,7 +7,6 @@ over. Controllers write by swap, before any ledger names a digest, and remove wh
 import logging
 from collections.abc import Callable, Collection, Mapping
 from time import monotonic
-from typing import Protocol
 
 import msgspec
 
@@ -22,7 +21,7 @@ from policies.quota.demand import Catalogues
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.quota_request import LedgerError
 from webhook.cluster import errors
-from webhook.cluster.api import MERGE_PATCH, api_path
+from webhook.cluster.api import MERGE_PATCH, ApiClient, api_path
 from webhook.cluster.objects import CATALOGUES, PartialObject
 
 log = logging.getLogger("gpu_admission.quota")
@@ -30,22 +29,12 @@ log = logging.getLogger("gpu_admission.quota")
 REMEMBERED = 8
 """Catalogues in memory, besides our own. An upgrade has two; a built-in one takes 12 KB as a document."""
 MISSED_SECONDS = 1.0
-"""How long one that was not there is not asked for again: each review of such a ledger would read the ConfigMap."""
+"""A missing catalogue is not read again for so long: else each review of such a ledger would read the ConfigMap."""
 UNNAMED_SECONDS = 600.0
-"""How long no ledger must have named a catalogue before it is removed: a controller that was about to name it has done so, or
-lost the lead, long before."""
+"""A catalogue that no ledger named for so long is removed. A controller that was about to name it has done so long before, or
+lost the lead."""
 ATTEMPTS = 5
 _SECONDS = 5.0
-
-
-class ConfigMapCalls(Protocol):
-    """The two calls on the ConfigMap, of `webhook.cluster.api.ApiClient`."""
-
-    def get(self, path: str, *, timeout: float | None = None) -> bytes: ...
-
-    def patch(
-        self, path: str, body: bytes, *, content_type: str = MERGE_PATCH, timeout: float | None = None
-    ) -> bytes: ...
 
 
 class _ConfigMap(PartialObject, frozen=True):
@@ -58,7 +47,7 @@ _CONFIG_MAP = msgspec.json.Decoder(_ConfigMap)
 class PublishedCatalogues:
     """The ConfigMap of one installation. Any number of threads may call it, and no lock is held over a call."""
 
-    def __init__(self, api: ConfigMapCalls, namespace: str, own: Callable[[], Catalogues]) -> None:
+    def __init__(self, api: ApiClient, namespace: str, own: Callable[[], Catalogues]) -> None:
         self._api = api
         self._path = api_path("/api/v1", "namespaces", namespace, "configmaps", CATALOGUES)
         self._own = own
@@ -69,10 +58,7 @@ class PublishedCatalogues:
         self._warned = ""
 
     def named_by(self, ledger: QuotaLedger, seconds: float) -> Mapping[str, Catalogues]:
-        """Return, by digest, the catalogues that the ledger names, but our own and those that are not published.
-
-        Raises LedgerError if the API server cannot be reached.
-        """
+        """Return the published catalogues that the ledger names, by digest, without our own. Raises LedgerError."""
         digests = digests_of(ledger) - {catalogue_digest(self._own())}
         try:
             return {digest: found for digest in digests if (found := self.get(digest, seconds)) is not None}
@@ -81,7 +67,7 @@ class PublishedCatalogues:
             raise LedgerError(message, transient=True) from None
 
     def get(self, digest: str, seconds: float = _SECONDS) -> Catalogues | None:
-        """Return a catalogue, None if it is not published. Raises `errors.ApiError` if the API server cannot be reached."""
+        """Return a published catalogue, or None. Raises `errors.ApiError` if the API server cannot be reached."""
         if digest in self._remembered:
             return self._remembered[digest]
         if monotonic() - self._missed.get(digest, -MISSED_SECONDS) < MISSED_SECONDS:
@@ -100,7 +86,7 @@ class PublishedCatalogues:
         return found
 
     def publish(self, catalogues: Catalogues) -> bool:
-        """Have a catalogue published; return whether it is. Raises `errors.ApiError` if another attempt may succeed."""
+        """Publish a catalogue; return whether it is published. Raises `errors.ApiError` if another attempt may succeed."""
         digest = catalogue_digest(catalogues)
         if digest in self._published:
             return True
@@ -121,7 +107,7 @@ class PublishedCatalogues:
         raise errors.Conflict(f"others kept writing to {CATALOGUES}", code=409)
 
     def tidy(self, named: Collection[str]) -> None:
-        """Remove what no ledger has named for long, and note what is there. Raises `errors.ApiError`."""
+        """Remove catalogues that no ledger named for UNNAMED_SECONDS. Raises `errors.ApiError`."""
         try:
             version, data = self._read(_SECONDS)
         except (errors.NotFound, errors.Forbidden):
@@ -135,7 +121,7 @@ class PublishedCatalogues:
             self._published -= frozenset(gone)
 
     def follow(self) -> None:
-        """Believe nothing of what is published, or was named: while another process leads, that one removes catalogues."""
+        """Forget what is published and was named, because another process now leads and removes catalogues."""
         self._published, self._named_at = frozenset(), {}
 
     def _warn(self, problem: str) -> None:

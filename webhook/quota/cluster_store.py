@@ -1,12 +1,11 @@
 """Ledgers in GPUQuotaLedger objects, in the namespace of the installation, swapped by resourceVersion.
 
-Made for many threads and processes: whoever writes first wins, everybody else reads again. A namespace has no quota where there
-is neither a ledger nor a GPUQuota; a GPUQuota of which no controller has made a ledger yet was never counted, and denies.
+Any number of threads and processes may write: the first write succeeds, the others read again. A namespace has no quota if it has
+neither a ledger nor a GPUQuota. A GPUQuota without a ledger was never counted, and denies.
 """
 
 import contextlib
 from collections.abc import Iterator
-from typing import Protocol
 
 import msgspec
 
@@ -14,24 +13,12 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT
 from policies.quota.quota_request import LedgerError
 from webhook.cluster import errors
-from webhook.cluster.api import JSON, METADATA
+from webhook.cluster.api import METADATA, ApiClient
 from webhook.quota import documents, ledger_objects
-from webhook.quota.store import LedgerConflict, QuotaGone, VersionedLedger
+from webhook.quota.store import LedgerConflict, VersionedLedger
 
 NO_LEDGER_OBJECT = ""
-"""Version of a ledger that is nowhere written yet: to replace it is to create the ledger, as only controllers may."""
-
-
-class Api(Protocol):
-    """The calls that a ledger needs, of `webhook.cluster.api.ApiClient`."""
-
-    def get(self, path: str, *, timeout: float | None = None) -> bytes: ...
-
-    def post(self, path: str, body: bytes, *, timeout: float | None = None) -> bytes: ...
-
-    def put(self, path: str, body: bytes, *, timeout: float | None = None, accept: str = JSON) -> bytes: ...
-
-    def delete(self, path: str, *, version: str, timeout: float | None = None) -> bytes: ...
+"""Version of a ledger that is not stored yet. Only controllers replace it, which creates the ledger object."""
 
 
 class ClusterStore:
@@ -39,34 +26,43 @@ class ClusterStore:
 
     reservations_limit = LIMIT
 
-    def __init__(self, api: Api, installation: str) -> None:
+    def __init__(self, api: ApiClient, installation: str) -> None:
         self._api = api
         self._installation = installation
 
     def read(self, namespace: str, seconds: float) -> VersionedLedger | None:
-        """Read from etcd itself: a GET without a resourceVersion is never served from a cache.
+        """Read from etcd: no cache serves a GET without a resourceVersion.
 
-        The GPUQuota is read after the ledger. So where neither is found, there was none at the moment of the second read; and a
-        quota that is replaced while its ledger stands is never taken for none.
+        The GPUQuota is read after the ledger. If neither is found, the namespace had no quota at the second read.
         """
         with _as_ledger_errors("read"):
             found = self._get(self._path(namespace), ledger_objects.PLURAL, seconds)
             if found is not None:
-                return ledger_objects.decode_ledger_object(found).versioned
+                return ledger_objects.decode_ledger_object(found)
         granted = self.granted(namespace, seconds)
         return None if granted is None else VersionedLedger(granted, NO_LEDGER_OBJECT)
 
     def granted(self, namespace: str, seconds: float) -> QuotaLedger | None:
-        """Return the ledger that the GPUQuota grants (`ledger_objects.decode_granted`), None without a GPUQuota."""
+        """Return the ledger that the GPUQuota grants, never counted. None without a GPUQuota."""
         with _as_ledger_errors("read"):
             found = self._get(documents.quota_path(namespace), documents.PLURAL, seconds)
-            return None if found is None else ledger_objects.decode_granted(found)
+            quota = None if found is None else documents.decode_quota(found)
+        if quota is None:
+            return None
+        if quota.spec is None:
+            raise LedgerError(quota.problem, transient=False)
+        return QuotaLedger(
+            quota_uid=quota.uid,
+            generation=quota.generation,
+            hard=quota.spec.amounts,
+            unclassified_pods=quota.spec.unclassified_pods,
+        )
 
     def compare_and_swap(
         self, namespace: str, before: VersionedLedger, ledger: QuotaLedger, seconds: float
     ) -> VersionedLedger:
         body = ledger_objects.encode_ledger_object(namespace, before.version, ledger)
-        with _as_ledger_errors("written"), _as_conflicts():
+        with _as_ledger_errors("written"):
             if before.version == NO_LEDGER_OBJECT:
                 written = self._api.post(
                     ledger_objects.ledger_objects_path(self._installation), body, timeout=seconds
@@ -77,11 +73,11 @@ class ClusterStore:
         return VersionedLedger(msgspec.structs.replace(ledger, ledger_uid=uid), version)
 
     def delete(self, namespace: str, before: VersionedLedger, seconds: float) -> None:
-        """Delete `before`, of which the GPUQuota was looked for after it was read. Raises as `compare_and_swap` does."""
+        """Delete `before`. The GPUQuota must have been looked for after it was read. Raises as `compare_and_swap` does."""
         self._delete(namespace, before.version, seconds)
 
     def discard(self, namespace: str, seconds: float) -> bool:
-        """Delete a ledger that cannot be read where there is no GPUQuota; return whether that was so. Raises as `delete` does."""
+        """Delete an unreadable ledger if there is no GPUQuota; return whether it was deleted. Raises as `delete` does."""
         with _as_ledger_errors("read"):
             found = self._get(self._path(namespace), ledger_objects.PLURAL, seconds)
             if (
@@ -94,7 +90,7 @@ class ClusterStore:
         return True
 
     def _delete(self, namespace: str, version: str, seconds: float) -> None:
-        with _as_ledger_errors("deleted"), _as_conflicts():
+        with _as_ledger_errors("deleted"):
             self._api.delete(self._path(namespace), version=version, timeout=seconds)
 
     def _path(self, namespace: str) -> str:
@@ -114,20 +110,12 @@ class ClusterStore:
 
 
 @contextlib.contextmanager
-def _as_conflicts() -> Iterator[None]:
-    try:
-        yield
-    except (errors.Conflict, errors.AlreadyExists) as error:
-        raise LedgerConflict(str(error)) from None
-    except errors.NotFound as error:
-        raise QuotaGone(str(error)) from None
-
-
-@contextlib.contextmanager
 def _as_ledger_errors(done: str) -> Iterator[None]:
     try:
         yield
-    except (documents.DocumentError, ledger_objects.LedgerObjectError) as error:
+    except (errors.Conflict, errors.AlreadyExists, errors.NotFound) as error:
+        raise LedgerConflict(str(error)) from None
+    except (ledger_objects.LedgerObjectError, msgspec.MsgspecError) as error:
         raise LedgerError(str(error), transient=False) from None
     except errors.ApiError as error:
         transient = isinstance(error, errors.Unreachable | errors.Unavailable)

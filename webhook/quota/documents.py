@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from policies.quota.amounts import Vector, parse_vector, texts
+from policies.quota.amounts import Vector, parse_amount
 from policies.quota.ledger.quota_ledger import Holder
 from policies.quota.spec import NAME, QuotaSpec
 from webhook.cluster.api import api_path
@@ -19,16 +19,12 @@ PLURAL = "gpuquotas"
 KIND = "GPUQuota"
 
 
-class DocumentError(ValueError):
-    """The object cannot be used. The message says where it is wrong."""
-
-
 def quota_path(namespace: str, *rest: str) -> str:
     """Return the API path of the namespace's quota, or of its subresource."""
     return api_path(f"/apis/{GROUP}/{VERSION}", "namespaces", namespace, PLURAL, NAME, *rest)
 
 
-class QuotaStatus(msgspec.Struct, frozen=True, kw_only=True):
+class QuotaStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A copy of the ledger for people, some seconds old at most.
 
     `used` is None before the first count. All amounts show `gpus` and the dimensions that `hard` names.
@@ -81,17 +77,6 @@ class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
     generation: int = 0
 
 
-class _Status(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
-    """The status as stored."""
-
-    hard: dict[str, str] = {}
-    used: dict[str, str] | None = None
-    reserved: dict[str, str] = {}
-    holders: Mapping[str, tuple[Holder, ...]] = {}
-    conditions: tuple[Condition, ...] = ()
-    observed_generation: int = 0
-
-
 class _Object(msgspec.Struct, frozen=True):
     metadata: _Metadata
     spec: msgspec.Raw = msgspec.Raw(b"null")
@@ -100,7 +85,8 @@ class _Object(msgspec.Struct, frozen=True):
 
 _OBJECT = msgspec.json.Decoder(_Object)
 _SPEC = msgspec.json.Decoder(QuotaSpec)
-_STATUS = msgspec.json.Decoder(_Status)
+_STATUS = msgspec.json.Decoder(QuotaStatus, dec_hook=lambda _fraction, text: parse_amount(text))
+_ENCODER = msgspec.json.Encoder(enc_hook=str, order="deterministic")
 
 
 def decode_quota(document: bytes | msgspec.Raw) -> QuotaRecord | None:
@@ -113,7 +99,7 @@ def decode_quota(document: bytes | msgspec.Raw) -> QuotaRecord | None:
     try:
         spec = _SPEC.decode(read.spec)
         spec.amounts  # noqa: B018 - raises
-    except ValueError as error:  # of msgspec and amounts alike
+    except ValueError as error:  # of msgspec and amounts
         spec, problem = None, f"the GPUQuota cannot be read: {error}"
     return QuotaRecord(
         namespace=metadata.namespace,
@@ -128,15 +114,7 @@ def decode_quota(document: bytes | msgspec.Raw) -> QuotaRecord | None:
 
 def _decode_status(raw: msgspec.Raw) -> QuotaStatus:
     try:
-        status = _STATUS.decode(raw)
-        return QuotaStatus(
-            hard=parse_vector(status.hard),
-            used=None if status.used is None else parse_vector(status.used),
-            reserved=parse_vector(status.reserved),
-            holders=status.holders,
-            conditions=status.conditions,
-            observed_generation=status.observed_generation,
-        )
+        return _STATUS.decode(raw)
     except ValueError:
         return QuotaStatus()
 
@@ -149,14 +127,6 @@ def encode_status(record: QuotaRecord, status: QuotaStatus) -> bytes:
         "uid": record.uid,
         "resourceVersion": record.version,
     }
-    written = _Status(
-        hard=texts(status.hard),
-        used=None if status.used is None else texts(status.used),
-        reserved=texts(status.reserved),
-        holders=status.holders,
-        conditions=status.conditions,
-        observed_generation=status.observed_generation,
-    )
-    return msgspec.json.encode(
-        {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": metadata, "status": written}
+    return _ENCODER.encode(
+        {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": metadata, "status": status}
     )

@@ -1,7 +1,4 @@
-"""The quota of a review: reserve by its deadline, try out for a dry run.
-
-Nothing is ever given back here: whether an object was stored, only a list can show.
-"""
+"""The quota of a review. No reservation is removed here: only a list shows whether an object was stored."""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -15,30 +12,30 @@ from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.metrics import QuotaMetrics
 
 Release = Callable[[str, str], None]
-"""Gives back what the object of (namespace, uid) holds."""
+"""Removes the reservations of the object with this namespace and uid."""
 
 
 class NamespaceQuota(Protocol):
-    """The quota of a review's namespace, asked by the deadline of the review."""
+    """The quota of a review's namespace."""
 
     def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:
-        """Decide, and reserve what the request grows by unless it is a dry run. Raises LedgerError."""
+        """Decide, and reserve the growth unless it is a dry run. Raises LedgerError."""
         ...
 
     def grant(self) -> QuotaGrant | None:
-        """Return what the quota grants and what is held of it, None if there is no quota or it could not be read in time."""
+        """Return the limits and the usage. None without a quota, or if it could not be read in time."""
         ...
 
 
 class QuotaEnforcer(msgspec.Struct, frozen=True):
-    """The quotas as reviews see them. `release` is there only for a store that no controller counts."""
+    """The quotas for reviews. `release` is None if a controller counts."""
 
     batcher: ReservationBatcher
     metrics: QuotaMetrics
     release: Release | None = None
 
     def of(self, namespace: str, deadline: float, *, dry_run: bool) -> NamespaceQuota:
-        """Return the quota of a namespace, to be asked by `deadline`, a moment of `monotonic`."""
+        """Return the quota of a namespace. `deadline` is a time of `monotonic`."""
         return _ReviewQuota(self.batcher, self.metrics, namespace, deadline, dry_run)
 
 
@@ -52,14 +49,14 @@ class _ReviewQuota(msgspec.Struct, frozen=True, dict=True):
     dry_run: bool
 
     def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:
-        if self.batcher.has_no_quota(self.namespace):  # of most namespaces known
+        if self.batcher.has_no_quota(self.namespace):  # true of most namespaces
             self.metrics.decided("no quota", dry_run=self.dry_run)
             return ReservationOutcome()
         if quota_request.is_free:
             return ReservationOutcome()
-        ask = self.batcher.try_out if self.dry_run else self.batcher.reserve
+        decide = self.batcher.try_out if self.dry_run else self.batcher.reserve
         try:
-            outcome = ask(self.namespace, quota_request.on, self.deadline)
+            outcome = decide(self.namespace, quota_request.on, self.deadline)
         except LedgerError:
             self.metrics.decided("ledger error", dry_run=self.dry_run)
             raise

@@ -11,13 +11,13 @@ from webhook.cluster.events import EventRecord, EventWriter, Regarding
 from webhook.quota.documents import GROUP, KIND, VERSION
 
 MOST_WAITING = 500
-"""Events: what exceeds it is in the logs alone. Each takes two calls."""
+"""Events at most; more are only logged. Each takes two calls."""
 STOP_SECONDS = 5.0
-"""For the Events that are left at the end, and as much for a place in a full queue."""
+"""For the last Events, and again for a place in a full queue."""
 
 
 class QuotaEvents:
-    """Takes what happened to quotas, from any thread, and writes it. `lost` is called for each Event that is not written."""
+    """Writes Events of quotas for any thread. `lost` is called for each Event that is not written."""
 
     def __init__(self, writer: EventWriter, lost: Callable[[], object]) -> None:
         self._writer = writer
@@ -29,7 +29,7 @@ class QuotaEvents:
         self._thread.start()
 
     def stop(self) -> None:
-        """Write what is waiting, as far as there is time."""
+        """Write the waiting Events, as far as there is time."""
         with suppress(queue.Full):
             self._waiting.put(None, timeout=STOP_SECONDS)
             self._thread.join(STOP_SECONDS)
@@ -46,7 +46,7 @@ class QuotaEvents:
         first: datetime | None = None,
         last: datetime | None = None,
     ) -> None:
-        """Take a warning about the quota of a namespace, of now unless it says when; it never waits."""
+        """Queue a warning about the quota of a namespace. It never waits."""
         now = datetime.now(UTC)
         record = EventRecord(
             regarding=Regarding(f"{GROUP}/{VERSION}", KIND, NAME, quota_uid, namespace),

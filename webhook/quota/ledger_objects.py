@@ -1,7 +1,7 @@
 """GPUQuotaLedger objects, one for each namespace, in the namespace of the installation: decoded and encoded.
 
-Its one field is a text, the ledger as JSON, so that a write costs the API server little: no schema to validate, and no managed
-fields to compare. A ledger that cannot be read raises `LedgerObjectError`: it must not count as an empty one.
+The only field is the ledger as JSON text. So a write is cheap for the API server: it validates no schema and compares no managed
+fields. An unreadable ledger raises `LedgerObjectError`, because it must not count as an empty one.
 """
 
 from collections.abc import Mapping
@@ -12,9 +12,8 @@ from policies.quota.amounts import parse_vector, texts
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.ledger.reservations import Reservations
-from policies.quota.spec import QuotaSpec
 from webhook.cluster.api import api_path
-from webhook.quota.documents import GROUP, VERSION, DocumentError
+from webhook.quota.documents import GROUP, VERSION
 from webhook.quota.store import VersionedLedger
 
 PLURAL = "gpuquotaledgers"
@@ -22,18 +21,10 @@ KIND = "GPUQuotaLedger"
 
 
 class LedgerObjectError(ValueError):
-    """The object is not a ledger that could be used; the message says where."""
-
-
-class LedgerObject(msgspec.Struct, frozen=True):
-    """A ledger as it was read, and the namespace of which it is."""
-
-    namespace: str
-    versioned: VersionedLedger
+    """The ledger object cannot be read. The message says where."""
 
 
 class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
-    name: str
     uid: str
     resource_version: str
 
@@ -54,34 +45,21 @@ class _Ledger(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
     holders: Mapping[str, tuple[Holder, ...]] = {}
 
 
-class _Identity(msgspec.Struct, frozen=True):
+class _Object(msgspec.Struct, frozen=True):
+    """`ledger` is empty in the answer to a write, which has only the metadata."""
+
     metadata: _Metadata
-
-
-class _Object(_Identity, frozen=True):
-    ledger: str
-
-
-class _QuotaMetadata(msgspec.Struct, frozen=True):
-    uid: str
-    generation: int = 0
-
-
-class _Quota(msgspec.Struct, frozen=True):
-    metadata: _QuotaMetadata
-    spec: QuotaSpec
+    ledger: str = ""
 
 
 _OBJECT = msgspec.json.Decoder(_Object)
-_IDENTITY = msgspec.json.Decoder(_Identity)
 _LEDGER = msgspec.json.Decoder(_Ledger)
-_QUOTA = msgspec.json.Decoder(_Quota)
 msgspec.convert({}, Revisions)  # msgspec crashes where threads use a type for the first time together
 _ENCODER = msgspec.json.Encoder()
 
-LONGEST_ROW = 1024 * 1024
-"""Bytes of a body that is written with holders: etcd takes requests of 1.5 MiB (`--max-request-bytes`), and what could not be
-written would never give anything back."""
+LONGEST_BODY = 1024 * 1024
+"""Bytes of a body with holders at most. etcd takes requests of 1.5 MiB (`--max-request-bytes`), and a ledger that
+cannot be written never frees quota."""
 
 
 def ledger_objects_path(installation: str, *namespace: str) -> str:
@@ -89,8 +67,8 @@ def ledger_objects_path(installation: str, *namespace: str) -> str:
     return api_path(f"/apis/{GROUP}/{VERSION}", "namespaces", installation, PLURAL, *namespace)
 
 
-def decode_ledger_object(document: bytes | msgspec.Raw) -> LedgerObject:
-    """Return the ledger in JSON. Raises RowError."""
+def decode_ledger_object(document: bytes | msgspec.Raw) -> VersionedLedger:
+    """Return the ledger of an object in JSON. Raises LedgerObjectError."""
     try:
         read = _OBJECT.decode(document)
         metadata, written = read.metadata, _LEDGER.decode(read.ledger)
@@ -108,38 +86,24 @@ def decode_ledger_object(document: bytes | msgspec.Raw) -> LedgerObject:
             next_catalogue=written.next_catalogue,
             holders=written.holders,
         )
-    except ValueError as error:  # of msgspec, amounts and numbers alike
+    except ValueError as error:  # of msgspec, amounts and numbers
         raise LedgerObjectError(f"the {KIND} cannot be read: {error}") from None
-    return LedgerObject(metadata.name, VersionedLedger(ledger, metadata.resource_version))
+    return VersionedLedger(ledger, metadata.resource_version)
 
 
 def decode_identity(document: bytes | msgspec.Raw) -> tuple[str, str]:
-    """Return uid and resourceVersion of a ledger, of which no more than the metadata need be there. Raises RowError."""
+    """Return uid and resourceVersion of a ledger object. Raises LedgerObjectError."""
     try:
-        metadata = _IDENTITY.decode(document).metadata
+        metadata = _OBJECT.decode(document).metadata
     except ValueError as error:
         raise LedgerObjectError(f"the {KIND} cannot be read: {error}") from None
     return metadata.uid, metadata.resource_version
 
 
-def decode_granted(document: bytes) -> QuotaLedger:
-    """Return the ledger that a GPUQuota in JSON calls for, never counted. Raises DocumentError."""
-    try:
-        read = _QUOTA.decode(document)
-        return QuotaLedger(
-            quota_uid=read.metadata.uid,
-            generation=read.metadata.generation,
-            hard=read.spec.amounts,
-            unclassified_pods=read.spec.unclassified_pods,
-        )
-    except ValueError as error:
-        raise DocumentError(f"the GPUQuota cannot be read: {error}") from None
-
-
 def encode_ledger_object(namespace: str, version: str, ledger: QuotaLedger) -> bytes:
     """Return the body that replaces this version of the ledger; one without a version creates it.
 
-    Beyond LONGEST_ROW it goes without holders.
+    Beyond LONGEST_BODY it goes without holders.
     """
     written = _Ledger(
         quota_uid=ledger.quota_uid,
@@ -154,13 +118,13 @@ def encode_ledger_object(namespace: str, version: str, ledger: QuotaLedger) -> b
         next_catalogue=ledger.next_catalogue,
         holders=ledger.holders,
     )
-    # An empty entry removes the managed fields, and of an object without any the API server tracks none until it is applied
+    # An empty entry removes the managed fields. If an object has none, the API server tracks none until it is applied
     # (`skipNonAppliedManager` in `k8s.io/apimachinery/pkg/util/managedfields/internal`): a write takes 1.7 ms, not 2.2.
     metadata = {"name": namespace, "managedFields": [{}]} | ({"resourceVersion": version} if version else {})
     text = _ENCODER.encode(written).decode()
     body = _ENCODER.encode(
         {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": metadata, "ledger": text}
     )
-    if len(body) > LONGEST_ROW and ledger.holders:
+    if len(body) > LONGEST_BODY and ledger.holders:
         return encode_ledger_object(namespace, version, msgspec.structs.replace(ledger, holders={}))
     return body

@@ -1,7 +1,7 @@
-"""Ledgers in memory, for a webhook without a cluster: nothing is counted from lists, and DELETE reviews give back.
+"""Ledgers in memory, for a webhook without a cluster. No list is counted, and DELETE reviews free quota.
 
-A ledger starts at zero with the process, so what runs already is not charged; and what was admitted but never created stays
-charged until it is deleted or the process ends. That is the price of having no API server to ask.
+A ledger starts at zero with the process: running pods do not count. An admitted pod that was never created counts until it is
+deleted or the process ends.
 """
 
 import threading
@@ -13,10 +13,10 @@ from policies.quota.amounts import NOTHING
 from policies.quota.catalogue import CatalogueVersion, catalogue_digest
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.configuration.loader import Configuration
-from webhook.quota.store import LedgerConflict, QuotaGone, VersionedLedger
+from webhook.quota.store import LedgerConflict, VersionedLedger
 
 RESERVATIONS_LIMIT = 16 * 1024 * 1024
-"""Characters: every live pod stays a reservation here, and nothing is ever written anywhere. Some 150,000 pods."""
+"""Characters: some 150,000 pods. Every live pod stays a reservation here, and nothing is written to etcd."""
 
 
 class MemoryStore:
@@ -38,18 +38,18 @@ class MemoryStore:
         namespace: str,
         before: VersionedLedger,
         ledger: QuotaLedger,
-        seconds: float,  # noqa: ARG002 - likewise
+        seconds: float,  # noqa: ARG002 - memory answers at once
     ) -> VersionedLedger:
         with self._lock:
             current = self._current(namespace)
             if current is None:
-                raise QuotaGone(f"namespace {namespace} has no GPUQuota any more")
+                raise LedgerConflict(f"namespace {namespace} has no GPUQuota any more")
             if current.version != before.version:
                 raise LedgerConflict(f"version {before.version} has become {current.version}")
             return self._replace(namespace, ledger)
 
     def release(self, namespace: str, uid: str) -> None:
-        """Give back what an object holds, and its changes: it is being deleted."""
+        """Remove the reservations of an object that is being deleted."""
         with self._lock:
             held = self._ledgers.get(namespace)
             if held and (ids := held.ledger.reservations.of_object(uid)):
@@ -64,38 +64,33 @@ class MemoryStore:
             return {namespace: held.ledger for namespace, held in found if held is not None}
 
     def _current(self, namespace: str) -> VersionedLedger | None:
-        """Return the ledger under the spec in force; another spec makes it another version."""
+        """Return the ledger under the spec in force. A changed spec makes another version."""
         configuration = self._configuration()
         spec = configuration.quotas.get(namespace)
         if spec is None:
             return None
         held = self._ledgers.get(namespace)
-        hard, catalogue = (
-            spec.amounts,
-            str(CatalogueVersion(catalogue_digest(configuration), spec.unclassified_pods)),
-        )
-        if held is None:
-            uid = f"memory/{namespace}"
-            ledger = QuotaLedger(
-                quota_uid=uid, generation=0, hard={}, unclassified_pods=spec.unclassified_pods
+        version = CatalogueVersion(catalogue_digest(configuration), spec.unclassified_pods)
+        ledger = (
+            held.ledger
+            if held is not None
+            else QuotaLedger(
+                quota_uid=f"memory/{namespace}",
+                generation=0,
+                hard={},
+                unclassified_pods=spec.unclassified_pods,
             )
-        else:
-            ledger = held.ledger
-            if (ledger.hard, ledger.unclassified_pods, ledger.class_catalogue) == (
-                hard,
-                spec.unclassified_pods,
-                catalogue,
-            ):
-                return held
-        changed = msgspec.structs.replace(
-            ledger,
-            generation=ledger.generation + 1,
-            hard=hard,
-            unclassified_pods=spec.unclassified_pods,
-            used={**dict.fromkeys(hard, NOTHING), **(ledger.used or {})},
-            class_catalogue=catalogue,
         )
-        return self._replace(namespace, changed)
+        granted = msgspec.structs.replace(
+            ledger,
+            hard=spec.amounts,
+            unclassified_pods=spec.unclassified_pods,
+            used={**dict.fromkeys(spec.amounts, NOTHING), **(ledger.used or {})},
+            class_catalogue=str(version),
+        )
+        if held is not None and granted == ledger:
+            return held
+        return self._replace(namespace, msgspec.structs.replace(granted, generation=ledger.generation + 1))
 
     def _replace(self, namespace: str, ledger: QuotaLedger) -> VersionedLedger:
         held = self._ledgers.get(namespace)

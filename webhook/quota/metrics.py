@@ -1,4 +1,4 @@
-"""Prometheus metrics of quotas. An administrator makes namespaces and dimensions with a quota: their number is bounded."""
+"""Prometheus metrics of quotas. Only administrators create namespaces and dimensions with a quota, so series are few."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
@@ -48,9 +48,9 @@ class QuotaMetrics:
 
 
 class LedgerCollector(Collector):
-    """What quotas grant, use and reserve, read at every scrape: by serve from memory, by the controller from its watches.
+    """Limits, usage and reservations, read at every scrape: in serve from memory, in the controller from its watches.
 
-    Both callables return what they have by namespace; without a cluster a quota has no conditions.
+    Both callables return their values by namespace. Without a cluster, a quota has no conditions.
     """
 
     def __init__(
@@ -71,15 +71,11 @@ class LedgerCollector(Collector):
             "gpu_admission_quota_used", "What stored pods and claims use.", labels=per_dimension
         )
         reserved = GaugeMetricFamily(
-            "gpu_admission_quota_reserved",
-            "What creations and changes in flight hold.",
-            labels=per_dimension,
+            "gpu_admission_quota_reserved", "What creations and changes in flight hold.", labels=per_dimension
         )
         hard = GaugeMetricFamily("gpu_admission_quota_hard", "What the quota grants.", labels=per_dimension)
         reservations = GaugeMetricFamily(
-            "gpu_admission_quota_reservations",
-            "Creations and changes in flight.",
-            labels=["namespace"],
+            "gpu_admission_quota_reservations", "Creations and changes in flight.", labels=["namespace"]
         )
         condition = GaugeMetricFamily(
             "gpu_admission_quota_condition",

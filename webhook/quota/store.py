@@ -1,7 +1,7 @@
-"""What a store of ledgers must do: two methods, so that every store holds to one protocol and one contract test suite.
+"""The two methods of a store of ledgers.
 
-A ledger is swapped, never written: the swap names the version on which it was decided, and fails if that is not the current one
-any more. A changed or replaced spec is another version, too.
+A swap names the version on which it was decided, and fails if the stored version is another one. A changed or replaced spec makes
+another version, too.
 """
 # ruff: noqa: N818 - named for what happened, as the errors of the API are
 
@@ -20,11 +20,7 @@ class VersionedLedger(msgspec.Struct, frozen=True):
 
 
 class LedgerConflict(Exception):
-    """The ledger has changed since it was read: read it again and decide again."""
-
-
-class QuotaGone(Exception):
-    """The ledger is not there any more, or is another object."""
+    """The ledger has changed or gone since it was read: read it again and decide again."""
 
 
 class Store(Protocol):
@@ -36,17 +32,11 @@ class Store(Protocol):
         ...
 
     def read(self, namespace: str, seconds: float) -> VersionedLedger | None:
-        """Return the ledger as it is at some moment of this call, None if the namespace has no quota then.
-
-        Raises `policies.quota.quota_request.LedgerError`.
-        """
+        """Return the ledger at some moment of this call. None without a quota. Raises LedgerError."""
         ...
 
     def compare_and_swap(
         self, namespace: str, before: VersionedLedger, ledger: QuotaLedger, seconds: float
     ) -> VersionedLedger:
-        """Replace `before` by `ledger`.
-
-        Raises LedgerConflict or QuotaGone if `before` is not the ledger any more, and LedgerError.
-        """
+        """Replace `before` by `ledger`. Raises LedgerError, and LedgerConflict if `before` is not the stored ledger."""
         ...

@@ -17,10 +17,10 @@ from policies.quota.ledger.reservations import LIMIT, NAME_PARTS, Reservation
 
 
 class ReservationRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request asks of the ledger: the reservation it would leave, if it is not denied whatever is free.
+    """A request to reserve demand in a ledger.
 
-    `catalogues` are the catalogue versions (`catalogue.CatalogueVersion`) under which it was charged, key by key by the one that
-    charges most. `denials` say why it is denied, and `because` why its demand counts to a class.
+    `catalogues` are the catalogue versions (`catalogue.CatalogueVersion`) by which the demand was computed; each key has the
+    largest amount among them. With `denials` the request is denied whatever is free. `because` says why it counts for a class.
     """
 
     reservation: Reservation
@@ -33,7 +33,7 @@ class ReservationRequest(msgspec.Struct, frozen=True, kw_only=True):
         return self.reservation.demand
 
     def __post_init__(self) -> None:
-        """Raise ReservationsError before others share the ledger with what nobody could read again."""
+        """Raise ValueError for a reservation that could not be read again, before it gets into a shared ledger."""
         if self.demand and not self.denials:
             self.reservation.check()
 

@@ -54,6 +54,10 @@ class Holder(msgspec.Struct, frozen=True):
     amount: str
 
 
+DemandKey = tuple[str | None, str | None, UnclassifiedPods]
+"""The fields of a ledger by which demand is computed: its catalogue versions, and `unclassified_pods`."""
+
+
 class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
     """The spec in force of one quota, and the state that was counted under it.
 
@@ -112,6 +116,10 @@ class QuotaLedger(msgspec.Struct, frozen=True, kw_only=True):
             for key, amount in self.hard.items()
             if amount
         )
+
+    @property
+    def demand_key(self) -> DemandKey:
+        return self.class_catalogue, self.next_catalogue, self.unclassified_pods
 
     @property
     def catalogue_versions(self) -> frozenset[str]:

@@ -47,10 +47,6 @@ _LONGEST_REMEMBERED = 256
 """Characters of a head that `_remembered` keeps at most. A head of 30 keys takes 10 KiB, so all 2,048 take 20 MiB."""
 
 
-class ReservationsError(ValueError):
-    """A reservation could not be read again after it was written. The message says which."""
-
-
 class Reservation(msgspec.Struct, frozen=True):
     """Demand reserved under an id: the uid of a new object, or `uid/request uid` for an update of a stored object.
 
@@ -76,10 +72,10 @@ class Reservation(msgspec.Struct, frozen=True):
         return self.id.partition("/")[0]
 
     def check(self) -> None:
-        """Raise ReservationsError if its line could not be read again."""
+        """Raise ValueError if its line could not be read again."""
         text = Reservations.of(self).text
         if list(Reservations.parse(text)) != [self]:
-            raise ReservationsError(f"no reservation can be written as {text[:80]!r}")
+            raise ValueError(f"no reservation can be written as {text[:80]!r}")
 
 
 class Reservations:

@@ -22,7 +22,7 @@ from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.quota.cluster_store import NO_LEDGER_OBJECT, ClusterStore
 from webhook.quota.documents import quota_path
 from webhook.quota.ledger_objects import ledger_objects_path
-from webhook.quota.store import LedgerConflict, QuotaGone, VersionedLedger
+from webhook.quota.store import LedgerConflict, VersionedLedger
 
 
 class ClusterLedger:
@@ -109,7 +109,7 @@ def test_a_replaced_quota_is_another_ledger(ledger: ClusterLedger) -> None:
 def test_a_row_that_was_deleted_is_gone(ledger: ClusterLedger) -> None:
     before = read(ledger)
     ledger.delete()
-    with pytest.raises((QuotaGone, LedgerConflict)):  # both are read again
+    with pytest.raises(LedgerConflict):  # both are read again
         reserve(ledger, before, "pod1")
     assert ledger.store.read(NAMESPACE, SECONDS) is None
 

@@ -15,6 +15,7 @@ from policies.gpus.resource_mapping import (
     ResourcePattern,
 )
 from policies.placement.named_nodes import HOSTNAME, NO_NODES, NamedNode, NodeIndex
+from policies.quota.catalogue import PublishedCatalogue
 from policies.quota.claims import claim_demand
 from policies.quota.demand import Demand, UnclassifiedPods, pod_demand
 from tests import builders
@@ -100,19 +101,13 @@ def counted(
         document = {**document, "spec": {**document["spec"], "nodeName": "node"}}
         nodes = index({"node": node_labels}, classes)
     return pod_demand(
-        view(document),
-        classes=classes,
-        resource_mapping=RESOURCE_MAPPING,
-        unclassified_pods=unclassified_pods,
-        nodes=nodes,
+        view(document), PublishedCatalogue(classes, RESOURCE_MAPPING), unclassified_pods, nodes=nodes
     )
 
 
-def charged_claim(
+def counted_claim(
     document: JSON, unclassified_pods: UnclassifiedPods = UnclassifiedPods.TOTAL_ONLY
 ) -> Demand:
     """Return what the ResourceClaim costs."""
     claim = decode_claim(msgspec.json.encode(document))
-    return claim_demand(
-        claim, classes=CLASSES, resource_mapping=RESOURCE_MAPPING, unclassified_pods=unclassified_pods
-    )
+    return claim_demand(claim, PublishedCatalogue(CLASSES, RESOURCE_MAPPING), unclassified_pods)

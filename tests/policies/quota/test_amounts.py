@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from policies.quota import amounts as vector
 from policies.quota.amounts import Excess, Vector, VectorError
+from tests.cases import cases
 
 HALF = Fraction(1, 2)
 KEYS = st.sampled_from(["gpus", "classes/nvidia-t4", "classes/nvidia-a100", "resources/nvidia.com/gpu"])
@@ -20,14 +21,14 @@ def of(**amounts: Any) -> Vector:
     return {key: Fraction(amount) for key, amount in amounts.items()}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("vectors", "want"),
-    [
-        pytest.param([], {}, id="nothing"),
-        pytest.param([of(a=1), of(a=2, b=3)], of(a=3, b=3), id="key-by-key"),
-        pytest.param([of(a=0)], {}, id="zeros-are-left-out"),
-        pytest.param([of(a="1/7")] * 7, of(a=1), id="seven-sevenths-are-one"),
-    ],
+    {
+        "nothing": ([], {}),
+        "key-by-key": ([of(a=1), of(a=2, b=3)], of(a=3, b=3)),
+        "zeros-are-left-out": ([of(a=0)], {}),
+        "seven-sevenths-are-one": ([of(a="1/7")] * 7, of(a=1)),
+    },
 )
 def test_add(vectors: list[Vector], want: Vector) -> None:
     assert vector.add(*vectors) == want
@@ -38,49 +39,48 @@ def test_maximum() -> None:
     assert vector.maximum(of(a=1, b=4), of(a=2), of(c=0)) == of(a=2, b=4)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("after", "before", "want"),
-    [
-        pytest.param(of(a=3), of(a=1), of(a=2), id="more"),
-        pytest.param(of(a=1), of(a=3), {}, id="less-is-nothing"),
-        pytest.param(of(a=1), of(a=1), {}, id="the-same-is-nothing"),
-        pytest.param(of(b=2), of(a=2), of(b=2), id="another-class-now"),
-    ],
+    {
+        "more": (of(a=3), of(a=1), of(a=2)),
+        "less-is-nothing": (of(a=1), of(a=3), {}),
+        "the-same-is-nothing": (of(a=1), of(a=1), {}),
+        "another-class-now": (of(b=2), of(a=2), of(b=2)),
+    },
 )
 def test_positive_difference(after: Vector, before: Vector, want: Vector) -> None:
     assert vector.positive_difference(after, before) == want
 
 
-@pytest.mark.parametrize(
+@cases(
     ("amounts", "hard", "want"),
-    [
-        pytest.param(of(a=3), of(a=3), [], id="exactly-full"),
-        pytest.param(of(a="22/7"), of(a=3), [Excess("a", Fraction(22, 7), Fraction(3))], id="a-seventh-over"),
-        pytest.param(of(a=9), of(b=1), [], id="what-hard-lacks-is-unlimited"),
-        pytest.param(of(a=1), of(a=0), [Excess("a", Fraction(1), Fraction(0))], id="nothing-is-granted"),
-        pytest.param(
+    {
+        "exactly-full": (of(a=3), of(a=3), []),
+        "a-seventh-over": (of(a="22/7"), of(a=3), [Excess("a", Fraction(22, 7), Fraction(3))]),
+        "what-hard-lacks-is-unlimited": (of(a=9), of(b=1), []),
+        "nothing-is-granted": (of(a=1), of(a=0), [Excess("a", Fraction(1), Fraction(0))]),
+        "all-of-them-sorted": (
             of(b=2, a=2),
             of(b=1, a=1),
             [Excess("a", Fraction(2), Fraction(1)), Excess("b", Fraction(2), Fraction(1))],
-            id="all-of-them-sorted",
         ),
-    ],
+    },
 )
 def test_exceeds(amounts: Vector, hard: Vector, want: list[Excess]) -> None:
     assert list(vector.exceeds(amounts, hard)) == want
     assert all(excess.over > 0 for excess in want)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("amount", "want"),
-    [
-        pytest.param("3", "3", id="whole"),
-        pytest.param("1/2", "0.5", id="half"),
-        pytest.param("9/8", "1.125", id="eighths"),
-        pytest.param("2/7", "2/7", id="sevenths"),
-        pytest.param("9/7", "1 2/7", id="more-than-one-in-sevenths"),
-        pytest.param("0", "0", id="nothing"),
-    ],
+    {
+        "whole": ("3", "3"),
+        "half": ("1/2", "0.5"),
+        "eighths": ("9/8", "1.125"),
+        "sevenths": ("2/7", "2/7"),
+        "more-than-one-in-sevenths": ("9/7", "1 2/7"),
+        "nothing": ("0", "0"),
+    },
 )
 def test_shown(amount: str, want: str) -> None:
     assert vector.format_amount(Fraction(amount)) == want
@@ -90,51 +90,47 @@ def test_shown_keeps_every_digit_of_a_large_amount() -> None:
     assert vector.format_amount(Fraction(10**17 + 1) + HALF) == "100000000000000001.5"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "want"),
-    [
-        pytest.param("16", Fraction(16), id="whole"),
-        pytest.param(16, Fraction(16), id="number"),
-        pytest.param(0, Fraction(0), id="the-number-zero"),
-        pytest.param("0", Fraction(0), id="zero"),
-        pytest.param("007", Fraction(7), id="leading-zeros"),
-        pytest.param("0.25", Fraction(1, 4), id="decimal"),
-        pytest.param("2/7", Fraction(2, 7), id="fraction"),
-        pytest.param("4/2", Fraction(2), id="not-in-lowest-terms"),
-        pytest.param(f"1/{'9' * 400}", Fraction(1, int("9" * 400)), id="as-long-as-sums-get"),
-    ],
+    {
+        "whole": ("16", Fraction(16)),
+        "number": (16, Fraction(16)),
+        "the-number-zero": (0, Fraction(0)),
+        "zero": ("0", Fraction(0)),
+        "leading-zeros": ("007", Fraction(7)),
+        "decimal": ("0.25", Fraction(1, 4)),
+        "fraction": ("2/7", Fraction(2, 7)),
+        "not-in-lowest-terms": ("4/2", Fraction(2)),
+        "as-long-as-sums-get": (f"1/{'9' * 400}", Fraction(1, int("9" * 400))),
+    },
 )
 def test_amounts_are_read(text: str | int, want: Fraction) -> None:
     assert vector.parse_amount(text) == want
 
 
-@pytest.mark.parametrize(
+@cases(
     ("raw", "want"),
-    [
-        pytest.param(
-            0.5, 'must be a whole number or text, such as 16, "0.5" or "2/7": quote 0.5', id="decimal-number"
-        ),
-        pytest.param(-16, 'must be an amount such as 16, "0.5" or "2/7", not -16', id="negative-number"),
-        pytest.param(
-            10**5000, 'must be an amount such as 16, "0.5" or "2/7", not this number', id="endless-number"
-        ),
-        pytest.param(True, 'must be an amount such as 16, "0.5" or "2/7", not True', id="boolean"),
-        pytest.param(None, 'must be an amount such as 16, "0.5" or "2/7", not "None"', id="null"),
-        pytest.param("", 'not ""', id="empty"),
-        pytest.param("-1", 'must be an amount such as 16, "0.5" or "2/7", not "-1"', id="negative"),
-        pytest.param("+1", 'not "+1"', id="sign"),
-        pytest.param(" 1", 'not " 1"', id="space"),
-        pytest.param("1\n", 'not "1\n"', id="newline"),
-        pytest.param("1k", 'not "1k"', id="suffix-of-a-quantity"),
-        pytest.param("1e3", 'not "1e3"', id="exponent"),
-        pytest.param("1_0", 'not "1_0"', id="underscore"),
-        pytest.param("٣", 'not "٣"', id="digit-of-another-script"),
-        pytest.param(".5", 'not ".5"', id="no-whole-part"),
-        pytest.param("1.5/2", 'not "1.5/2"', id="decimal-and-fraction"),
-        pytest.param("1/0", 'must not divide by zero, as "1/0" does', id="divides-by-zero"),
-        pytest.param("nan", 'not "nan"', id="not-a-number"),
-        pytest.param("9" * 401, f'not "{"9" * 40}…"', id="too-long"),
-    ],
+    {
+        "decimal-number": (0.5, 'must be a whole number or text, such as 16, "0.5" or "2/7": quote 0.5'),
+        "negative-number": (-16, 'must be an amount such as 16, "0.5" or "2/7", not -16'),
+        "endless-number": (10**5000, 'must be an amount such as 16, "0.5" or "2/7", not this number'),
+        "boolean": (True, 'must be an amount such as 16, "0.5" or "2/7", not True'),
+        "null": (None, 'must be an amount such as 16, "0.5" or "2/7", not "None"'),
+        "empty": ("", 'not ""'),
+        "negative": ("-1", 'must be an amount such as 16, "0.5" or "2/7", not "-1"'),
+        "sign": ("+1", 'not "+1"'),
+        "space": (" 1", 'not " 1"'),
+        "newline": ("1\n", 'not "1\n"'),
+        "suffix-of-a-quantity": ("1k", 'not "1k"'),
+        "exponent": ("1e3", 'not "1e3"'),
+        "underscore": ("1_0", 'not "1_0"'),
+        "digit-of-another-script": ("٣", 'not "٣"'),
+        "no-whole-part": (".5", 'not ".5"'),
+        "decimal-and-fraction": ("1.5/2", 'not "1.5/2"'),
+        "divides-by-zero": ("1/0", 'must not divide by zero, as "1/0" does'),
+        "not-a-number": ("nan", 'not "nan"'),
+        "too-long": ("9" * 401, f'not "{"9" * 40}…"'),
+    },
 )
 def test_amounts_that_are_none(raw: Any, want: str) -> None:
     with pytest.raises(ValueError) as error:
@@ -142,14 +138,14 @@ def test_amounts_that_are_none(raw: Any, want: str) -> None:
     assert want in str(error.value)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("raw", "path", "want"),
-    [
-        pytest.param([], "", "must be a map of amounts", id="a-list"),
-        pytest.param({"cpu": "1"}, "cpu", 'not "cpu"', id="unknown-key"),
-        pytest.param({"classes/": "1"}, "classes/", 'not "classes/"', id="no-name"),
-        pytest.param({"gpus": "many"}, "gpus", 'not "many"', id="no-amount"),
-    ],
+    {
+        "a-list": ([], "", "must be a map of amounts"),
+        "unknown-key": ({"cpu": "1"}, "cpu", 'not "cpu"'),
+        "no-name": ({"classes/": "1"}, "classes/", 'not "classes/"'),
+        "no-amount": ({"gpus": "many"}, "gpus", 'not "many"'),
+    },
 )
 def test_what_is_no_vector(raw: Any, path: str, want: str) -> None:
     with pytest.raises(VectorError) as error:

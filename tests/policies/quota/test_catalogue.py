@@ -28,6 +28,7 @@ from policies.quota.catalogue import (
 )
 from policies.quota.demand import Catalogues, UnclassifiedPods, pod_demand
 from tests.builders import JSON, view
+from tests.cases import cases
 from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING
 from tests.strategies import PODS
 from webhook.configuration.loader import load_directory
@@ -74,9 +75,7 @@ def published(catalogue: Catalogues) -> PublishedCatalogue:
     return read_catalogue(catalogue_digest(catalogue), write_catalogue(catalogue))
 
 
-@pytest.mark.parametrize(
-    "catalogue", [pytest.param(BUILT_IN, id="built-in"), pytest.param(OURS, id="of-tests")]
-)
+@cases("catalogue", {"built-in": BUILT_IN, "of-tests": OURS})
 def test_a_published_catalogue_has_the_digest_of_the_one_it_was_made_from(catalogue: Catalogues) -> None:
     assert catalogue_digest(published(catalogue)) == catalogue_digest(catalogue)
     assert write_catalogue(published(catalogue)) == write_catalogue(catalogue)
@@ -92,21 +91,16 @@ def test_every_catalogue_can_be_published(catalogue: PublishedCatalogue) -> None
 
 
 @given(PODS, st.sampled_from(UnclassifiedPods))
-def test_a_published_catalogue_charges_as_the_one_it_was_made_from(
+def test_a_published_catalogue_counts_as_the_one_it_was_made_from(
     document: JSON, unclassified_pods: UnclassifiedPods
 ) -> None:
     def counted(by: Catalogues) -> object:
-        return pod_demand(
-            view(document),
-            classes=by.classes,
-            resource_mapping=by.resource_mapping,
-            unclassified_pods=unclassified_pods,
-        )
+        return pod_demand(view(document), by, unclassified_pods)
 
     assert counted(published(OURS)) == counted(OURS)
 
 
-def test_an_older_release_can_read_what_no_charge_depends_on_left_out() -> None:
+def test_an_older_release_can_read_what_no_demand_depends_on_left_out() -> None:
     built_in = load_directory(None)
     published = msgspec.json.decode(write_catalogue(built_in))
 
@@ -129,15 +123,13 @@ def test_the_digest_covers_classes_and_vocabulary() -> None:
     assert digest != catalogue_digest(PublishedCatalogue(CLASSES, ResourceMapping(())))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("change", "said"),
-    [
-        pytest.param(
-            lambda text: text.replace('"memoryGiB":16', '"memoryGiB":17'), "the content of", id="altered"
-        ),
-        pytest.param(lambda text: text[:-9], "cannot be read", id="cut"),
-        pytest.param(lambda _: "", "cannot be read", id="empty"),
-    ],
+    {
+        "altered": (lambda text: text.replace('"memoryGiB":16', '"memoryGiB":17'), "the content of"),
+        "cut": (lambda text: text[:-9], "cannot be read"),
+        "empty": (lambda _: "", "cannot be read"),
+    },
 )
 def test_what_is_not_the_catalogue_of_that_digest_is_not_believed(
     change: Callable[[str], str], said: str
@@ -156,12 +148,12 @@ def test_a_field_of_a_later_release_is_not_passed_over() -> None:
 
 
 @pytest.mark.parametrize("unclassified_pods", UnclassifiedPods)
-def test_a_basis_reads_what_it_wrote(unclassified_pods: UnclassifiedPods) -> None:
+def test_a_catalogue_version_reads_what_it_wrote(unclassified_pods: UnclassifiedPods) -> None:
     catalogue_version = CatalogueVersion(catalogue_digest(OURS), unclassified_pods)
 
     assert CatalogueVersion.parse(str(catalogue_version)) == catalogue_version
 
 
 @pytest.mark.parametrize("text", ["", "0123456789abcdef", "0123456789abcdef/Later"])
-def test_a_basis_of_another_release_is_none(text: str) -> None:
+def test_a_catalogue_version_of_another_release_is_none(text: str) -> None:
     assert CatalogueVersion.parse(text) is None

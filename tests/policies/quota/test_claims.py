@@ -17,6 +17,7 @@ from policies.gpus.resource_mapping import (
 )
 from policies.pods.pod import Metadata
 from policies.quota.amounts import parse_vector, texts, total
+from policies.quota.catalogue import PublishedCatalogue
 from policies.quota.claims import (
     EXTENDED_RESOURCE_CLAIM,
     FINALIZER,
@@ -31,7 +32,8 @@ from policies.quota.claims import (
 from policies.quota.demand import UnclassifiedPods, pod_demand
 from policies.quota.quota_request import quota_request_for_claim
 from tests.builders import JSON, container, context, pod, view
-from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING, charged_claim
+from tests.cases import cases
+from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING, counted_claim
 
 PREFIX = "resources/deviceclass.resource.kubernetes.io/"
 GPU, H100, LARGE, ANY = "gpu.nvidia.com", "h100.example.com", "large.example.com", "any.example.com"
@@ -50,157 +52,114 @@ def exactly(device_class: str, **more: Any) -> JSON:
     return {"exactly": devices(device_class, **more)}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "want"),
-    [
-        pytest.param(claim(), {}, id="no-requests"),
-        pytest.param({"kind": "ResourceClaim", "spec": {}}, {}, id="no-devices"),
-        pytest.param({"kind": "ResourceClaim"}, {}, id="no-spec"),
-        pytest.param(claim(exactly(GPU)), {"gpus": "1", PREFIX + GPU: "1"}, id="one-by-default"),
-        pytest.param(
+    {
+        "no-requests": (claim(), {}),
+        "no-devices": ({"kind": "ResourceClaim", "spec": {}}, {}),
+        "no-spec": ({"kind": "ResourceClaim"}, {}),
+        "one-by-default": (claim(exactly(GPU)), {"gpus": "1", PREFIX + GPU: "1"}),
+        "exact-count": (
             claim(exactly(GPU, allocationMode="ExactCount", count=3)),
             {"gpus": "3", PREFIX + GPU: "3"},
-            id="exact-count",
         ),
-        pytest.param(
+        "flat-as-in-v1beta1": (
             claim(devices(GPU, allocationMode="ExactCount", count=3)),
             {"gpus": "3", PREFIX + GPU: "3"},
-            id="flat-as-in-v1beta1",
         ),
-        pytest.param(
-            claim(exactly(GPU, allocationMode="All")),
-            {"gpus": "32", PREFIX + GPU: "32"},
-            id="all-is-the-most",
-        ),
-        pytest.param(
-            claim(devices(GPU, allocationMode="All")),
-            {"gpus": "32", PREFIX + GPU: "32"},
-            id="all-flat",
-        ),
-        pytest.param(
-            claim(exactly(GPU, count=2), exactly(GPU)), {"gpus": "3", PREFIX + GPU: "3"}, id="requests-add-up"
-        ),
-        pytest.param(claim(exactly(GPU, adminAccess=True)), {}, id="administrators-take-nothing"),
-        pytest.param(claim(devices(GPU, adminAccess=True)), {}, id="administrators-flat"),
-        pytest.param(claim(exactly("nic.vendor.com", count=8)), {}, id="no-gpu"),
-        pytest.param(
-            claim(exactly("nic.vendor.com", allocationMode="Later")), {}, id="no-gpu-whatever-its-mode"
-        ),
-        pytest.param(
+        "all-is-the-most": (claim(exactly(GPU, allocationMode="All")), {"gpus": "32", PREFIX + GPU: "32"}),
+        "all-flat": (claim(devices(GPU, allocationMode="All")), {"gpus": "32", PREFIX + GPU: "32"}),
+        "requests-add-up": (claim(exactly(GPU, count=2), exactly(GPU)), {"gpus": "3", PREFIX + GPU: "3"}),
+        "administrators-take-nothing": (claim(exactly(GPU, adminAccess=True)), {}),
+        "administrators-flat": (claim(devices(GPU, adminAccess=True)), {}),
+        "no-gpu": (claim(exactly("nic.vendor.com", count=8)), {}),
+        "no-gpu-whatever-its-mode": (claim(exactly("nic.vendor.com", allocationMode="Later")), {}),
+        "a-device-class-of-one-gpu-class": (
             claim(exactly(H100, count=2)),
             {"classes/nvidia-h100": "2", "gpus": "2", PREFIX + H100: "2"},
-            id="a-device-class-of-one-gpu-class",
         ),
-        pytest.param(
+        "a-device-class-of-two-families": (
             claim(exactly(LARGE)),
             {"classes/nvidia-h100": "1", "classes/nvidia-h200": "1", "gpus": "1", PREFIX + LARGE: "1"},
-            id="a-device-class-of-two-families",
         ),
-        pytest.param(
+        "of-alternatives-the-most-of-each": (
             claim({"firstAvailable": [devices(H100), devices(GPU, count=4), devices(H100, count=2)]}),
             {"classes/nvidia-h100": "2", "gpus": "4", PREFIX + GPU: "4", PREFIX + H100: "2"},
-            id="of-alternatives-the-most-of-each",
         ),
-        pytest.param(
+        "alternatives-and-one-more": (
             claim({"firstAvailable": [devices(GPU), devices("nic.vendor.com")]}, exactly(GPU)),
             {"gpus": "2", PREFIX + GPU: "2"},
-            id="alternatives-and-one-more",
         ),
-    ],
+    },
 )
 def test_claims(document: JSON, want: dict[str, str]) -> None:
-    demand = charged_claim(document)
+    demand = counted_claim(document)
 
     assert texts(demand.vector) == want
     assert demand.denials == ()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "path", "message"),
-    [
-        pytest.param(
+    {
+        "unknown-mode": (
             claim(exactly(GPU, allocationMode="Half")),
             "spec.devices.requests[0].exactly.allocationMode",
             "must be ExactCount or All",
-            id="unknown-mode",
         ),
-        pytest.param(
+        "unknown-mode-flat": (
             claim(exactly(GPU), devices(GPU, allocationMode="Half")),
             "spec.devices.requests[1].allocationMode",
             "must be ExactCount or All",
-            id="unknown-mode-flat",
         ),
-        pytest.param(
+        "unknown-mode-of-an-alternative": (
             claim({"firstAvailable": [devices(GPU), devices(GPU, allocationMode="Half")]}),
             "spec.devices.requests[0].firstAvailable[1].allocationMode",
             "must be ExactCount or All",
-            id="unknown-mode-of-an-alternative",
         ),
-        pytest.param(
+        "unknown-kind-of-request": (
             claim({"anyOf": []}),
             "spec.devices.requests[0]",
             "must be a kind of request that a quota can count",
-            id="unknown-kind-of-request",
         ),
-        pytest.param(
+        "negative-count": (
             claim(exactly(GPU, count=-1)),
             "spec.devices.requests[0].exactly.count",
             "must be at least 1",
-            id="negative-count",
         ),
-    ],
+    },
 )
 def test_what_cannot_be_counted_is_a_denial(document: JSON, path: str, message: str) -> None:
-    denials = charged_claim(document).denials
+    denials = counted_claim(document).denials
 
     assert [(each.path, each.message, each.severity) for each in denials] == [
         (path, message, Severity.DENIAL)
     ]
 
 
-@pytest.mark.parametrize(
+A100S = {"nvidia-a100", "nvidia-a100-40gb", "nvidia-a100-80gb"}
+NVIDIA = {*A100S, "nvidia-h100", "nvidia-h200", "nvidia-t4", "t4-shared"}
+
+
+@cases(
     ("device_class", "unclassified_pods", "want", "denials"),
-    [
-        pytest.param(GPU, UnclassifiedPods.TOTAL_ONLY, set(), 0, id="total-only"),
-        pytest.param(GPU, UnclassifiedPods.DENY, set(), 1, id="refuse"),
-        pytest.param(H100, UnclassifiedPods.DENY, {"nvidia-h100"}, 0, id="refuse-knows-this-one"),
-        pytest.param(
-            GPU,
-            UnclassifiedPods.MOST_EXPENSIVE,
-            {
-                "nvidia-a100",
-                "nvidia-a100-40gb",
-                "nvidia-a100-80gb",
-                "nvidia-h100",
-                "nvidia-h200",
-                "nvidia-t4",
-                "t4-shared",
-            },
-            0,
-            id="dearest-is-all-of-the-vendor",
-        ),
-        pytest.param(
+    {
+        "total-only": (GPU, UnclassifiedPods.TOTAL_ONLY, set(), 0),
+        "denied": (GPU, UnclassifiedPods.DENY, set(), 1),
+        "denied-knows-this-one": (H100, UnclassifiedPods.DENY, {"nvidia-h100"}, 0),
+        "most-expensive-is-all-of-the-vendor": (GPU, UnclassifiedPods.MOST_EXPENSIVE, NVIDIA, 0),
+        "most-expensive-of-nobody-knows-whose": (
             ANY,
             UnclassifiedPods.MOST_EXPENSIVE,
-            {
-                "amd-mi300x",
-                "nvidia-a100",
-                "nvidia-a100-40gb",
-                "nvidia-a100-80gb",
-                "nvidia-h100",
-                "nvidia-h200",
-                "nvidia-t4",
-                "t4-shared",
-            },
+            {*NVIDIA, "amd-mi300x"},
             0,
-            id="dearest-of-nobody-knows-whose",
         ),
-    ],
+    },
 )
 def test_claims_of_no_class_in_particular(
     device_class: str, unclassified_pods: UnclassifiedPods, want: set[str], denials: int
 ) -> None:
-    demand = charged_claim(claim(exactly(device_class)), unclassified_pods)
+    demand = counted_claim(claim(exactly(device_class)), unclassified_pods)
 
     assert set(demand.classes) == want
     assert len(demand.denials) == denials
@@ -219,8 +178,8 @@ def test_requests_weigh_together_what_each_weighs_alone(unclassified_pods: Uncla
         for name in (GPU, H100, LARGE, ANY, "other.example.com")
         for count in (1, 3)
     ]
-    alone = [charged_claim(claim(request), unclassified_pods=unclassified_pods) for request in requests]
-    together = charged_claim(claim(*requests), unclassified_pods=unclassified_pods)
+    alone = [counted_claim(claim(request), unclassified_pods=unclassified_pods) for request in requests]
+    together = counted_claim(claim(*requests), unclassified_pods=unclassified_pods)
 
     assert together.vector == total(each.vector for each in alone)
     assert together.because == " and ".join(dict.fromkeys(each.because for each in alone if each.because))
@@ -230,7 +189,7 @@ def test_requests_weigh_together_what_each_weighs_alone(unclassified_pods: Uncla
 
 
 def test_a_claim_says_why() -> None:
-    demand = charged_claim(claim(exactly(H100), exactly(LARGE)))
+    demand = counted_claim(claim(exactly(H100), exactly(LARGE)))
 
     assert demand.classes == ("nvidia-h100", "nvidia-h200")
     assert demand.because == "device class h100.example.com and device class large.example.com"
@@ -238,7 +197,7 @@ def test_a_claim_says_why() -> None:
 
 def test_a_field_of_the_wrong_type_is_told_with_its_path() -> None:
     with pytest.raises(msgspec.ValidationError, match=r"\$\.spec\.devices\.requests\[0\]\.exactly\.count"):
-        charged_claim(claim(exactly(GPU, count="two")))
+        counted_claim(claim(exactly(GPU, count="two")))
 
 
 OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "trainer", "uid": "pod-1", "controller": True}
@@ -250,33 +209,33 @@ def decoded(document: JSON, annotation: str | None = "true", owner: JSON | None 
     return decode_claim(msgspec.json.encode({**document, "metadata": metadata}))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("annotation", "owner", "want"),
-    [
-        pytest.param("true", OWNER, "pod-1", id="the-schedulers-own"),
-        pytest.param("false", OWNER, "", id="annotated-otherwise"),
-        pytest.param(None, OWNER, "", id="not-annotated"),
-        pytest.param("true", None, "", id="nobodys"),
-        pytest.param("true", {**OWNER, "controller": False}, "", id="owned-but-not-controlled"),
-        pytest.param("true", {**OWNER, "kind": "Job"}, "", id="of-another-kind"),
-        pytest.param("true", {**OWNER, "apiVersion": "x/v1"}, "", id="of-another-api"),
-    ],
+    {
+        "the-schedulers-own": ("true", OWNER, "pod-1"),
+        "annotated-otherwise": ("false", OWNER, ""),
+        "not-annotated": (None, OWNER, ""),
+        "nobodys": ("true", None, ""),
+        "owned-but-not-controlled": ("true", {**OWNER, "controller": False}, ""),
+        "of-another-kind": ("true", {**OWNER, "kind": "Job"}, ""),
+        "of-another-api": ("true", {**OWNER, "apiVersion": "x/v1"}, ""),
+    },
 )
 def test_which_pod_a_claim_was_made_for(annotation: str | None, owner: JSON | None, want: str) -> None:
     assert marked_for(decoded(claim(exactly(GPU)), annotation, owner).metadata or Metadata()) == want
 
 
-@pytest.mark.parametrize(
+@cases(
     ("before", "after", "username", "is_refused"),
-    [
-        pytest.param(None, "true", SCHEDULER, False, id="created-by-the-scheduler"),
-        pytest.param(None, "true", "tenant", True, id="created-by-anybody-else"),
-        pytest.param(None, "false", "tenant", True, id="created-with-another-value"),
-        pytest.param(None, None, "tenant", False, id="created-without"),
-        pytest.param("", "true", "tenant", True, id="changed"),
-        pytest.param("true", "true", "tenant", False, id="kept"),
-        pytest.param("true", None, "tenant", False, id="removed-so-it-is-charged-in-full"),
-    ],
+    {
+        "created-by-the-scheduler": (None, "true", SCHEDULER, False),
+        "created-by-anybody-else": (None, "true", "tenant", True),
+        "created-with-another-value": (None, "false", "tenant", True),
+        "created-without": (None, None, "tenant", False),
+        "changed": ("", "true", "tenant", True),
+        "kept": ("true", "true", "tenant", False),
+        "removed-so-it-is-counted-in-full": ("true", None, "tenant", False),
+    },
 )
 def test_who_may_mark_a_claim(before: str | None, after: str | None, username: str, is_refused: bool) -> None:
     old, new = (
@@ -292,17 +251,17 @@ def test_who_may_mark_a_claim(before: str | None, after: str | None, username: s
         )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("allocated", "before", "after", "is_refused"),
-    [
-        pytest.param(True, [FINALIZER], None, True, id="the-only-one-is-removed"),
-        pytest.param(True, [FINALIZER, "a.example/b"], ["a.example/b"], True, id="another-one-is-left"),
-        pytest.param(True, [FINALIZER], ["a.example/b"], True, id="another-one-in-its-place"),
-        pytest.param(True, [FINALIZER], ["a.example/b", FINALIZER], False, id="another-one-beside-it"),
-        pytest.param(True, [FINALIZER, "a.example/b"], [FINALIZER], False, id="only-another-one-is-removed"),
-        pytest.param(False, [FINALIZER], None, False, id="after-the-allocation-was-cleared"),
-        pytest.param(True, None, None, False, id="there-was-none"),
-    ],
+    {
+        "the-only-one-is-removed": (True, [FINALIZER], None, True),
+        "another-one-is-left": (True, [FINALIZER, "a.example/b"], ["a.example/b"], True),
+        "another-one-in-its-place": (True, [FINALIZER], ["a.example/b"], True),
+        "another-one-beside-it": (True, [FINALIZER], ["a.example/b", FINALIZER], False),
+        "only-another-one-is-removed": (True, [FINALIZER, "a.example/b"], [FINALIZER], False),
+        "after-the-allocation-was-cleared": (False, [FINALIZER], None, False),
+        "there-was-none": (True, None, None, False),
+    },
 )
 def test_an_allocated_claim_keeps_its_finalizer(
     allocated: bool, before: list[str] | None, after: list[str] | None, is_refused: bool
@@ -339,93 +298,67 @@ LISTED = ResourceMapping(
 )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "own", "want"),
-    [
-        pytest.param(claim(exactly(GPU, count=3)), {}, "3", id="its-pod-is-charged-nothing"),
-        pytest.param(claim(exactly(GPU, count=3)), {PREFIX + GPU: 3}, "0", id="by-the-implicit-name"),
-        pytest.param(claim(devices(GPU, count=3)), {PREFIX + GPU: 3}, "0", id="flat-as-in-v1beta1"),
-        pytest.param(
-            claim(exactly(FAST, count=3)),
-            {"resources/example.com/fastgpu": 3},
-            "0",
-            id="by-the-extended-name",
-        ),
-        pytest.param(
-            claim(exactly(FAST, count=3)),
-            {"resources/example.com/fastgpu": 1},
-            "2",
-            id="made-again-with-more",
-        ),
-        pytest.param(
+    {
+        "its-pod-is-counted-nothing": (claim(exactly(GPU, count=3)), {}, "3"),
+        "by-the-implicit-name": (claim(exactly(GPU, count=3)), {PREFIX + GPU: 3}, "0"),
+        "flat-as-in-v1beta1": (claim(devices(GPU, count=3)), {PREFIX + GPU: 3}, "0"),
+        "by-the-extended-name": (claim(exactly(FAST, count=3)), {"resources/example.com/fastgpu": 3}, "0"),
+        "made-again-with-more": (claim(exactly(FAST, count=3)), {"resources/example.com/fastgpu": 1}, "2"),
+        "by-both-names": (
             claim(exactly(FAST, count=3)),
             {"resources/example.com/fastgpu": 1, PREFIX + FAST: 1},
             "1",
-            id="by-both-names",
         ),
-        pytest.param(
+        "each-unit-is-taken-off-once": (
             claim(exactly(FAST, count=2), exactly(FAST, count=2)),
             {"resources/example.com/fastgpu": 3},
             "1",
-            id="each-unit-is-taken-off-once",
         ),
-        pytest.param(
-            claim(exactly(FAST, count=3)), {"resources/nvidia.com/gpu": 3}, "3", id="charged-for-other-names"
-        ),
-        pytest.param(
+        "charged-for-other-names": (claim(exactly(FAST, count=3)), {"resources/nvidia.com/gpu": 3}, "3"),
+        "no-exact-count-is-none-of-the-schedulers": (
             claim(exactly(FAST, allocationMode="All")),
             {"resources/example.com/fastgpu": 8},
             "32",
-            id="no-exact-count-is-none-of-the-schedulers",
         ),
-        pytest.param(
+        "alternatives-are-none-of-the-schedulers": (
             claim({"firstAvailable": [devices(FAST)]}),
             {"resources/example.com/fastgpu": 8},
             "1",
-            id="alternatives-are-none-of-the-schedulers",
         ),
-    ],
+    },
 )
-def test_what_a_claim_costs_beyond_its_pod(document: JSON, own: dict[str, int], want: str) -> None:
+def test_what_a_claim_counts_beyond_its_pod(document: JSON, own: dict[str, int], want: str) -> None:
     names = {key.removeprefix("resources/"): Fraction(amount) for key, amount in own.items()}
     rest = beyond_pod(decoded(document), names, LISTED)
-    demand = claim_demand(
-        rest, classes=CLASSES, resource_mapping=LISTED, unclassified_pods=UnclassifiedPods.TOTAL_ONLY
-    )
+    demand = claim_demand(rest, PublishedCatalogue(CLASSES, LISTED), UnclassifiedPods.TOTAL_ONLY)
 
     assert demand.vector.get("gpus", Fraction(0)) == Fraction(want)
 
 
-def test_classes_are_charged_once_for_a_pod_and_the_claim_that_the_scheduler_made_for_it() -> None:
+def test_classes_are_counted_once_for_a_pod_and_the_claim_that_the_scheduler_made_for_it() -> None:
     """A claim could be of every class; its pod is bound, and charged for one."""
     document = pod(container(resources={"limits": {"example.com/fastgpu": 2}}))
-    own = pod_demand(
-        view(document),
-        classes=CLASSES,
-        resource_mapping=LISTED,
-        unclassified_pods=UnclassifiedPods.MOST_EXPENSIVE,
-    )
+    own = pod_demand(view(document), PublishedCatalogue(CLASSES, LISTED), UnclassifiedPods.MOST_EXPENSIVE)
     names = {key.removeprefix("resources/"): amount for key, amount in own.vector.items()}
     rest = beyond_pod(decoded(claim(exactly(FAST, count=2))), names, LISTED)
 
     assert (
-        claim_demand(
-            rest, classes=CLASSES, resource_mapping=LISTED, unclassified_pods=UnclassifiedPods.MOST_EXPENSIVE
-        ).vector
-        == {}
+        claim_demand(rest, PublishedCatalogue(CLASSES, LISTED), UnclassifiedPods.MOST_EXPENSIVE).vector == {}
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("device_class", "username", "mapping", "asks"),
-    [
-        pytest.param(FAST, SCHEDULER, LISTED, False, id="its-pod-was-charged-by-the-extended-name"),
-        pytest.param(GPU, SCHEDULER, LISTED, False, id="its-pod-was-charged-by-the-implicit-name"),
-        pytest.param(FAST, SCHEDULER, RESOURCE_MAPPING, True, id="a-device-class-that-was-not-seen-yet"),
-        pytest.param(FAST, "tenant", LISTED, True, id="somebody-elses"),
-    ],
+    {
+        "its-pod-was-counted-by-the-extended-name": (FAST, SCHEDULER, LISTED, False),
+        "its-pod-was-counted-by-the-implicit-name": (GPU, SCHEDULER, LISTED, False),
+        "a-device-class-that-was-not-seen-yet": (FAST, SCHEDULER, RESOURCE_MAPPING, True),
+        "somebody-elses": (FAST, "tenant", LISTED, True),
+    },
 )
-def test_the_schedulers_claim_is_free_where_its_pod_was_charged(
+def test_the_schedulers_claim_is_free_where_its_pod_was_counted(
     device_class: str, username: str, mapping: ResourceMapping, asks: bool
 ) -> None:
     catalogues = context(classes=CLASSES, resource_mapping=mapping)
@@ -434,12 +367,12 @@ def test_the_schedulers_claim_is_free_where_its_pod_was_charged(
     assert request.asks_for_gpus is asks
 
 
-@pytest.mark.parametrize(
+@cases(
     ("unknown", "want", "denials"),
-    [
-        pytest.param(None, "2", [], id="counted-by-default"),
-        pytest.param(UnknownDeviceClasses.IGNORE, "0", [], id="ignored"),
-        pytest.param(
+    {
+        "counted-by-default": (None, "2", []),
+        "ignored": (UnknownDeviceClasses.IGNORE, "0", []),
+        "denied": (
             UnknownDeviceClasses.DENY,
             "2",
             [
@@ -449,38 +382,28 @@ def test_the_schedulers_claim_is_free_where_its_pod_was_charged(
                     "platform team to name this one in deviceClasses of a GPUResourceMapping [gpu-quota]"
                 )
             ],
-            id="denied",
         ),
-    ],
+    },
 )
 def test_device_classes_that_nothing_knows(
     unknown: UnknownDeviceClasses | None, want: str, denials: list[str]
 ) -> None:
     mapping = ResourceMapping((*LISTED.specs, ResourceMappingSpec(unknown_device_classes=unknown)))
     document = decoded(claim(exactly("nobody-knows", count=2)), None)
-    demand = claim_demand(
-        document, classes=CLASSES, resource_mapping=mapping, unclassified_pods=UnclassifiedPods.TOTAL_ONLY
-    )
+    demand = claim_demand(document, PublishedCatalogue(CLASSES, mapping), UnclassifiedPods.TOTAL_ONLY)
 
     assert demand.vector.get("gpus", Fraction(0)) == Fraction(want)
     assert [each.sentence() for each in demand.denials] == denials
 
 
-@pytest.mark.parametrize(
-    ("requests", "hard", "unclassified_pods", "want"),
-    [
-        pytest.param([exactly(GPU, count=4)], {"gpus": "4"}, UnclassifiedPods.TOTAL_ONLY, [], id="just-fits"),
-        pytest.param(
-            [exactly(GPU, count=40)],
-            {"classes/nvidia-t4": "1"},
-            UnclassifiedPods.TOTAL_ONLY,
-            [],
-            id="unlimited",
-        ),
-        pytest.param(
+@cases(
+    ("requests", "hard", "want"),
+    {
+        "just-fits": ([exactly(GPU, count=4)], {"gpus": "4"}, []),
+        "unlimited": ([exactly(GPU, count=40)], {"classes/nvidia-t4": "1"}, []),
+        "never-fits": (
             [exactly(H100, count=4), exactly(H100)],
             {"gpus": "4", "classes/nvidia-h100": "2"},
-            UnclassifiedPods.TOTAL_ONLY,
             [
                 (
                     "spec.spec.devices.requests: request fewer devices; no claim of this template can ever fit the "
@@ -488,32 +411,27 @@ def test_device_classes_that_nothing_knows(
                     "[gpu-quota]"
                 )
             ],
-            id="never-fits",
         ),
-        pytest.param(
+        "would-be-denied": (
             [exactly(GPU, allocationMode="Half")],
             {"gpus": "4"},
-            UnclassifiedPods.TOTAL_ONLY,
             [
                 (
                     'spec.spec.devices.requests[0].exactly.allocationMode = "Half": set allocationMode ExactCount with '
                     "a count, or All; must be ExactCount or All [gpu-quota]"
                 )
             ],
-            id="would-be-denied",
         ),
-    ],
+    },
 )
-def test_templates(
-    requests: list[JSON], hard: dict[str, str], unclassified_pods: UnclassifiedPods, want: list[str]
-) -> None:
+def test_templates(requests: list[JSON], hard: dict[str, str], want: list[str]) -> None:
     document = {"kind": "ResourceClaimTemplate", "spec": {"spec": claim(*requests)["spec"]}}
     found = list(
         template_findings(
             decode_claim_template(msgspec.json.encode(document)),
             parse_vector(hard),
             context(classes=CLASSES, resource_mapping=RESOURCE_MAPPING),
-            unclassified_pods,
+            UnclassifiedPods.TOTAL_ONLY,
         )
     )
 

@@ -45,9 +45,7 @@ LIMITED = st.fixed_dictionaries(
     },
 )
 NVIDIA = st.sampled_from([gpu_class.name for gpu_class in CLASSES if gpu_class.resource == "nvidia.com/gpu"])
-generated = settings(
-    max_examples=settings().max_examples * 6 // 10,
-)
+generated = settings(max_examples=settings().max_examples * 6 // 10)
 
 
 def of(*amounts: dict[str, str], **spec: Any) -> JSON:
@@ -116,7 +114,7 @@ def test_the_vector_is_full(
 
 @given(document=PODS, labels=LABELS)
 @generated
-def test_how_unpinned_pods_are_charged_changes_neither_total_nor_counts(
+def test_how_unclassified_pods_are_counted_changes_neither_total_nor_counts(
     document: JSON, labels: dict[str, str] | None
 ) -> None:
     each = [counted(document, unclassified_pods, labels).vector for unclassified_pods in UnclassifiedPods]
@@ -134,7 +132,7 @@ def test_how_unpinned_pods_are_charged_changes_neither_total_nor_counts(
     unclassified_pods=UNCLASSIFIED,
 )
 @generated
-def test_two_containers_cost_what_two_pods_do(
+def test_two_containers_count_as_two_pods_do(
     one: dict[str, str], other: dict[str, str], name: str | None, unclassified_pods: UnclassifiedPods
 ) -> None:
     def cost(*amounts: dict[str, str]) -> Vector:
@@ -145,7 +143,7 @@ def test_two_containers_cost_what_two_pods_do(
 
 @given(amounts=COUNTED, times=st.integers(2, 7), name=st.sampled_from(NAMES))
 @generated
-def test_so_many_of_it_cost_so_many_times_as_much(amounts: dict[str, str], times: int, name: str) -> None:
+def test_so_many_of_it_count_so_many_times_as_much(amounts: dict[str, str], times: int, name: str) -> None:
     multiplied = {resource: str(times * int(amount)) for resource, amount in amounts.items()}
 
     assert counted(on(name, multiplied)).vector == vector.total([counted(on(name, amounts)).vector] * times)
@@ -153,7 +151,7 @@ def test_so_many_of_it_cost_so_many_times_as_much(amounts: dict[str, str], times
 
 @given(amounts=COUNTED | LIMITED, name=st.sampled_from(NAMES), unclassified_pods=UNCLASSIFIED)
 @generated
-def test_bound_costs_what_pinned_costs(
+def test_bound_counts_as_pinned(
     amounts: dict[str, str], name: str, unclassified_pods: UnclassifiedPods
 ) -> None:
     node = {"accelerator": name}
@@ -165,7 +163,7 @@ def test_bound_costs_what_pinned_costs(
 
 @given(amounts=LIMITED, name=NVIDIA, unclassified_pods=UNCLASSIFIED)
 @generated
-def test_binding_never_costs_more_in_total(
+def test_binding_never_counts_more_in_total(
     amounts: dict[str, str], name: str, unclassified_pods: UnclassifiedPods
 ) -> None:
     before, after = (
@@ -178,7 +176,7 @@ def test_binding_never_costs_more_in_total(
 
 @given(amounts=LIMITED, name=NVIDIA)
 @generated
-def test_the_dearest_covers_every_node(amounts: dict[str, str], name: str) -> None:
+def test_the_most_expensive_covers_every_node(amounts: dict[str, str], name: str) -> None:
     bound: Demand = counted(of(amounts), UnclassifiedPods.MOST_EXPENSIVE, {"accelerator": name})
 
     assert is_within(bound.vector, counted(of(amounts), UnclassifiedPods.MOST_EXPENSIVE).vector)
@@ -191,7 +189,7 @@ def test_the_dearest_covers_every_node(amounts: dict[str, str], name: str) -> No
     unclassified_pods=st.sampled_from([UnclassifiedPods.DENY, UnclassifiedPods.MOST_EXPENSIVE]),
 )
 @generated
-def test_binding_charges_no_class_anew_where_limits_by_class_hold(
+def test_binding_counts_for_no_class_anew_where_limits_by_class_hold(
     amounts: dict[str, str], name: str, pinned: str | None, unclassified_pods: UnclassifiedPods
 ) -> None:
     before = counted(on(pinned, amounts) if pinned else of(amounts), unclassified_pods)
@@ -205,7 +203,7 @@ def test_binding_charges_no_class_anew_where_limits_by_class_hold(
 
 @given(amounts=LIMITED, name=NVIDIA)
 @generated
-def test_part_of_a_gpu_never_costs_more_than_all_of_it(amounts: dict[str, str], name: str) -> None:
+def test_part_of_a_gpu_never_counts_more_than_all_of_it(amounts: dict[str, str], name: str) -> None:
     limited, count = counted(on(name, amounts)), Fraction(amounts["nvidia.com/gpu"])
 
     assert 0 < limited.vector[GPUS] <= count

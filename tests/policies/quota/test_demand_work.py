@@ -9,9 +9,11 @@ import pytest
 from policies.gpus.cards import MOST_RESOURCES, too_many_resources
 from policies.gpus.claims import decode_claim
 from policies.pods.pod import Pod
+from policies.quota.catalogue import PublishedCatalogue
 from policies.quota.claims import MOST_ALTERNATIVES, MOST_REQUESTS, claim_demand
 from policies.quota.demand import Demand, UnclassifiedPods, pod_demand
 from tests.builders import JSON, container, pod, view
+from tests.cases import cases
 from webhook.configuration.loader import load_directory
 
 BUILT_IN = load_directory(None)
@@ -28,7 +30,7 @@ def of_slices(number: int) -> Pod:
 
 
 def counted(a_pod: Pod, unclassified_pods: UnclassifiedPods = UnclassifiedPods.MOST_EXPENSIVE) -> Demand:
-    return pod_demand(a_pod, classes=CLASSES, resource_mapping=MAPPING, unclassified_pods=unclassified_pods)
+    return pod_demand(a_pod, PublishedCatalogue(CLASSES, MAPPING), unclassified_pods)
 
 
 def seconds(*works: Callable[[], object]) -> list[float]:
@@ -61,7 +63,7 @@ def test_a_stored_pod_with_more_names_costs_no_more_work_for_each_of_them() -> N
     assert of_stored < 8 * of_most
 
 
-def test_a_stored_pod_with_more_names_is_charged_no_less_than_by_name() -> None:
+def test_a_stored_pod_with_more_names_is_counted_no_less_than_by_name() -> None:
     in_two = [
         counted(view(pod(container(resources={"limits": slices(20, first)})))).vector for first in (0, 20)
     ]
@@ -76,27 +78,25 @@ def test_a_stored_pod_with_more_names_is_charged_no_less_than_by_name() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@cases(
     ("containers", "want"),
-    [
-        pytest.param([slices(MOST_RESOURCES)], [], id="the-most"),
-        pytest.param(
+    {
+        "the-most": ([slices(MOST_RESOURCES)], []),
+        "one-more": (
             [slices(MOST_RESOURCES + 1)],
             [
                 'spec.containers[0].resources (container "c0"): must name at most 32 GPU resources in all containers [limits]'
             ],
-            id="one-more",
         ),
-        pytest.param(
+        "over-several-containers": (
             [slices(20), slices(20, 20), slices(20, 40)],
             [
                 'spec.containers[1].resources (container "c1"): must name at most 32 GPU resources in all containers [limits]'
             ],
-            id="over-several-containers",
         ),
-        pytest.param([slices(20), slices(20)], [], id="the-same-names-count-once"),
-        pytest.param([{f"example.com/dongle-{n}": "1" for n in range(60)}], [], id="no-gpus"),
-    ],
+        "the-same-names-count-once": ([slices(20), slices(20)], []),
+        "no-gpus": ([{f"example.com/dongle-{n}": "1" for n in range(60)}], []),
+    },
 )
 def test_so_many_names_are_refused(containers: list[dict[str, str]], want: list[str]) -> None:
     made = (container(f"c{n}", resources={"limits": each}) for n, each in enumerate(containers))
@@ -117,35 +117,31 @@ def claim(requests: int, alternatives: int) -> JSON:
     return {"spec": {"devices": {"requests": listed}}}
 
 
-def charged_claim(document: JSON) -> Demand:
+def counted_claim(document: JSON) -> Demand:
     decoded = decode_claim(msgspec.json.encode(document))
-    return claim_demand(
-        decoded, classes=CLASSES, resource_mapping=MAPPING, unclassified_pods=UnclassifiedPods.MOST_EXPENSIVE
-    )
+    return claim_demand(decoded, PublishedCatalogue(CLASSES, MAPPING), UnclassifiedPods.MOST_EXPENSIVE)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("requests", "alternatives", "want"),
-    [
-        pytest.param(MOST_REQUESTS, MOST_ALTERNATIVES, [], id="the-most"),
-        pytest.param(
+    {
+        "the-most": (MOST_REQUESTS, MOST_ALTERNATIVES, []),
+        "requests": (
             MOST_REQUESTS + 1,
             1,
             ["spec.devices.requests: split the claim; must have at most 32 items [gpu-quota]"],
-            id="requests",
         ),
-        pytest.param(
+        "alternatives": (
             1,
             MOST_ALTERNATIVES + 1,
             ["spec.devices.requests[0].firstAvailable: remove some; must have at most 8 items [gpu-quota]"],
-            id="alternatives",
         ),
-    ],
+    },
 )
 def test_claims_that_the_api_server_would_not_store_are_refused(
     requests: int, alternatives: int, want: list[str]
 ) -> None:
-    demand = charged_claim(claim(requests, alternatives))
+    demand = counted_claim(claim(requests, alternatives))
 
     assert [each.sentence() for each in demand.denials] == want
     assert bool(demand.vector) is not bool(want)
@@ -154,6 +150,6 @@ def test_claims_that_the_api_server_would_not_store_are_refused(
 def test_a_claim_without_end_costs_less_work_than_the_largest() -> None:
     largest, endless = claim(MOST_REQUESTS, MOST_ALTERNATIVES), claim(1000, 1)
 
-    of_largest, of_endless = seconds(lambda: charged_claim(largest), lambda: charged_claim(endless))
+    of_largest, of_endless = seconds(lambda: counted_claim(largest), lambda: counted_claim(endless))
 
     assert of_endless < of_largest

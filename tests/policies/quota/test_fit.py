@@ -3,14 +3,13 @@
 from fractions import Fraction
 from typing import Any
 
-import pytest
-
 from policies.pods.workload import PodCount, Workload, WorkloadPods
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.quota_request import QuotaGrant
 from policies.rule import Mode, Phase
 from policies.rules.gpu_quota import GPUQuotaOptions, check_workload, needs_grant
 from tests.builders import JSON, context, gpu_container, pod, view
+from tests.cases import cases
 
 A100 = {"accelerator": "nvidia-a100-80gb"}
 
@@ -40,139 +39,139 @@ def said(subject: Workload, grant: QuotaGrant, *, mode: Mode = Mode.ENFORCE, **a
 
 
 ROLLING: JSON = {"replicas": 3}
+A100_NEVER = "which can never fit: the GPUQuota of ml-training grants 8 in all"
+NEVER = "which can never fit: the GPUQuota of ml-training grants 16 in all"
+RAISE = "ask the platform team to raise spec.hard.gpus"
+RAISE_A100 = "ask the platform team to raise spec.hard.classes[nvidia-a100-80gb]"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("subject", "held", "want"),
-    [
-        pytest.param(
-            workload(pods(2, running=16), kind="batch/Job"), {"gpus": 8},
-            (
-                "spec.parallelism: set parallelism: 4; needs 32 GPUs, which can never fit: the GPUQuota of ml-training "
-                "grants 16 in all; 4 of 16 pods will start; or ask the platform team to raise spec.hard.gpus"
-            ),
-            id="replicas-times-demand-against-what-is-free",
+    {
+        "replicas-times-demand-against-what-is-free": (
+            workload(pods(2, running=16), kind="batch/Job"),
+            {"gpus": 8},
+            f"spec.parallelism: set parallelism: 4; needs 32 GPUs, {NEVER}; 4 of 16 pods will start; or {RAISE}",
         ),
-        pytest.param(
-            workload(pods(2, on=A100, running=8), kind="apps/StatefulSet"), {"gpus": 4, "classes/nvidia-a100-80gb": 4},
+        "the-class-that-limits-most-is-named": (
+            workload(pods(2, on=A100, running=8), kind="apps/StatefulSet"),
+            {"gpus": 4, "classes/nvidia-a100-80gb": 4},
             (
                 "spec.replicas: set replicas: 2; needs 16 nvidia-a100-80gb, which can never fit: the GPUQuota of "
                 "ml-training grants 8 in all; 2 of 8 pods will start; or ask the platform team to raise "
                 "spec.hard.classes[nvidia-a100-80gb]"
             ),
-            id="the-class-that-limits-most-is-named",
         ),
-        pytest.param(
-            workload(pods(1, on=A100, running=17)), {"gpus": 8, "classes/nvidia-a100-80gb": 0},
+        "of-two-that-limit-equally-the-class-is-named": (
+            workload(pods(1, on=A100, running=17)),
+            {"gpus": 8, "classes/nvidia-a100-80gb": 0},
             (
                 "spec.replicas: set replicas: 8; needs 17 nvidia-a100-80gb, which can never fit: the GPUQuota of "
                 "ml-training grants 8 in all; 8 of 17 pods will start; or ask the platform team to raise "
                 "spec.hard.classes[nvidia-a100-80gb]"
             ),
-            id="of-two-that-limit-alike-the-class-is-named",
         ),
-        pytest.param(
-            workload(pods(1, on=A100, running=8), kind="apps/ReplicaSet"), {}, None, id="all-of-the-quota-fits",
-        ),
-        pytest.param(
-            workload(pods(1, running=1), kind="apps/ReplicaSet"), {"gpus": 17},
+        "all-of-the-quota-fits": (workload(pods(1, on=A100, running=8), kind="apps/ReplicaSet"), {}, None),
+        "an-exceeded-quota-has-nothing-free": (
+            workload(pods(1, running=1), kind="apps/ReplicaSet"),
+            {"gpus": 17},
             "spec.template: needs 1 GPU; ml-training has 0 of 16 free: 0 of 1 pods will start",
-            id="an-exceeded-quota-has-nothing-free",
         ),
-        pytest.param(
-            workload(pods(17, running=1)), {},
-            (
-                "spec.template: request 16 GPUs or fewer; a pod needs 17 GPUs, which can never fit: the GPUQuota of "
-                "ml-training grants 16 in all; or ask the platform team to raise spec.hard.gpus"
-            ),
-            id="a-pod-larger-than-the-quota",
+        "a-pod-larger-than-the-quota": (
+            workload(pods(17, running=1)),
+            {},
+            f"spec.template: request 16 GPUs or fewer; a pod needs 17 GPUs, {NEVER}; or {RAISE}",
         ),
-        pytest.param(
-            workload(pods(9, on=A100, running=None), kind="apps/DaemonSet"), None,
+        "also-before-the-quota-was-counted-and-whatever-the-number-of-nodes": (
+            workload(pods(9, on=A100, running=None), kind="apps/DaemonSet"),
+            None,
             (
                 "spec.template: request 8 nvidia-a100-80gb or fewer; a pod needs 9 nvidia-a100-80gb, which can never "
                 "fit: the GPUQuota of ml-training grants 8 in all; or ask the platform team to raise "
                 "spec.hard.classes[nvidia-a100-80gb]"
             ),
-            id="also-before-the-quota-was-counted-and-whatever-the-number-of-nodes",
         ),
-        pytest.param(
+        "a-gang-larger-than-the-quota": (
             workload(
                 pods(8, "spec.pytorchReplicaSpecs.Master.template", running=1, gang=1),
                 pods(8, "spec.pytorchReplicaSpecs.Worker.template", running=3, gang=3),
                 kind="kubeflow.org/PyTorchJob",
-            ), {"gpus": 8},
-            (
-                "4 pods that must run together need 32 GPUs, which can never fit: the GPUQuota of ml-training grants "
-                "16 in all; ask the platform team to raise spec.hard.gpus"
             ),
-            id="a-gang-larger-than-the-quota",
+            {"gpus": 8},
+            f"4 pods that must run together need 32 GPUs, {NEVER}; {RAISE}",
         ),
-        pytest.param(
+        "templates-add-up-in-their-order": (
             workload(
                 pods(8, "spec.pytorchReplicaSpecs.Master.template", running=1, gang=1),
                 pods(4, "spec.pytorchReplicaSpecs.Worker.template", running=2, gang=2),
                 kind="kubeflow.org/PyTorchJob",
-            ), {"gpus": 4},
+            ),
+            {"gpus": 4},
             "needs 16 GPUs; ml-training has 12 of 16 free: 2 of 3 pods will start",
-            id="templates-add-up-in-their-order",
         ),
-        pytest.param(
-            workload(pods(1, running=2, most=40), kind="ray.io/RayCluster"), {"gpus": 6},
-            (
-                "spec.template: may grow to 40 pods and then needs 40 GPUs, which can never fit: the GPUQuota of "
-                "ml-training grants 16 in all; 10 of 40 pods will start; ask the platform team to raise spec.hard.gpus"
+        "an-elastic-workload-at-its-maximum": (
+            workload(pods(1, running=2, most=40), kind="ray.io/RayCluster"),
+            {"gpus": 6},
+            f"spec.template: may grow to 40 pods and then needs 40 GPUs, {NEVER}; 10 of 40 pods will start; {RAISE}",
+        ),
+        "one-that-starts-from-zero": (
+            workload(pods(1, running=0, most=20), kind="serving.kserve.io/InferenceService"),
+            {},
+            f"spec.template: may grow to 20 pods and then needs 20 GPUs, {NEVER}; 16 of 20 pods will start; {RAISE}",
+        ),
+        "suspended-or-only-a-template": (workload(pods(17, running=0)), {}, None),
+        "what-is-free-is-not-known-yet": (workload(pods(1, running=20)), None, None),
+        "unknown-number-of-pods": (
+            workload(pods(1, running=None), kind="apps/DaemonSet"),
+            {"gpus": 16},
+            None,
+        ),
+        "no-pods": (workload(), {"gpus": 16}, None),
+        "sixteen-templates": (
+            workload(
+                *(pods(1, f"spec.tasks[{n}].template", running=1) for n in range(16)),
+                kind="batch.volcano.sh/Job",
             ),
-            id="an-elastic-workload-at-its-maximum",
-        ),
-        pytest.param(
-            workload(pods(1, running=0, most=20), kind="serving.kserve.io/InferenceService"), {},
-            (
-                "spec.template: may grow to 20 pods and then needs 20 GPUs, which can never fit: the GPUQuota of "
-                "ml-training grants 16 in all; 16 of 20 pods will start; ask the platform team to raise spec.hard.gpus"
-            ),
-            id="one-that-starts-from-zero",
-        ),
-        pytest.param(workload(pods(17, running=0)), {}, None, id="suspended-or-only-a-template"),
-        pytest.param(workload(pods(1, running=20)), None, None, id="what-is-free-is-not-known-yet"),
-        pytest.param(workload(pods(1, running=None), kind="apps/DaemonSet"), {"gpus": 16}, None, id="unknown-number-of-pods"),
-        pytest.param(workload(), {"gpus": 16}, None, id="no-pods"),
-        pytest.param(
-            workload(*(pods(1, f"spec.tasks[{n}].template", running=1) for n in range(16)), kind="batch.volcano.sh/Job"),
             {"gpus": 1},
-            "needs 16 GPUs; ml-training has 15 of 16 free: 15 of 16 pods will start", id="sixteen-templates",
+            "needs 16 GPUs; ml-training has 15 of 16 free: 15 of 16 pods will start",
         ),
-        pytest.param(
-            workload(*(pods(17, f"spec.tasks[{n}].template", running=1) for n in range(17)), kind="batch.volcano.sh/Job"), {},
-            None, id="more-templates-than-are-charged",
+        "more-templates-than-are-counted": (
+            workload(
+                *(pods(17, f"spec.tasks[{n}].template", running=1) for n in range(17)),
+                kind="batch.volcano.sh/Job",
+            ),
+            {},
+            None,
         ),
-        pytest.param(
+        "what-a-controller-makes": (
             workload(
                 pods(1, running=20),
                 metadata={"ownerReferences": [{"kind": "Owner", "name": "o", "controller": True}]},
-            ), {}, None, id="what-a-controller-makes",
+            ),
+            {},
+            None,
         ),
-    ],
-)  # fmt: skip
+    },
+)
 def test_will_it_fit(subject: Workload, held: dict[str, int] | None, want: str | None) -> None:
     assert said(subject, granted(held)) == ([f"{want} [gpu-quota]"] if want else [])
 
 
-@pytest.mark.parametrize(
+@cases(
     ("spec", "replicas", "held", "stuck"),
-    [
-        pytest.param({}, 1, 7, True, id="one-replica-by-default"),
-        pytest.param({}, 3, 5, True, id="25-percent-of-3-is-none-unavailable"),
-        pytest.param({}, 4, 4, False, id="25-percent-of-4-is-one-unavailable"),
-        pytest.param({}, 3, 4, False, id="room-for-one-more"),
-        pytest.param({"type": "Recreate"}, 3, 5, False, id="recreate"),
-        pytest.param({"rollingUpdate": {"maxUnavailable": 1}}, 3, 5, False, id="one-may-be-unavailable"),
-        pytest.param({"rollingUpdate": {"maxUnavailable": 0}}, 8, 0, True, id="none-may-be-unavailable"),
-        pytest.param({"rollingUpdate": {"maxUnavailable": "10%"}}, 8, 0, True, id="10-percent-of-8-rounds-down"),
-        pytest.param({"rollingUpdate": {"maxSurge": 0}}, 3, 5, False, id="both-zero-means-one-unavailable"),
-        pytest.param({"rollingUpdate": {"maxSurge": "many"}}, 3, 5, False, id="unreadable-is-the-api-servers-to-refuse"),
-    ],
-)  # fmt: skip
+    {
+        "one-replica-by-default": ({}, 1, 7, True),
+        "25-percent-of-3-is-none-unavailable": ({}, 3, 5, True),
+        "25-percent-of-4-is-one-unavailable": ({}, 4, 4, False),
+        "room-for-one-more": ({}, 3, 4, False),
+        "recreate": ({"type": "Recreate"}, 3, 5, False),
+        "one-may-be-unavailable": ({"rollingUpdate": {"maxUnavailable": 1}}, 3, 5, False),
+        "none-may-be-unavailable": ({"rollingUpdate": {"maxUnavailable": 0}}, 8, 0, True),
+        "10-percent-of-8-rounds-down": ({"rollingUpdate": {"maxUnavailable": "10%"}}, 8, 0, True),
+        "both-zero-means-one-unavailable": ({"rollingUpdate": {"maxSurge": 0}}, 3, 5, False),
+        "unreadable-is-the-api-servers-to-denied": ({"rollingUpdate": {"maxSurge": "many"}}, 3, 5, False),
+    },
+)
 def test_a_rolling_update_that_cannot_begin(spec: JSON, replicas: int, held: int, stuck: bool) -> None:
     subject = workload(
         pods(1, on=A100, running=replicas),
@@ -194,49 +193,49 @@ def test_a_stateful_set_stops_a_pod_before_it_starts_the_next() -> None:
     assert said(subject, granted({})) == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("subject", "want"),
-    [
-        pytest.param(
-            workload(pods(1, running=12), spec={"replicas": 12}, status={"replicas": 8}), None, id="it-fits-beside-its-own",
+    {
+        "it-fits-beside-its-own": (
+            workload(pods(1, running=12), spec={"replicas": 12}, status={"replicas": 8}),
+            None,
         ),
-        pytest.param(
+        "what-its-own-pods-hold-is-free-for-it": (
             workload(pods(1, running=17), spec={"replicas": 17}, status={"replicas": 8}),
             (
                 "spec.replicas: set replicas: 14; needs 17 GPUs, which can never fit: the GPUQuota of ml-training "
                 "grants 16 in all; 14 of 17 pods will start; or ask the platform team to raise spec.hard.gpus"
             ),
-            id="what-its-own-pods-hold-is-free-for-it",
         ),
-        pytest.param(
+        "a-job-by-its-active-pods": (
             workload(pods(1, running=12), kind="batch/Job", status={"active": 3}),
             (
                 "spec.parallelism: set parallelism: 9; needs 12 GPUs; ml-training has 9 of 16 free: 9 of 12 pods will "
                 "start"
-            ), id="a-job-by-its-active-pods",
+            ),
         ),
-        pytest.param(workload(pods(1, running=17), kind="kubeflow.org/PyTorchJob"), None, id="unknown-how-many-it-has"),
-        pytest.param(
+        "unknown-how-many-it-has": (workload(pods(1, running=17), kind="kubeflow.org/PyTorchJob"), None),
+        "a-pod-larger-than-the-quota-whatever-it-has": (
             workload(pods(17, running=1), kind="kubeflow.org/PyTorchJob"),
             (
                 "spec.template: request 16 GPUs or fewer; a pod needs 17 GPUs, which can never fit: the GPUQuota of "
                 "ml-training grants 16 in all; or ask the platform team to raise spec.hard.gpus"
-            ), id="a-pod-larger-than-the-quota-whatever-it-has",
+            ),
         ),
-    ],
-)  # fmt: skip
+    },
+)
 def test_a_workload_that_is_changed(subject: Workload, want: str | None) -> None:
     found = said(subject, granted({"gpus": 10}), is_update=True)
 
     assert found == ([f"{want} [gpu-quota]"] if want else [])
 
 
-@pytest.mark.parametrize(
+@cases(
     ("kind", "field"),
-    [
-        pytest.param("autoscaling/HorizontalPodAutoscaler", "spec.maxReplicas", id="hpa"),
-        pytest.param("keda.sh/ScaledObject", "spec.maxReplicaCount", id="keda"),
-    ],
+    {
+        "hpa": ("autoscaling/HorizontalPodAutoscaler", "spec.maxReplicas"),
+        "keda": ("keda.sh/ScaledObject", "spec.maxReplicaCount"),
+    },
 )
 def test_an_autoscaler_at_its_maximum(kind: str, field: str) -> None:
     target = workload(pods(2, running=12), spec={"replicas": 12}, status={"replicas": 3})
@@ -253,10 +252,10 @@ def test_an_autoscaler_at_its_maximum(kind: str, field: str) -> None:
     assert said(Workload.of(group, name, "ml-training", {}, ()), granted({"gpus": 10})) == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("subject", "want"),
-    [
-        pytest.param(
+    {
+        "what-does-not-fit": (
             workload(pods(1, running=20), kind="batch/Job"),
             [
                 (
@@ -265,14 +264,15 @@ def test_an_autoscaler_at_its_maximum(kind: str, field: str) -> None:
                     "team to raise spec.hard.gpus [gpu-quota]"
                 )
             ],
-            id="what-does-not-fit",
         ),
-        pytest.param(
-            workload(pods(1, on=A100, running=8), spec={"strategy": {"rollingUpdate": {"maxUnavailable": 0}}}), [],
-            id="updates",
+        "updates": (
+            workload(
+                pods(1, on=A100, running=8), spec={"strategy": {"rollingUpdate": {"maxUnavailable": 0}}}
+            ),
+            [],
         ),
-    ],
-)  # fmt: skip
+    },
+)
 def test_where_the_quota_denies_nothing_that_is_said_instead(subject: Workload, want: list[str]) -> None:
     assert said(subject, granted({}), mode=Mode.AUDIT) == want
 
@@ -283,18 +283,17 @@ def test_a_pod_that_names_its_node_may_run_on_any_class() -> None:
     assert said(workload(pods(9, on=named, running=1), kind="batch/Job"), granted({})) == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("gpus", "metadata", "needs"),
-    [
-        pytest.param(1, {}, True, id="gpus"),
-        pytest.param(0, {}, False, id="no-gpus"),
-        pytest.param(
+    {
+        "gpus": (1, {}, True),
+        "no-gpus": (0, {}, False),
+        "made-by-a-controller": (
             1,
             {"ownerReferences": [{"kind": "Owner", "name": "o", "controller": True}]},
             False,
-            id="made-by-a-controller",
         ),
-    ],
+    },
 )
 def test_who_needs_to_know_what_the_quota_grants(gpus: int, metadata: JSON, needs: bool) -> None:
     containers = [gpu_container(gpus)] if gpus else []

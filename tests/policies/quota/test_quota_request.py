@@ -1,9 +1,11 @@
 """What a review demands of a ledger, by each of the catalogue versions of the ledger: key by key the larger amount."""
 
+from fractions import Fraction
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from policies.gpus.claims import decode_claim
 from policies.gpus.classes import ClassCatalogue
@@ -15,6 +17,7 @@ from policies.quota.ledger.decide import Reason, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.quota_request import QuotaRequest, quota_request_for_claim, quota_request_for_pod
 from tests.builders import JSON, gpu_container, pod, view
+from tests.cases import cases
 from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING
 
 T4 = "nvidia-t4"
@@ -59,21 +62,19 @@ CARDS = {"nvidia.com/gpu": "2"}
 SPOT = {"example.com/spot": "3"}
 
 
-@pytest.mark.parametrize(
-    "own", [pytest.param(OLD, id="at-an-old-replica"), pytest.param(NEW, id="at-a-new-one")]
-)
-@pytest.mark.parametrize(
+@cases("own", {"at-an-old-replica": OLD, "at-a-new-one": NEW})
+@cases(
     ("now", "following", "amounts", "want"),
-    [
-        pytest.param(OLD, None, CARDS, "2", id="cards-by-the-old-one"),
-        pytest.param(NEW, None, CARDS, "1", id="cards-by-the-new-one"),
-        pytest.param(OLD, NEW, CARDS, "2", id="cards-while-it-moves"),
-        pytest.param(NEW, OLD, CARDS, "2", id="cards-while-it-moves-back"),
-        pytest.param(OLD, None, SPOT, None, id="a-new-name-by-the-old-one"),
-        pytest.param(OLD, NEW, SPOT, "3", id="a-new-name-while-it-moves"),
-    ],
+    {
+        "cards-by-the-old-one": (OLD, None, CARDS, "2"),
+        "cards-by-the-new-one": (NEW, None, CARDS, "1"),
+        "cards-while-it-moves": (OLD, NEW, CARDS, "2"),
+        "cards-while-it-moves-back": (NEW, OLD, CARDS, "2"),
+        "a-new-name-by-the-old-one": (OLD, None, SPOT, None),
+        "a-new-name-while-it-moves": (OLD, NEW, SPOT, "3"),
+    },
 )
-def test_every_replica_charges_by_the_bases_of_the_row(
+def test_every_replica_computes_demand_by_the_catalogue_versions_of_the_ledger(
     own: Catalogues, now: Catalogues, following: Catalogues | None, amounts: dict[str, str], want: str | None
 ) -> None:
     ledger_object = ledger(
@@ -86,7 +87,22 @@ def test_every_replica_charges_by_the_bases_of_the_row(
     assert counted.catalogues == ledger_object.catalogue_versions
 
 
-def test_a_change_is_charged_by_what_grows_under_either_basis() -> None:
+@cases(
+    ("changes", "is_anew"),
+    {
+        "another-catalogue": ({"class_catalogue": catalogue_version(NEW)}, True),
+        "moving-to-another-one": ({"next_catalogue": catalogue_version(NEW)}, True),
+        "other-unclassified-pods": ({"unclassified_pods": UnclassifiedPods.DENY}, True),
+        "another-amount": ({"hard": {"gpus": Fraction(1)}, "used": {"gpus": Fraction(1)}}, False),
+    },
+)
+def test_demand_is_computed_anew_where_the_ledger_names_something_else(changes: JSON, is_anew: bool) -> None:
+    before = ledger(catalogue_version(OLD))
+
+    assert (replace(before, **changes).demand_key != before.demand_key) is is_anew
+
+
+def test_a_change_is_counted_by_what_grows_under_either_catalogue_version() -> None:
     ledger_object, before = (
         ledger(catalogue_version(OLD), catalogue_version(NEW)),
         requested({**CARDS, **SPOT}),
@@ -99,35 +115,32 @@ def test_a_change_is_charged_by_what_grows_under_either_basis() -> None:
     assert texts(counted.reservation.demand)["gpus"] == "5/2"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("ledger_object", "want"),
-    [
-        pytest.param(ledger(catalogue_version(NEW)), Reason.OTHER_CATALOGUE, id="the-row's-is-not-published"),
-        pytest.param(
+    {
+        "the-ledger's-is-not-published": (ledger(catalogue_version(NEW)), Reason.OTHER_CATALOGUE),
+        "the-next-is-not-published": (
             ledger(catalogue_version(OLD), catalogue_version(NEW)),
             Reason.OTHER_CATALOGUE,
-            id="the-next-is-not-published",
         ),
-        pytest.param(
-            ledger(f"{catalogue_digest(OLD)}/Later"), Reason.OTHER_CATALOGUE, id="of-a-later-release"
-        ),
-        pytest.param(ledger(catalogue_version(OLD)), Reason.RESERVED, id="our-own"),
-    ],
+        "of-a-later-release": (ledger(f"{catalogue_digest(OLD)}/Later"), Reason.OTHER_CATALOGUE),
+        "our-own": (ledger(catalogue_version(OLD)), Reason.RESERVED),
+    },
 )
-def test_what_cannot_be_charged_by_the_row_is_denied(ledger_object: QuotaLedger, want: Reason) -> None:
+def test_what_cannot_be_counted_by_the_ledger_is_denied(ledger_object: QuotaLedger, want: Reason) -> None:
     counted = asking(OLD, CARDS).on(ledger_object, {})
 
     assert [verdict.reason for verdict in decide(ledger_object, [counted]).verdicts] == [want]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("now", "following", "denied"),
-    [
-        pytest.param(UnclassifiedPods.TOTAL_ONLY, UnclassifiedPods.DENY, True, id="from-now-on-denied"),
-        pytest.param(UnclassifiedPods.DENY, UnclassifiedPods.TOTAL_ONLY, False, id="not-denied-any-more"),
-    ],
+    {
+        "from-now-on-denied": (UnclassifiedPods.TOTAL_ONLY, UnclassifiedPods.DENY, True),
+        "not-denied-any-more": (UnclassifiedPods.DENY, UnclassifiedPods.TOTAL_ONLY, False),
+    },
 )
-def test_the_basis_to_come_decides_what_is_denied(
+def test_the_next_catalogue_version_decides_what_is_denied(
     now: UnclassifiedPods, following: UnclassifiedPods, denied: bool
 ) -> None:
     unclassified_pods = quota_request_for_pod("review", view(pod(gpu_container("1"))), None, OLD)
@@ -144,17 +157,17 @@ def on_node(*containers: dict[str, str]) -> JSON:
     return pod(*(gpu_container(resources={"limits": each}) for each in containers), nodeName="n")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "before", "denied"),
-    [
-        pytest.param(on_node(GPU | PART), None, True, id="parts-of-whole-cards"),
-        pytest.param(on_node(GPU, GPU | PART), None, True, id="parts-in-another-container"),
-        pytest.param(on_node(GPU, PART), None, False, id="limit-of-no-card-beside-it"),
-        pytest.param(on_node(GPU | {"amd.com/gpu": "1"}), None, False, id="whole-cards"),
-        pytest.param(on_node({"gpu.intel.com/millicores": "1", "gpu.intel.com/i915": "8"}), None, False, id="compute"),
-        pytest.param(requested(GPU | PART), None, False, id="its-scheduler-places-it"),
-        pytest.param(on_node(GPU | PART), on_node(GPU | PART), False, id="its-scheduler-has-placed-it"),
-    ],
+    {
+        "parts-of-whole-cards": (on_node(GPU | PART), None, True),
+        "parts-in-another-container": (on_node(GPU, GPU | PART), None, True),
+        "limit-of-no-card-beside-it": (on_node(GPU, PART), None, False),
+        "whole-cards": (on_node(GPU | {"amd.com/gpu": "1"}), None, False),
+        "compute": (on_node({"gpu.intel.com/millicores": "1", "gpu.intel.com/i915": "8"}), None, False),
+        "its-scheduler-places-it": (requested(GPU | PART), None, False),
+        "its-scheduler-has-placed-it": (on_node(GPU | PART), on_node(GPU | PART), False),
+    },
 )  # fmt: skip
 def test_a_new_pod_that_names_its_node_gets_no_parts(
     document: JSON, before: JSON | None, denied: bool
@@ -193,7 +206,7 @@ NOT_FREE: dict[str, tuple[JSON, JSON | None]] = {
         *(pytest.param(each, False, id=name) for name, each in NOT_FREE.items()),
     ],
 )
-def test_what_is_free_by_every_catalogue_is_known_without_charging(
+def test_what_is_free_by_every_catalogue_is_known_without_demand(
     documents: tuple[JSON, JSON | None], is_free: bool
 ) -> None:
     after, before = view(documents[0]), None if documents[1] is None else view(documents[1])
@@ -201,7 +214,24 @@ def test_what_is_free_by_every_catalogue_is_known_without_charging(
     assert quota_request_for_pod("review", after, before, OLD).is_free is is_free
 
 
-def test_nothing_is_charged_before_a_ledger_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+@cases(
+    ("metadata", "want"),
+    {
+        "uid-and-name": ({"uid": "c", "name": "train"}, ("c", "resourceclaims/train")),
+        "no-uid-so-each-review-is-another-object": ({"name": "train"}, ("review", "resourceclaims/train")),
+        "a-name-that-no-object-can-have": ({"uid": "c", "name": "a b"}, ("c", "")),
+        "no-metadata": (None, ("review", "")),
+    },
+)
+def test_a_claim_is_reserved_by_uid_and_name(metadata: JSON | None, want: tuple[str, str]) -> None:
+    claim = decode_claim(msgspec.json.encode({"metadata": metadata, "spec": {"devices": {"requests": []}}}))
+
+    found = quota_request_for_claim("review", claim, "somebody", OLD).on(ledger(catalogue_version(OLD)), {})
+
+    assert (found.reservation.id, found.reservation.name) == want
+
+
+def test_nothing_is_counted_before_a_ledger_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     demands: list[Any] = []
 
     def demand(*requested: Any, **_: Any) -> Demand:
@@ -209,7 +239,7 @@ def test_nothing_is_charged_before_a_ledger_asks(monkeypatch: pytest.MonkeyPatch
         return Demand({})
 
     monkeypatch.setattr("policies.quota.quota_request.pod_demand", demand)
-    monkeypatch.setattr("policies.quota.quota_request.charge_claim", demand)
+    monkeypatch.setattr("policies.quota.quota_request.claim_demand", demand)
     claim = decode_claim(msgspec.json.encode({"spec": {"devices": {"requests": []}}}))
     requests = [asking(OLD, CARDS), quota_request_for_claim("review", claim, "somebody", OLD)]
     assert [request.is_free for request in requests] == [False, False]

@@ -9,13 +9,14 @@ from policies.placement.label_keys import known_keys
 from policies.placement.named_nodes import Labels
 from policies.placement.nodes import NodeFacts, NodePool
 from policies.pods.patch import PodPatch
-from policies.rule import Phase
-from policies.rules.cuda_version import FULL, MAJOR, CudaVersionOptions, check, mutate
+from policies.rule import Phase, RuleOptions
+from policies.rules.cuda_version import FULL, MAJOR, check, mutate
 from tests.builders import CLASSES, JSON, apply, container, context, gpu_container, pod, view
+from tests.cases import cases
 
 CUDA = "gpu-admission.dev/cuda"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-ANY = CudaVersionOptions()
+ANY = RuleOptions()
 CPU: Labels = ()
 POOL = NodePool("spot", (("accelerator", ("nvidia-t4",)),))
 NEWER_THAN_11 = {"key": MAJOR, "operator": "Gt", "values": ["11"]}
@@ -64,27 +65,20 @@ def added(document: JSON, *label_sets: Labels, **tweaks: Any) -> Any:
     return [term["matchExpressions"] for term in affinity.get(REQUIRED, {}).get("nodeSelectorTerms", [])]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "nodes", "want"),
-    [
-        pytest.param(
-            asking(), [node("12.4"), node("12.2")], [[NEWER_THAN_11, NOT_BEFORE_12_4]], id="annotation"
-        ),
-        pytest.param(asking("12"), [node("12.2")], [[NEWER_THAN_11]], id="major-version-alone"),
-        pytest.param(asking("12.0"), [node("13.0")], [[NEWER_THAN_11]], id="later-major-version"),
-        pytest.param(
-            asking(), [node("12.8"), CPU], [[NEWER_THAN_11, NOT_BEFORE_12_4]], id="beside-cpu-nodes"
-        ),
-        pytest.param(
-            requiring("cuda>=12.4"), [node("12.4")], [[NEWER_THAN_11, NOT_BEFORE_12_4]], id="variable"
-        ),
-        pytest.param(
+    {
+        "annotation": (asking(), [node("12.4"), node("12.2")], [[NEWER_THAN_11, NOT_BEFORE_12_4]]),
+        "major-version-alone": (asking("12"), [node("12.2")], [[NEWER_THAN_11]]),
+        "later-major-version": (asking("12.0"), [node("13.0")], [[NEWER_THAN_11]]),
+        "beside-cpu-nodes": (asking(), [node("12.8"), CPU], [[NEWER_THAN_11, NOT_BEFORE_12_4]]),
+        "variable": (requiring("cuda>=12.4"), [node("12.4")], [[NEWER_THAN_11, NOT_BEFORE_12_4]]),
+        "least-of-the-alternatives": (
             requiring("cuda>=12.4,driver>=550 cuda>=13.0"),
             [node("12.4")],
             [[NEWER_THAN_11, NOT_BEFORE_12_4]],
-            id="least-of-the-alternatives",
         ),
-        pytest.param(
+        "every-alternative-of-the-pod": (
             asking(
                 "12",
                 **terms([{"key": "zone", "operator": "Exists"}], [{"key": "disk", "operator": "Exists"}]),
@@ -94,67 +88,58 @@ def added(document: JSON, *label_sets: Labels, **tweaks: Any) -> Any:
                 [{"key": "zone", "operator": "Exists"}, NEWER_THAN_11],
                 [{"key": "disk", "operator": "Exists"}, NEWER_THAN_11],
             ],
-            id="every-alternative-of-the-pod",
         ),
-        pytest.param(
+        "nodes-of-its-class": (
             asking("12", nodeSelector={"accelerator": "nvidia-t4"}),
             [node("12.4"), node("11.8", "nvidia-a100-80gb")],
             [[NEWER_THAN_11]],
-            id="nodes-of-its-class",
         ),
-    ],
+    },
 )
 def test_affinity(document: JSON, nodes: list[Labels], want: list[Any]) -> None:
     assert added(document, *nodes) == want
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "nodes", "tweaks"),
-    [
-        pytest.param(pod(gpu_container()), [node("12.4")], {}, id="nothing-asked"),
-        pytest.param(pod(container(), annotations={CUDA: "12.4"}), [node("12.4")], {}, id="no-gpu"),
-        pytest.param(asking(), [node()], {}, id="no-node-says"),
-        pytest.param(asking(), [node("12.2")], {}, id="every-node-is-too-old"),
-        pytest.param(
-            asking(), [node("12.4")], {"pools": (POOL,)}, id="pool-whose-nodes-would-not-be-made-for-it"
-        ),
-        pytest.param(asking(), [node("12.4")], {"made_by_daemonset": True}, id="daemonset"),
-        pytest.param(asking(nodeName="node-1"), [node("12.4")], {}, id="node-name"),
-        pytest.param(
+    {
+        "nothing-requested": (pod(gpu_container()), [node("12.4")], {}),
+        "no-gpu": (pod(container(), annotations={CUDA: "12.4"}), [node("12.4")], {}),
+        "no-node-says": (asking(), [node()], {}),
+        "every-node-is-too-old": (asking(), [node("12.2")], {}),
+        "pool-whose-nodes-would-not-be-made-for-it": (asking(), [node("12.4")], {"pools": (POOL,)}),
+        "daemonset": (asking(), [node("12.4")], {"made_by_daemonset": True}),
+        "node-name": (asking(nodeName="node-1"), [node("12.4")], {}),
+        "version-that-the-pod-selects-itself": (
             asking(nodeSelector={"nvidia.com/cuda.runtime.major": "12"}),
             [(*node("12.4"), ("nvidia.com/cuda.runtime.major", "12"))],
             {},
-            id="version-that-the-pod-selects-itself",
         ),
-        pytest.param(
+        "another-vendor": (
             pod(gpu_container(resource="amd.com/gpu"), annotations={CUDA: "12.4"}),
             [node("12.4")],
             {},
-            id="another-vendor",
         ),
-        pytest.param(
+        "alternative-without-a-cuda-version": (
             requiring("cuda>=12.4 brand=tesla,driver>=535,driver<536"),
             [node("12.4")],
             {},
-            id="alternative-without-a-cuda-version",
         ),
-        pytest.param(
+        "requirement-switched-off": (
             requiring("cuda>=12.4", {"name": "NVIDIA_DISABLE_REQUIRE", "value": "1"}),
             [node("12.4")],
             {},
-            id="requirement-switched-off",
         ),
-        pytest.param(
+        "variable-of-a-container-without-gpu": (
             pod(
                 gpu_container(),
                 container("log", env=[{"name": "NVIDIA_REQUIRE_CUDA", "value": "cuda>=12.4"}]),
             ),
             [node("12.4")],
             {},
-            id="variable-of-a-container-without-gpu",
         ),
-        pytest.param(requiring("cuda>=new"), [node("12.4")], {}, id="variable-that-names-none"),
-    ],
+        "variable-that-names-none": (requiring("cuda>=new"), [node("12.4")], {}),
+    },
 )
 def test_nothing_added(document: JSON, nodes: list[Labels], tweaks: Any) -> None:
     assert added(document, *nodes, **tweaks) == []
@@ -168,40 +153,35 @@ OLDER = (
 )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "given", "want"),
-    [
-        pytest.param(
+    {
+        "no-node-is-new-enough": (
             asking(),
             facts(node("12.2"), node("11.8")),
             f'metadata.annotations[{CUDA}] = "12.4": {OLDER}',
-            id="no-node-is-new-enough",
         ),
-        pytest.param(
+        "no-node-of-its-class-is-new-enough": (
             asking(nodeSelector={"accelerator": "nvidia-t4"}),
             facts(node("12.2"), node("12.4", "nvidia-a100-80gb")),
             f'metadata.annotations[{CUDA}] = "12.4": {OLDER}',
-            id="no-node-of-its-class-is-new-enough",
         ),
-        pytest.param(
+        "variable": (
             requiring("cuda>=12.4"),
             facts(node("12.2")),
             f'spec.containers[0].env[0] (container "main") = "cuda>=12.4": {OLDER}',
-            id="variable",
         ),
-        pytest.param(
+        "no-node-says": (
             asking(),
             facts(node()),
             f'metadata.annotations[{CUDA}] = "12.4": {MISSING} the nodes that can take the pod{ASK}',
-            id="no-node-says",
         ),
-        pytest.param(
+        "pool-that-does-not-say": (
             asking(),
             facts(node("12.4"), pools=(POOL,)),
             f'metadata.annotations[{CUDA}] = "12.4": {MISSING} node pool spot{ASK}',
-            id="pool-that-does-not-say",
         ),
-    ],
+    },
 )
 def test_warning(document: JSON, given: NodeFacts, want: str) -> None:
     found = list(check(view(document), ANY, context(nodes=given)))
@@ -209,18 +189,14 @@ def test_warning(document: JSON, given: NodeFacts, want: str) -> None:
     assert [(each.severity, each.sentence()) for each in found] == [(Severity.WARNING, want)]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "given"),
-    [
-        pytest.param(asking(), None, id="nodes-are-not-known"),
-        pytest.param(requiring("cuda>=12.4"), facts(node()), id="variable-where-no-node-says"),
-        pytest.param(
-            asking(nodeSelector={"accelerator": "nvidia-l4"}),
-            facts(node("12.2")),
-            id="pod-that-no-node-can-take",
-        ),
-        pytest.param(asking(nodeName="node-1"), facts(node("12.2")), id="placed-already"),
-    ],
+    {
+        "nodes-are-not-known": (asking(), None),
+        "variable-where-no-node-says": (requiring("cuda>=12.4"), facts(node())),
+        "pod-that-no-node-can-take": (asking(nodeSelector={"accelerator": "nvidia-l4"}), facts(node("12.2"))),
+        "placed-already": (asking(nodeName="node-1"), facts(node("12.2"))),
+    },
 )
 def test_nothing_to_say(document: JSON, given: NodeFacts | None) -> None:
     assert list(check(view(document), ANY, context(nodes=given))) == []
@@ -237,18 +213,20 @@ def test_an_annotation_that_is_not_a_version_is_denied(text: str) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     "document",
-    [
-        pytest.param(requiring("cuda>=12.4 " * 400), id="longer-than-any-constraint"),
-        pytest.param(
+    {
+        "longer-than-any-constraint": requiring("cuda>=12.4 " * 400),
+        "more-containers-than-are-read": (
             pod(
-                *[gpu_container("1", f"c{n}", env=[{"name": "NVIDIA_REQUIRE_CUDA", "value": ""}]) for n in range(8)],
+                *[
+                    gpu_container("1", f"c{n}", env=[{"name": "NVIDIA_REQUIRE_CUDA", "value": ""}])
+                    for n in range(8)
+                ],
                 gpu_container("1", "last", env=[{"name": "NVIDIA_REQUIRE_CUDA", "value": "cuda>=12.4"}]),
-            ),
-            id="more-containers-than-are-read",
+            )
         ),
-    ],
-)  # fmt: skip
+    },
+)
 def test_a_constraint_that_is_too_long_is_not_read(document: JSON) -> None:
     assert not added(document, node("12.8"))

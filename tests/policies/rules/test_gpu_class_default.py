@@ -13,6 +13,7 @@ from policies.pods.patch import PodPatch
 from policies.rule import Phase
 from policies.rules.gpu_class import GPUClassOptions, check, mutate
 from tests.builders import CLASSES, JSON, apply, container, context, gpu_class, gpu_container, pod, view
+from tests.cases import cases
 from webhook.configuration.loader import load_directory
 
 DEFAULT = GPUClassOptions(default="nvidia-t4")
@@ -68,68 +69,54 @@ def added(document: JSON, options: GPUClassOptions = DEFAULT, **tweaks: Any) -> 
     return after if after != before else None
 
 
-@pytest.mark.parametrize(
+@cases(
     "spec",
-    [
-        pytest.param(selecting(PRODUCT, "NVIDIA-RTX-6000-Ada-Generation"), id="a-product-no-class-has"),
-        pytest.param(
-            selecting("cloud.google.com/gke-accelerator", "nvidia-gb300"), id="an-accelerator-of-gke"
-        ),
-        pytest.param(selecting("cloud.google.com/gke-tpu-topology", "2x4"), id="a-topology-of-tpus"),
-        pytest.param(selecting("cloud.google.com/compute-class", "Accelerator"), id="a-compute-class"),
-        pytest.param(selecting("cloud.google.com/gke-nodepool", "gpu"), id="a-node-pool-of-gke"),
-        pytest.param(selecting("cloud.google.com/machine-family", "a3"), id="a-machine-family"),
-        pytest.param(selecting("cloud.google.com/gke-gpu-partition-size", "1g.5gb"), id="a-partition-of-gke"),
-        pytest.param(selecting("node.kubernetes.io/instance-type", "p5.48xlarge"), id="an-instance-type"),
-        pytest.param(
-            selecting("beta.kubernetes.io/instance-type", "g5.xlarge"), id="an-instance-type-in-beta"
-        ),
-        pytest.param(selecting("instance-type", "trn1-32xl"), id="an-instance-type-of-ones-own"),
-        pytest.param(selecting("karpenter.sh/nodepool", "gpu"), id="a-node-pool-of-karpenter"),
-        pytest.param(selecting("karpenter.sh/provisioner-name", "gpu"), id="a-provisioner-of-karpenter"),
-        pytest.param(selecting("karpenter.k8s.aws/instance-family", "p5"), id="an-instance-family"),
-        pytest.param(selecting("karpenter.k8s.gcp/instance-gpu-count", "8"), id="karpenter-on-gcp"),
-        pytest.param(selecting("karpenter.azure.com/sku-name", "Standard_ND96"), id="a-sku-of-azure"),
-        pytest.param(selecting("eks.amazonaws.com/nodegroup", "gpu"), id="a-node-group-of-eks"),
-        pytest.param(selecting("alpha.eksctl.io/nodegroup-name", "gpu"), id="a-node-group-of-eksctl"),
-        pytest.param(selecting("NodeGroupType", "g5-gpu-karpenter"), id="a-node-group-of-data-on-eks"),
-        pytest.param(selecting("NodePool", "gpu-mig"), id="a-node-pool-of-ones-own"),
-        pytest.param(selecting("example.com/node-group", "g5"), id="a-node-group-of-ones-own"),
-        pytest.param(selecting("gpuType", "A10"), id="a-type-of-cards-of-ones-own"),
-        pytest.param(selecting("agentpool", "gpu"), id="an-agent-pool"),
-        pytest.param(selecting("kubernetes.azure.com/agentpool", "gpu"), id="an-agent-pool-by-its-full-name"),
-        pytest.param(selecting("doks.digitalocean.com/gpu-model", "h100"), id="digitalocean"),
-        pytest.param(selecting("lke.linode.com/pool-id", "7"), id="a-pool-of-linode"),
-        pytest.param(selecting("aliyun.accelerator/nvidia_name", "Tesla-P100"), id="alibaba"),
-        pytest.param(selecting("machine.cluster.vke.volcengine.com/gpu-name", "Tesla-V100"), id="volcengine"),
-        pytest.param(selecting("amd.com/gpu.family", "AI"), id="a-family-of-amd"),
-        pytest.param(selecting("beta.amd.com/gpu.family.AI", "1"), id="a-family-of-amd-in-the-key"),
-        pytest.param(selecting("gpu.intel.com/family", "Max_Series"), id="a-family-of-intel"),
-        pytest.param(selecting("gpu.nvidia.com/vram", "80"), id="coreweave"),
-        pytest.param(selecting("skypilot.co/accelerator", "b300"), id="skypilot"),
-        pytest.param(selecting("nvidia.com/mig.capable", "true"), id="cards-with-mig"),
-        pytest.param(
-            selecting("feature.node.kubernetes.io/pci-0302_10de_2330.present", "true"), id="a-pci-device"
-        ),
-        pytest.param(selecting("kubernetes.io/hostname", "node-7"), id="a-node-by-its-hostname"),
-        pytest.param(affine(REQUIRED, "nvidia.com/gpu.family", "In", "hopper", "ampere"), id="gpu-family"),
-        pytest.param(affine(REQUIRED, "nvidia.com/gpu.memory", "Gt", "40000"), id="gpu-memory"),
-        pytest.param(affine(REQUIRED, PRODUCT, "NotIn", "Tesla-T4"), id="another-product-than-that"),
-        pytest.param(
-            affine(REQUIRED, "accelerator", "In", "nvidia-t4", "other"), id="the-class-or-something-else"
-        ),
-        pytest.param(
-            affine(REQUIRED, "metadata.name", "In", "node-7", field="matchFields"), id="a-node-by-its-name"
-        ),
-        pytest.param(affine(PREFERRED, "accelerator", "In", "nvidia-a100-80gb"), id="a-class-is-preferred"),
-        pytest.param(
-            affine(PREFERRED, "accelerator", "NotIn", "nvidia-t4"), id="any-other-class-is-preferred"
-        ),
-        pytest.param(affine(PREFERRED, "nvidia.com/gpu.memory", "Gt", "40000"), id="memory-is-preferred"),
-        pytest.param(
-            affine(PREFERRED, "node.kubernetes.io/instance-type", "In", "p5"), id="a-machine-is-preferred"
-        ),
-    ],
+    {
+        "a-product-no-class-has": selecting(PRODUCT, "NVIDIA-RTX-6000-Ada-Generation"),
+        "an-accelerator-of-gke": (selecting("cloud.google.com/gke-accelerator", "nvidia-gb300")),
+        "a-topology-of-tpus": selecting("cloud.google.com/gke-tpu-topology", "2x4"),
+        "a-compute-class": selecting("cloud.google.com/compute-class", "Accelerator"),
+        "a-node-pool-of-gke": selecting("cloud.google.com/gke-nodepool", "gpu"),
+        "a-machine-family": selecting("cloud.google.com/machine-family", "a3"),
+        "a-partition-of-gke": selecting("cloud.google.com/gke-gpu-partition-size", "1g.5gb"),
+        "an-instance-type": selecting("node.kubernetes.io/instance-type", "p5.48xlarge"),
+        "an-instance-type-in-beta": (selecting("beta.kubernetes.io/instance-type", "g5.xlarge")),
+        "an-instance-type-of-ones-own": selecting("instance-type", "trn1-32xl"),
+        "a-node-pool-of-karpenter": selecting("karpenter.sh/nodepool", "gpu"),
+        "a-provisioner-of-karpenter": selecting("karpenter.sh/provisioner-name", "gpu"),
+        "an-instance-family": selecting("karpenter.k8s.aws/instance-family", "p5"),
+        "karpenter-on-gcp": selecting("karpenter.k8s.gcp/instance-gpu-count", "8"),
+        "a-sku-of-azure": selecting("karpenter.azure.com/sku-name", "Standard_ND96"),
+        "a-node-group-of-eks": selecting("eks.amazonaws.com/nodegroup", "gpu"),
+        "a-node-group-of-eksctl": selecting("alpha.eksctl.io/nodegroup-name", "gpu"),
+        "a-node-group-of-data-on-eks": selecting("NodeGroupType", "g5-gpu-karpenter"),
+        "a-node-pool-of-ones-own": selecting("NodePool", "gpu-mig"),
+        "a-node-group-of-ones-own": selecting("example.com/node-group", "g5"),
+        "a-type-of-cards-of-ones-own": selecting("gpuType", "A10"),
+        "an-agent-pool": selecting("agentpool", "gpu"),
+        "an-agent-pool-by-its-full-name": selecting("kubernetes.azure.com/agentpool", "gpu"),
+        "digitalocean": selecting("doks.digitalocean.com/gpu-model", "h100"),
+        "a-pool-of-linode": selecting("lke.linode.com/pool-id", "7"),
+        "alibaba": selecting("aliyun.accelerator/nvidia_name", "Tesla-P100"),
+        "volcengine": selecting("machine.cluster.vke.volcengine.com/gpu-name", "Tesla-V100"),
+        "a-family-of-amd": selecting("amd.com/gpu.family", "AI"),
+        "a-family-of-amd-in-the-key": selecting("beta.amd.com/gpu.family.AI", "1"),
+        "a-family-of-intel": selecting("gpu.intel.com/family", "Max_Series"),
+        "coreweave": selecting("gpu.nvidia.com/vram", "80"),
+        "skypilot": selecting("skypilot.co/accelerator", "b300"),
+        "cards-with-mig": selecting("nvidia.com/mig.capable", "true"),
+        "a-pci-device": (selecting("feature.node.kubernetes.io/pci-0302_10de_2330.present", "true")),
+        "a-node-by-its-hostname": selecting("kubernetes.io/hostname", "node-7"),
+        "gpu-family": affine(REQUIRED, "nvidia.com/gpu.family", "In", "hopper", "ampere"),
+        "gpu-memory": affine(REQUIRED, "nvidia.com/gpu.memory", "Gt", "40000"),
+        "another-product-than-that": affine(REQUIRED, PRODUCT, "NotIn", "Tesla-T4"),
+        "the-class-or-something-else": (affine(REQUIRED, "accelerator", "In", "nvidia-t4", "other")),
+        "a-node-by-its-name": (affine(REQUIRED, "metadata.name", "In", "node-7", field="matchFields")),
+        "a-class-is-preferred": affine(PREFERRED, "accelerator", "In", "nvidia-a100-80gb"),
+        "any-other-class-is-preferred": (affine(PREFERRED, "accelerator", "NotIn", "nvidia-t4")),
+        "memory-is-preferred": affine(PREFERRED, "nvidia.com/gpu.memory", "Gt", "40000"),
+        "a-machine-is-preferred": (affine(PREFERRED, "node.kubernetes.io/instance-type", "In", "p5")),
+    },
 )
 def test_neither_default_nor_estimate_beside_a_choice_of_hardware(spec: JSON) -> None:
     assert added(asking(**spec)) is None
@@ -143,49 +130,44 @@ def test_no_default_beside_a_card_that_hami_is_asked_for(annotation: str) -> Non
     assert added(asking(annotations={annotation: "A100,V100"})) is None
 
 
-@pytest.mark.parametrize(
+@cases(
     "spec",
-    [
-        pytest.param({}, id="nothing"),
-        pytest.param(selecting("nvidia.com/gpu.present", "true"), id="a-node-with-a-gpu"),
-        pytest.param(selecting("nvidia.com/gpu.deploy.device-plugin", "true"), id="what-the-operator-runs"),
-        pytest.param(
-            selecting("feature.node.kubernetes.io/pci-10de.present", "true"), id="a-device-of-the-vendor"
+    {
+        "nothing": {},
+        "a-node-with-a-gpu": selecting("nvidia.com/gpu.present", "true"),
+        "what-the-operator-runs": selecting("nvidia.com/gpu.deploy.device-plugin", "true"),
+        "a-device-of-the-vendor": (selecting("feature.node.kubernetes.io/pci-10de.present", "true")),
+        "a-device-of-its-class-and-vendor": (
+            selecting("feature.node.kubernetes.io/pci-0302_10de.present", "true")
         ),
-        pytest.param(
-            selecting("feature.node.kubernetes.io/pci-0302_10de.present", "true"),
-            id="a-device-of-its-class-and-vendor",
-        ),
-        pytest.param(selecting("kubernetes.azure.com/accelerator", "nvidia"), id="the-vendor-on-azure"),
-        pytest.param(selecting("doks.digitalocean.com/gpu-brand", "nvidia"), id="the-vendor-on-digitalocean"),
-        pytest.param(selecting("karpenter.k8s.aws/instance-gpu-manufacturer", "nvidia"), id="the-vendor"),
-        pytest.param(selecting("kubernetes.io/os", "linux"), id="the-os"),
-        pytest.param(selecting("topology.kubernetes.io/zone", "a"), id="a-zone"),
-        pytest.param(selecting("karpenter.sh/capacity-type", "spot"), id="spot"),
-        pytest.param(selecting("cloud.google.com/gke-spot", "true"), id="spot-of-gke"),
-        pytest.param(selecting("nvidia.com/cuda.driver.major", "550"), id="a-driver"),
-        pytest.param(selecting("team", "vision"), id="a-label-of-ones-own"),
-        pytest.param(affine(REQUIRED, PRODUCT, "Exists"), id="any-product"),
-        pytest.param(affine(REQUIRED, "accelerator", "NotIn", "nvidia-a100"), id="not-another-class"),
-        pytest.param(
-            affine(PREFERRED, "topology.kubernetes.io/zone", "In", "a"), id="a-zone-that-is-preferred"
-        ),
-    ],
+        "the-vendor-on-azure": selecting("kubernetes.azure.com/accelerator", "nvidia"),
+        "the-vendor-on-digitalocean": selecting("doks.digitalocean.com/gpu-brand", "nvidia"),
+        "the-vendor": selecting("karpenter.k8s.aws/instance-gpu-manufacturer", "nvidia"),
+        "the-os": selecting("kubernetes.io/os", "linux"),
+        "a-zone": selecting("topology.kubernetes.io/zone", "a"),
+        "spot": selecting("karpenter.sh/capacity-type", "spot"),
+        "spot-of-gke": selecting("cloud.google.com/gke-spot", "true"),
+        "a-driver": selecting("nvidia.com/cuda.driver.major", "550"),
+        "a-label-of-ones-own": selecting("team", "vision"),
+        "any-product": affine(REQUIRED, PRODUCT, "Exists"),
+        "not-another-class": affine(REQUIRED, "accelerator", "NotIn", "nvidia-a100"),
+        "a-zone-that-is-preferred": (affine(PREFERRED, "topology.kubernetes.io/zone", "In", "a")),
+    },
 )
 def test_a_default_beside_what_chooses_no_hardware(spec: JSON) -> None:
     assert added(asking(**spec)) == "nvidia-t4"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("globs", "key", "want"),
-    [
-        pytest.param(("example.com/rack-*",), "example.com/rack-kind", None, id="a-label-more"),
-        pytest.param(("example.com/rack-*",), "agentpool", None, id="the-built-in-ones-stay"),
-        pytest.param(("!agentpool",), "agentpool", "nvidia-t4", id="a-label-less"),
-        pytest.param(("!*",), "karpenter.sh/nodepool", "nvidia-t4", id="none-of-the-built-in-ones"),
-        pytest.param(("pool-gpu", "!pool-*"), "pool-gpu", None, id="the-first-that-fits-decides"),
-        pytest.param(("!*",), PRODUCT, None, id="what-classes-go-by-stays"),
-    ],
+    {
+        "a-label-more": (("example.com/rack-*",), "example.com/rack-kind", None),
+        "the-built-in-ones-stay": (("example.com/rack-*",), "agentpool", None),
+        "a-label-less": (("!agentpool",), "agentpool", "nvidia-t4"),
+        "none-of-the-built-in-ones": (("!*",), "karpenter.sh/nodepool", "nvidia-t4"),
+        "the-first-that-fits-decides": (("pool-gpu", "!pool-*"), "pool-gpu", None),
+        "what-classes-go-by-stays": (("!*",), PRODUCT, None),
+    },
 )
 def test_a_policy_says_which_labels_choose_hardware(
     globs: tuple[str, ...], key: str, want: str | None
@@ -212,60 +194,49 @@ def test_a_glob_of_nothing(glob: str) -> None:
 CLAIM: JSON = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}]}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "default", "want"),
-    [
-        pytest.param(asking(), "nvidia-t4", "nvidia-t4", id="its-own"),
-        pytest.param(asking(), "amd-mi300x", None, id="nvidia-on-amd"),
-        pytest.param(asking("amd.com/gpu"), "amd-mi300x", "amd-mi300x", id="amd-on-amd"),
-        pytest.param(asking("amd.com/gpu"), "nvidia-t4", None, id="amd-on-nvidia"),
-        pytest.param(asking("google.com/tpu"), "nvidia-t4", None, id="tpu"),
-        pytest.param(asking("aws.amazon.com/neuron"), "nvidia-t4", None, id="neuron"),
-        pytest.param(asking("aws.amazon.com/neuroncore"), "nvidia-t4", None, id="cores-of-neuron"),
-        pytest.param(asking("hygon.com/dcunum"), "nvidia-t4", None, id="shares-of-hygon"),
-        pytest.param(asking("cambricon.com/vmlu"), "nvidia-t4", None, id="shares-of-cambricon"),
-        pytest.param(asking("metax-tech.com/sgpu"), "nvidia-t4", None, id="shares-of-metax"),
-        pytest.param(asking("habana.ai/gaudi"), "nvidia-t4", None, id="gaudi"),
-        pytest.param(asking("huawei.com/Ascend910"), "nvidia-t4", None, id="ascend"),
-        pytest.param(asking("nvidia.com/gpu.shared"), "nvidia-t4", "nvidia-t4", id="shares-of-its-own"),
-        pytest.param(asking("nvidia.com/mig-1g.10gb"), "nvidia-a100", "nvidia-a100", id="slices-of-its-own"),
-        pytest.param(
+    {
+        "its-own": (asking(), "nvidia-t4", "nvidia-t4"),
+        "nvidia-on-amd": (asking(), "amd-mi300x", None),
+        "amd-on-amd": (asking("amd.com/gpu"), "amd-mi300x", "amd-mi300x"),
+        "amd-on-nvidia": (asking("amd.com/gpu"), "nvidia-t4", None),
+        "tpu": (asking("google.com/tpu"), "nvidia-t4", None),
+        "neuron": (asking("aws.amazon.com/neuron"), "nvidia-t4", None),
+        "cores-of-neuron": (asking("aws.amazon.com/neuroncore"), "nvidia-t4", None),
+        "shares-of-hygon": (asking("hygon.com/dcunum"), "nvidia-t4", None),
+        "shares-of-cambricon": (asking("cambricon.com/vmlu"), "nvidia-t4", None),
+        "shares-of-metax": (asking("metax-tech.com/sgpu"), "nvidia-t4", None),
+        "gaudi": (asking("habana.ai/gaudi"), "nvidia-t4", None),
+        "ascend": (asking("huawei.com/Ascend910"), "nvidia-t4", None),
+        "shares-of-its-own": (asking("nvidia.com/gpu.shared"), "nvidia-t4", "nvidia-t4"),
+        "slices-of-its-own": (asking("nvidia.com/mig-1g.10gb"), "nvidia-a100", "nvidia-a100"),
+        "two-vendors": (
             pod(gpu_container(resource="nvidia.com/gpu"), gpu_container(resource="amd.com/gpu", name="b")),
             "nvidia-t4",
             None,
-            id="two-vendors",
         ),
-        pytest.param(asking("volcano.sh/vgpu-number"), "nvidia-t4", None, id="shares-of-a-scheduler"),
-        pytest.param(
-            asking("volcano.sh/vgpu-number"), "nvidia-l4", "nvidia-l4", id="shares-that-the-class-weighs"
-        ),
-        pytest.param(
+        "shares-of-a-scheduler": (asking("volcano.sh/vgpu-number"), "nvidia-t4", None),
+        "shares-that-the-class-weighs": (asking("volcano.sh/vgpu-number"), "nvidia-l4", "nvidia-l4"),
+        "a-fraction": (
             pod(annotations={"gpu-fraction": "0.5"}, schedulerName="kai-scheduler"),
             "nvidia-t4",
             "nvidia-t4",
-            id="a-fraction",
         ),
-        pytest.param(
+        "a-fraction-is-of-a-card-of-nvidia": (
             pod(annotations={"gpu-fraction": "0.5"}, schedulerName="kai-scheduler"),
             "amd-mi300x",
             None,
-            id="a-fraction-is-of-a-card-of-nvidia",
         ),
-        pytest.param(pod(**CLAIM), "nvidia-t4", None, id="a-claim"),
-        pytest.param(
+        "a-claim": (pod(**CLAIM), "nvidia-t4", None),
+        "a-claim-that-the-template-gets-from-its-workflow": (
             pod(container(resources={"claims": [{"name": "gpu"}]})),
             "nvidia-t4",
             None,
-            id="a-claim-that-the-template-gets-from-its-workflow",
         ),
-        pytest.param(asking(**CLAIM), "nvidia-t4", None, id="a-claim-beside-a-gpu"),
-        pytest.param(
-            asking("deviceclass.resource.kubernetes.io/gpu.nvidia.com"),
-            "nvidia-t4",
-            None,
-            id="a-device-class",
-        ),
-    ],
+        "a-claim-beside-a-gpu": (asking(**CLAIM), "nvidia-t4", None),
+        "a-device-class": (asking("deviceclass.resource.kubernetes.io/gpu.nvidia.com"), "nvidia-t4", None),
+    },
 )
 def test_a_default_is_for_its_own_vendor(document: JSON, default: str, want: str | None) -> None:
     assert added(document, GPUClassOptions(default=default)) == want
@@ -287,26 +258,23 @@ def reported(document: JSON, options: GPUClassOptions, **tweaks: Any) -> list[tu
     return [(each.severity, each.sentence()) for each in check(view(document), options, given)]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("spec", "why"),
-    [
-        pytest.param(
+    {
+        "hardware-that-nobody-knows": (
             selecting("karpenter.sh/nodepool", "gpu"),
             " (nodeSelector karpenter.sh/nodepool=gpu keeps the default nvidia-t4 out)",
-            id="hardware-that-nobody-knows",
         ),
-        pytest.param(
+        "a-class-that-is-only-preferred": (
             affine(PREFERRED, "accelerator", "In", "nvidia-t4"),
             " (preferred node affinity on accelerator keeps the default nvidia-t4 out)",
-            id="a-class-that-is-only-preferred",
         ),
-        pytest.param(
+        "a-node": (
             affine(REQUIRED, "metadata.name", "In", "node-7", field="matchFields"),
             " (node affinity on metadata.name keeps the default nvidia-t4 out)",
-            id="a-node",
         ),
-        pytest.param(CLAIM, "", id="a-claim"),
-    ],
+        "a-claim": (CLAIM, ""),
+    },
 )
 def test_what_is_not_allowed_stays_refused(spec: JSON, why: str) -> None:
     options = GPUClassOptions(default="nvidia-t4", allowed=("nvidia-t4",))

@@ -2,13 +2,12 @@
 
 from typing import Any
 
-import pytest
-
 from policies.finding import Severity
 from policies.gpus.classes import ClassCatalogue
 from policies.pods.patch import PodPatch
 from policies.rules.gpu_class import GPUClassOptions, check, mutate
 from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, context, gpu_container, pod, view
+from tests.cases import cases
 from webhook.configuration.loader import load_directory
 
 DOMAIN = "gpu-admission.dev/"
@@ -40,45 +39,41 @@ def placed(
     return added, [(finding.severity, finding.sentence()) for finding in found]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "options", "classes", "want", "warnings"),
-    [
+    {
         # 8.03e9 * 2 bytes * 1.25 * 1.2 = 24.09e9 bytes = 22.4 GiB
-        pytest.param(
+        "llama-3.1-8b-on-one-l4": (
             modelled({"params": "8.03b"}),
             L4_ONLY,
             BUILT_IN,
             "nodeSelector accelerator=nvidia-l4",
             0,
-            id="llama-3.1-8b-on-one-l4",
         ),
         # 140e9 bytes of weights and 2.5 GiB of KV cache: 132.9 GiB, of 2 * 72 usable
-        pytest.param(
+        "70b-with-8192-tokens-on-two-80-gb-cards": (
             modelled({**LLAMA_70B, "sequence": "8192"}, gpus="2"),
             ANY,
             CLASSES,
             "nodeSelector accelerator=nvidia-a100-80gb",
             0,
-            id="70b-with-8192-tokens-on-two-80-gb-cards",
         ),
         # 671e9 bytes in fp8, its own precision, and little cache: 625 GiB of 8 * 126.9 usable
-        pytest.param(
+        "family-with-latent-attention": (
             modelled({"family": "deepseek-r1", "sequence": "131072"}, gpus="8"),
             GPUClassOptions(allowed=("nvidia-h*",)),
             BUILT_IN,
             "nodeSelector accelerator=nvidia-h100-94gb",
             0,
-            id="family-with-latent-attention",
         ),
-        pytest.param(
+        "every-class-that-holds-the-weights-where-the-rule-of-thumb-finds-none": (
             modelled({"params": "7b", "sequence": "131072"}),
             GPUClassOptions(allowed=("nvidia-a100",)),
             CLASSES,
             "node affinity accelerator In nvidia-a100-40gb,nvidia-a100-80gb",
             1,
-            id="every-class-that-holds-the-weights-where-the-rule-of-thumb-finds-none",
         ),
-    ],
+    },
 )
 def test_class(
     document: JSON, options: GPUClassOptions, classes: ClassCatalogue, want: str, warnings: int
@@ -89,60 +84,55 @@ def test_class(
     assert [severity for severity, _ in found] == [Severity.WARNING] * warnings
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "options", "want"),
-    [
-        pytest.param(
+    {
+        "more-gpus": (
             modelled({"params": "70b"}),
             ANY,
             (
                 f'{PARAMS} = "70b": request 5 × 40 GB or 3 × 80 GB; must fit on a class that the pod may use: the '
                 "weights of 70b bf16 serving take 130.4 GiB [gpu-class]"
             ),
-            id="more-gpus",
         ),
-        pytest.param(
+        "more-gpus-of-what-is-allowed": (
             modelled({"params": "13b"}),
             T4_ONLY,
             (
                 f'{PARAMS} = "13b": request 3 × 16 GB; must fit on a class that the pod may use: the weights of '
                 "13b bf16 serving take 24.3 GiB [gpu-class]"
             ),
-            id="more-gpus-of-what-is-allowed",
         ),
-        pytest.param(
+        "too-large-for-any-node": (
             modelled({"params": "1t"}, gpus="8", resource="amd.com/gpu"),
             ANY,
             f'{PARAMS} = "1t": must fit on a class that the pod may use: the weights of 1t bf16 serving take '
             "1862.7 GiB over 8 GPUs = 232.9 GiB each; ask the platform team for larger cards [gpu-class]",
-            id="too-large-for-any-node",
         ),
-        pytest.param(
+        "a-larger-slice": (
             modelled({"params": "7b"}, resource="nvidia.com/mig-1g.10gb"),
             ANY,
             (
                 f'{PARAMS} = "7b": request a slice 1g.20gb or 1 × 80 GB; must fit on a class that the pod may '
                 "use: the weights of 7b bf16 serving take 13.1 GiB [gpu-class]"
             ),
-            id="a-larger-slice",
         ),
-        pytest.param(
+        "family": (
             modelled({"family": "Llama-3.1-70B"}),
             T4_ONLY,
             f'metadata.annotations[{MODEL}family] = "Llama-3.1-70B": must fit on a class that the pod may use: the '
             "weights of Llama-3.1-70B bf16 serving take 131.5 GiB; ask the platform team for larger cards [gpu-class]",
-            id="family",
         ),
-    ],
+    },
 )
 def test_weights_that_do_not_fit_are_denied(document: JSON, options: GPUClassOptions, want: str) -> None:
     assert placed(document, options, CLASSES) == ([], [(Severity.DENIAL, want)])
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "options", "want"),
-    [
-        pytest.param(
+    {
+        "rule-of-thumb-on-what-is-allowed": (
             modelled({"params": "7b"}),
             T4_ONLY,
             (
@@ -150,9 +140,8 @@ def test_weights_that_do_not_fit_are_denied(document: JSON, options: GPUClassOpt
                 "gpu-admission.dev/model-layers; should fit on nvidia-t4 (16.0 GiB usable): 7b bf16 serving "
                 "needs 19.6 GiB by rule of thumb [gpu-class]"
             ),
-            id="rule-of-thumb-on-what-is-allowed",
         ),
-        pytest.param(
+        "rule-of-thumb-of-a-long-sequence": (
             modelled({"params": "70b", "sequence": "8192"}, gpus="2"),
             ANY,
             (
@@ -160,9 +149,8 @@ def test_weights_that_do_not_fit_are_denied(document: JSON, options: GPUClassOpt
                 "should fit on nvidia-a100-80gb (80.0 GiB usable): 70b bf16 serving needs 782.4 GiB over 2 GPUs "
                 "= 391.2 GiB each by rule of thumb; or ask the platform team for larger cards [gpu-class]"
             ),
-            id="rule-of-thumb-of-a-long-sequence",
         ),
-        pytest.param(
+        "pinned-to-what-is-too-small": (
             modelled({"params": "7b"}, nodeSelector={"accelerator": "nvidia-t4"}),
             ANY,
             (
@@ -170,68 +158,61 @@ def test_weights_that_do_not_fit_are_denied(document: JSON, options: GPUClassOpt
                 f"nvidia-a100-80gb, {DECLARE}; should fit on nvidia-t4 (16.0 GiB usable): 7b bf16 serving "
                 "needs 19.6 GiB by rule of thumb [gpu-class]"
             ),
-            id="pinned-to-what-is-too-small",
         ),
-        pytest.param(
+        "requested-what-cannot-hold-the-weights": (
             modelled({"params": "70b"}, annotations={DOMAIN + "gpu-class": "nvidia-t4"}),
             ANY,
             f'{PARAMS} = "70b": should fit on nvidia-t4 (16.0 GiB usable): the weights of 70b bf16 serving take '
             "130.4 GiB; ask the platform team for larger cards [gpu-class]",
-            id="asked-for-what-cannot-hold-the-weights",
         ),
-        pytest.param(
+        "known-cache-leaves-a-tenth-to-the-server": (
             modelled({"family": "llama-3.1-8b"}),
             T4_ONLY,
             (
                 f'metadata.annotations[{MODEL}family] = "llama-3.1-8b": request 2 × 16 GB; should fit on '
                 "nvidia-t4 (14.4 GiB usable): llama-3.1-8b bf16 serving needs 15.1 GiB [gpu-class]"
             ),
-            id="known-cache-leaves-a-tenth-to-the-server",
         ),
-    ],
+    },
 )
 def test_what_only_an_estimate_says_is_a_warning(document: JSON, options: GPUClassOptions, want: str) -> None:
     assert placed(document, options, CLASSES)[1] == [(Severity.WARNING, want)]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("model", "want"),
-    [
-        pytest.param(
+    {
+        "layers-alone": (
             {"params": "70b", "layers": "80"},
             (
                 f'metadata.annotations[{MODEL}layers] = "80": set all three, or none; must stand beside {MODEL}kv-heads '
                 f"and {MODEL}head-size [gpu-class]"
             ),
-            id="layers-alone",
         ),
-        pytest.param(
+        "misspelt-family": (
             {"family": "lama-3.1-8b"},
             (
                 f'metadata.annotations[{MODEL}family] = "lama-3.1-8b": set for example {MODEL}family: '
                 '"llama-3.1-8b"; must be a built-in family such as llama-3.1-8b, llama-3-8b, llama-3.1-70b '
                 '(others: model-params), not "lama-3.1-8b" [gpu-class]'
             ),
-            id="misspelt-family",
         ),
-        pytest.param(
+        "unknown-family": (
             {"family": "clip"},
             (
                 f'metadata.annotations[{MODEL}family] = "clip": set for example {MODEL}family: "llama-3.1-8b"; '
                 "must be a built-in family such as deepseek-r1, llama-3.1-405b, mixtral-8x22b, qwen3-235b-a22b "
                 '(others: model-params), not "clip" [gpu-class]'
             ),
-            id="unknown-family",
         ),
-        pytest.param(
+        "no-layers": (
             {"params": "8b", "layers": "0", "kv-heads": "8", "head-size": "128"},
             (
                 f'metadata.annotations[{MODEL}layers] = "0": set for example {MODEL}layers: "32"; must be a '
                 'number of layers, a whole number from 1 to 1000000000, not "0" [gpu-class]'
             ),
-            id="no-layers",
         ),
-    ],
+    },
 )
 def test_invalid_annotation(model: JSON, want: str) -> None:
     assert placed(modelled(model), ANY, CLASSES) == ([], [(Severity.DENIAL, want)])

@@ -1,7 +1,5 @@
 """gpu-class where the nodes are known: a pod that no node could take gets a warning, and only such a pod."""
 
-import pytest
-
 from policies.gpus.classes import ClassCatalogue, NodeLabel
 from policies.placement.named_nodes import Labels
 from policies.placement.nodes import NodeFacts, NodePool
@@ -10,6 +8,7 @@ from policies.pods.patch import PodPatch
 from policies.rule import Phase
 from policies.rules.gpu_class import GPUClassOptions, check, mutate
 from tests.builders import CLASSES, JSON, apply, context, gpu_class, gpu_container, pod, view
+from tests.cases import cases
 
 CLASS = "gpu-admission.dev/gpu-class"
 ZONE = "topology.kubernetes.io/zone"
@@ -50,50 +49,55 @@ def reported(
     return [each.sentence() for each in check(view(document), options or GPUClassOptions(), given)]
 
 
-@pytest.mark.parametrize(
+ANY = GPUClassOptions()
+FAMILY_ONLY = GPUClassOptions(allowed=("nvidia-a100", "nvidia-l4"))
+SET = "set gpu-admission.dev/gpu-class:"
+ANNOTATION = "metadata.annotations[gpu-admission.dev/gpu-class]"
+
+
+def selecting(name: str) -> JSON:
+    return pod(gpu_container(), nodeSelector={"accelerator": name})
+
+
+def pending(remedy: str, name: str = "nvidia-l4", selector: str = "") -> list[str]:
+    """Return the warning of a class without nodes, where there are nodes of others."""
+    return [
+        f"{remedy}, of which there are nodes; class {name}: no node matches {selector}accelerator={name}, so the pod stays "
+        "pending [gpu-class]"
+    ]
+
+
+@cases(
     ("document", "label_sets", "options", "want"),
-    [
-        pytest.param(asking("nvidia-t4"), [T4], GPUClassOptions(), [], id="its-class-is-there"),
-        pytest.param(
+    {
+        "its-class-is-there": (asking("nvidia-t4"), [T4], ANY, []),
+        "others-are-there": (
             asking("nvidia-l4"),
             [T4, A100],
-            GPUClassOptions(),
-            [
-                (
-                    "set gpu-admission.dev/gpu-class: nvidia-a100-80gb or nvidia-t4, of which there are nodes; class "
-                    "nvidia-l4: no node matches accelerator=nvidia-l4, so the pod stays pending [gpu-class]"
-                )
-            ],
-            id="others-are-there",
+            ANY,
+            pending(f"{SET} nvidia-a100-80gb or nvidia-t4"),
         ),
-        pytest.param(
+        "of-the-others-it-may-use-one": (
             asking("nvidia-l4"),
             [T4, A100],
             GPUClassOptions(allowed=("nvidia-l4", "nvidia-t4")),
-            [
-                (
-                    "set gpu-admission.dev/gpu-class: nvidia-t4, of which there are nodes; class nvidia-l4: no node "
-                    "matches accelerator=nvidia-l4, so the pod stays pending [gpu-class]"
-                )
-            ],
-            id="of-the-others-it-may-use-one",
+            pending(f"{SET} nvidia-t4"),
         ),
-        pytest.param(
+        "nothing-is-there": (
             asking("nvidia-l4"),
             [],
-            GPUClassOptions(),
+            ANY,
             [
                 (
                     "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod stays pending; ask the "
                     "platform team for nodes of nvidia-l4 [gpu-class]"
                 )
             ],
-            id="nothing-is-there",
         ),
-        pytest.param(
+        "its-nodes-lack-the-label": (
             asking("nvidia-l4"),
             [L4_BY_PRODUCT],
-            GPUClassOptions(),
+            ANY,
             [
                 (
                     "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod stays pending; ask the "
@@ -101,127 +105,72 @@ def reported(
                     "[gpu-class]"
                 )
             ],
-            id="its-nodes-lack-the-label",
         ),
-        pytest.param(
-            asking("nvidia-l4"),
-            [L4_BY_PRODUCT],
-            GPUClassOptions(label_key=PRODUCT),
-            [],
-            id="the-label-they-have",
-        ),
-        pytest.param(
+        "the-label-they-have": (asking("nvidia-l4"), [L4_BY_PRODUCT], GPUClassOptions(label_key=PRODUCT), []),
+        "a-family-goes-by-its-own-name": (
             asking("nvidia-a100"),
             [A100],
-            GPUClassOptions(),
-            [
-                (
-                    "set gpu-admission.dev/gpu-class: nvidia-a100-80gb, of which there are nodes; class nvidia-a100: "
-                    "no node matches accelerator=nvidia-a100, so the pod stays pending [gpu-class]"
-                )
-            ],
-            id="a-family-goes-by-its-own-name",
+            ANY,
+            pending(f"{SET} nvidia-a100-80gb", "nvidia-a100"),
         ),
-        pytest.param(
+        "nodes-labelled-by-the-family-are-reached-by-its-name": (
             asking("nvidia-a100-80gb"),
             [A100_BY_FAMILY, T4],
-            GPUClassOptions(),
-            [
-                (
-                    "set gpu-admission.dev/gpu-class: nvidia-a100 or nvidia-t4, of which there are nodes; class "
-                    "nvidia-a100-80gb: no node matches accelerator=nvidia-a100-80gb, so the pod stays pending [gpu-class]"
-                )
-            ],
-            id="nodes-labelled-by-the-family-are-reached-by-its-name",
+            ANY,
+            pending(f"{SET} nvidia-a100 or nvidia-t4", "nvidia-a100-80gb"),
         ),
-        pytest.param(
-            pod(gpu_container(), nodeSelector={"accelerator": "nvidia-a100-80gb"}),
+        "and-by-its-label": (
+            selecting("nvidia-a100-80gb"),
             [A100_BY_FAMILY],
-            GPUClassOptions(),
-            [
-                (
-                    "set nodeSelector accelerator: nvidia-a100, of which there are nodes; class nvidia-a100-80gb: no node "
-                    "matches nodeSelector accelerator=nvidia-a100-80gb, so the pod stays pending [gpu-class]"
-                )
-            ],
-            id="and-by-its-label",
+            ANY,
+            pending("set nodeSelector accelerator: nvidia-a100", "nvidia-a100-80gb", "nodeSelector "),
         ),
-        pytest.param(
+        "what-was-meant-is-a-family-with-nodes": (
             asking("nvidia-a1O0"),
             [A100_BY_FAMILY],
-            GPUClassOptions(allowed=("nvidia-a100", "nvidia-l4")),
+            FAMILY_ONLY,
             [
-                (
-                    'metadata.annotations[gpu-admission.dev/gpu-class] = "nvidia-a1O0": did you mean nvidia-a100? Must be a '
-                    "GPU class or a family of classes [gpu-class]"
-                )
+                f'{ANNOTATION} = "nvidia-a1O0": did you mean nvidia-a100? Must be a GPU class or a family of classes [gpu-class]'
             ],
-            id="what-was-meant-is-a-family-with-nodes",
         ),
-        pytest.param(
+        "what-is-allowed-is-a-family-with-nodes": (
             asking("nvidia-t4"),
             [A100_BY_FAMILY],
-            GPUClassOptions(allowed=("nvidia-a100", "nvidia-l4")),
+            FAMILY_ONLY,
             [
-                (
-                    'metadata.annotations[gpu-admission.dev/gpu-class] = "nvidia-t4": set gpu-admission.dev/gpu-class: '
-                    "nvidia-a100; must be a class that namespace ml-training may use [gpu-class]"
-                )
+                f'{ANNOTATION} = "nvidia-t4": {SET} nvidia-a100; must be a class that namespace ml-training may use [gpu-class]'
             ],
-            id="what-is-allowed-is-a-family-with-nodes",
         ),
-        pytest.param(
+        "the-default-of-the-policy": (
             pod(gpu_container()),
             [T4],
             GPUClassOptions(default="nvidia-l4"),
-            [
-                (
-                    "set gpu-admission.dev/gpu-class: nvidia-t4, of which there are nodes; class nvidia-l4: no node "
-                    "matches accelerator=nvidia-l4, so the pod stays pending [gpu-class]"
-                )
-            ],
-            id="the-default-of-the-policy",
+            pending(f"{SET} nvidia-t4"),
         ),
-        pytest.param(
-            pod(gpu_container(), nodeSelector={"accelerator": "nvidia-l4"}),
+        "a-selector-of-its-own": (
+            selecting("nvidia-l4"),
             [T4],
-            GPUClassOptions(),
-            [
-                (
-                    "set nodeSelector accelerator: nvidia-t4, of which there are nodes; class nvidia-l4: no node "
-                    "matches nodeSelector accelerator=nvidia-l4, so the pod stays pending [gpu-class]"
-                )
-            ],
-            id="a-selector-of-its-own",
+            ANY,
+            pending("set nodeSelector accelerator: nvidia-t4", selector="nodeSelector "),
         ),
-        pytest.param(
-            asking("nvidia-l4"),
-            [T4],
-            GPUClassOptions(autoscaled_classes=("nvidia-l4",)),
-            [],
-            id="made-on-demand",
-        ),
-        pytest.param(
+        "made-on-demand": (asking("nvidia-l4"), [T4], GPUClassOptions(autoscaled_classes=("nvidia-l4",)), []),
+        "made-on-demand-by-glob": (
             asking("nvidia-l4"),
             [T4],
             GPUClassOptions(autoscaled_classes=("nvidia-*",)),
             [],
-            id="made-on-demand-by-glob",
         ),
-        pytest.param(
-            asking("nvidia-l4", nodeName="n"), [T4], GPUClassOptions(), "has no effect", id="bound-by-hand"
-        ),
-        pytest.param(asking("nvidia-l4", schedulingGates=GATED), [T4], GPUClassOptions(), [], id="gated"),
-        pytest.param(pod(gpu_container()), [], GPUClassOptions(), [], id="a-pod-of-no-class"),
-        pytest.param(pod(), [], GPUClassOptions(default="nvidia-l4"), [], id="a-pod-without-gpu"),
-        pytest.param(
-            pod(gpu_container(), nodeSelector={"accelerator": "our-own"}),
+        "bound-by-hand": (asking("nvidia-l4", nodeName="n"), [T4], ANY, "has no effect"),
+        "gated": (asking("nvidia-l4", schedulingGates=GATED), [T4], ANY, []),
+        "a-pod-of-no-class": (pod(gpu_container()), [], ANY, []),
+        "a-pod-without-gpu": (pod(), [], GPUClassOptions(default="nvidia-l4"), []),
+        "a-label-that-no-class-knows-but-a-node-has": (
+            selecting("our-own"),
             [(("accelerator", "our-own"),)],
-            GPUClassOptions(),
+            ANY,
             [],
-            id="a-label-that-no-class-knows-but-a-node-has",
         ),
-    ],
+    },
 )
 def test_what_is_said(
     document: JSON, label_sets: list[Labels], options: GPUClassOptions, want: list[str] | str
@@ -240,20 +189,22 @@ NOT_ADDED = (
     "policy) is not added: no node matches both accelerator=nvidia-a100-80gb and the pod's own nodeSelector and "
     "affinity [gpu-class]"
 )
+NODES = [A100_IN_B, T4_IN_A]
+CANNOT_MEET_BOTH = (
+    "remove what else the pod's nodeSelector or affinity demands; class nvidia-a100-80gb: no node matches nodeSelector "
+    "accelerator=nvidia-a100-80gb"
+)
 
 
-@pytest.mark.parametrize(
+def in_zone(zone: str) -> JSON:
+    return pod(gpu_container(), nodeSelector={ZONE: zone})
+
+
+@cases(
     ("document", "options", "label_sets", "want", "said"),
-    [
-        pytest.param(
-            pod(gpu_container(), nodeSelector={ZONE: "a"}),
-            DEFAULT,
-            [A100_IN_B, T4_IN_A],
-            None,
-            [NOT_ADDED],
-            id="a-default-whose-nodes-are-elsewhere",
-        ),
-        pytest.param(
+    {
+        "a-default-whose-nodes-are-elsewhere": (in_zone("a"), DEFAULT, NODES, None, [NOT_ADDED]),
+        "by-affinity-likewise": (
             pod(
                 gpu_container(),
                 affinity={
@@ -267,29 +218,20 @@ NOT_ADDED = (
                 },
             ),
             DEFAULT,
-            [A100_IN_B, T4_IN_A],
+            NODES,
             None,
             [NOT_ADDED],
-            id="by-affinity-likewise",
         ),
-        pytest.param(
-            pod(gpu_container(), nodeSelector={ZONE: "b"}),
-            DEFAULT,
-            [A100_IN_B, T4_IN_A],
-            "nvidia-a100-80gb",
-            [],
-            id="a-node-meets-both",
-        ),
-        pytest.param(
+        "a-node-meets-both": (in_zone("b"), DEFAULT, NODES, "nvidia-a100-80gb", []),
+        "a-label-that-nobody-follows": (
             pod(gpu_container(), nodeSelector={"team": "vision"}),
             DEFAULT,
             [A100_IN_B],
             "nvidia-a100-80gb",
             [],
-            id="a-label-that-nobody-follows",
         ),
-        pytest.param(
-            pod(gpu_container(), nodeSelector={ZONE: "a"}),
+        "a-class-without-any-node-is-no-fault-of-the-pod": (
+            in_zone("a"),
             DEFAULT,
             [T4_IN_A],
             "nvidia-a100-80gb",
@@ -297,34 +239,28 @@ NOT_ADDED = (
                 "set gpu-admission.dev/gpu-class: nvidia-t4, of which there are nodes; class nvidia-a100-80gb: no node matches "
                 "nodeSelector accelerator=nvidia-a100-80gb, by the policy's default, so the pod stays pending [gpu-class]"
             ],
-            id="a-class-without-any-node-is-no-fault-of-the-pod",
         ),
-        pytest.param(
-            pod(gpu_container(), nodeSelector={ZONE: "a"}),
+        "nodes-that-are-made-on-demand": (
+            in_zone("a"),
             GPUClassOptions(default="nvidia-a100-80gb", autoscaled_classes=("nvidia-a100",)),
-            [A100_IN_B, T4_IN_A],
+            NODES,
             "nvidia-a100-80gb",
             [],
-            id="nodes-that-are-made-on-demand",
         ),
-        pytest.param(
-            pod(gpu_container(), nodeSelector={ZONE: "a"}),
+        "where-classes-are-restricted-pods-stay-pinned": (
+            in_zone("a"),
             GPUClassOptions(default="nvidia-a100-80gb", allowed=("nvidia-a100",)),
-            [A100_IN_B, T4_IN_A],
+            NODES,
             "nvidia-a100-80gb",
-            [
-                "remove what else the pod's nodeSelector or affinity demands; class nvidia-a100-80gb: no node matches "
-                "nodeSelector accelerator=nvidia-a100-80gb, by the policy's default, so the pod stays pending [gpu-class]"
-            ],
-            id="where-classes-are-restricted-pods-stay-pinned",
+            [f"{CANNOT_MEET_BOTH}, by the policy's default, so the pod stays pending [gpu-class]"],
         ),
-        pytest.param(
+        "an-estimate-likewise": (
             pod(
                 gpu_container(),
                 annotations={"gpu-admission.dev/model-params": "13b"},
                 nodeSelector={ZONE: "b"},
             ),
-            GPUClassOptions(),
+            ANY,
             [(("accelerator", "nvidia-a100-40gb"), (ZONE, "a")), A100_IN_B],
             None,
             [
@@ -334,20 +270,15 @@ NOT_ADDED = (
                     "accelerator=nvidia-a100-40gb and the pod's own nodeSelector and affinity [gpu-class]"
                 )
             ],
-            id="an-estimate-likewise",
         ),
-        pytest.param(
+        "what-the-annotation-names-is-added": (
             asking("nvidia-a100-80gb", nodeSelector={ZONE: "a"}),
-            GPUClassOptions(),
-            [A100_IN_B, T4_IN_A],
+            ANY,
+            NODES,
             "nvidia-a100-80gb",
-            [
-                "remove what else the pod's nodeSelector or affinity demands; class nvidia-a100-80gb: no node matches "
-                "nodeSelector accelerator=nvidia-a100-80gb, so the pod stays pending [gpu-class]"
-            ],
-            id="what-the-annotation-names-is-added",
+            [f"{CANNOT_MEET_BOTH}, so the pod stays pending [gpu-class]"],
         ),
-    ],
+    },
 )
 def test_a_guess_that_no_node_can_meet_together_with_the_pod(
     document: JSON, options: GPUClassOptions, label_sets: list[Labels], want: str | None, said: list[str]
@@ -376,19 +307,18 @@ def test_nothing_is_said_while_the_nodes_are_not_known() -> None:
     assert list(check(view(asking("nvidia-l4")), GPUClassOptions(), given)) == []
 
 
-def test_a_pod_of_a_daemonset_is_not_judged() -> None:
+def test_a_pod_of_a_daemonset_is_not_evaluated() -> None:
     assert all("no node" not in each for each in reported(asking("nvidia-l4"), T4, made_by_daemonset=True))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("options", "want"),
-    [
-        pytest.param(
+    {
+        "an-empty-glob": (
             GPUClassOptions(autoscaled_classes=("",)),
             [("autoscaledClasses[0]", "must not be empty")],
-            id="an-empty-glob",
-        ),
-    ],
+        )
+    },
 )
 def test_options_that_make_no_sense(options: GPUClassOptions, want: list[tuple[str, str]]) -> None:
     assert list(options.problems()) == want

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from policies.finding import Finding, Severity
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Toleration
@@ -11,6 +9,7 @@ from policies.rule import Mode
 from policies.rules import gpu_toleration
 from policies.rules.gpu_isolation import GPUIsolationOptions, check, mutate
 from tests.builders import JSON, apply, container, context, gpu_container, operations, pod, view
+from tests.cases import cases
 
 VARIABLE = "NVIDIA_VISIBLE_DEVICES"
 VOID = {"name": VARIABLE, "value": "void"}
@@ -53,45 +52,31 @@ def test_it_only_audits_by_default() -> None:
     assert GPUIsolationOptions().mode is Mode.AUDIT
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "want"),
-    [
-        pytest.param(
-            pod(container("web"), gpu_container("1", "train")), ["web"], id="sidecar-of-a-gpu-container"
-        ),
-        pytest.param(
-            pod(gpu_container("1"), initContainers=[container("fetch")]), ["fetch"], id="init-container"
-        ),
-        pytest.param(pod(gpu_container("0")), ["main"], id="zero-gpus-are-no-request"),
-        pytest.param(pod(gpu_container("1", resource="nvidia.com/mig-1g.10gb")), [], id="slice"),
-        pytest.param(pod(container(resources={"requests": {"nvidia.com/gpu": "1"}})), [], id="request-alone"),
-        pytest.param(pod(container(env=[VOID])), [], id="hidden-already"),
-        pytest.param(pod(container(env=[{"name": VARIABLE, "value": "all"}])), [], id="never-overridden"),
-        pytest.param(
-            pod(container(env=[{"name": "HOME", "value": "/"}])), ["main"], id="beside-other-variables"
-        ),
-        pytest.param(pod(container(env=None)), ["main"], id="null-env"),
-        pytest.param(pod(**KAI), [], id="fraction-scheduler-sets-it"),
-        pytest.param(
-            pod(annotations={"gpu-fraction": "0.01"}),
-            ["main"],
-            id="fraction-that-the-default-scheduler-ignores",
-        ),
-        pytest.param(
+    {
+        "sidecar-of-a-gpu-container": (pod(container("web"), gpu_container("1", "train")), ["web"]),
+        "init-container": (pod(gpu_container("1"), initContainers=[container("fetch")]), ["fetch"]),
+        "zero-gpus-are-no-request": (pod(gpu_container("0")), ["main"]),
+        "slice": (pod(gpu_container("1", resource="nvidia.com/mig-1g.10gb")), []),
+        "request-alone": (pod(container(resources={"requests": {"nvidia.com/gpu": "1"}})), []),
+        "hidden-already": (pod(container(env=[VOID])), []),
+        "never-overridden": (pod(container(env=[{"name": VARIABLE, "value": "all"}])), []),
+        "beside-other-variables": (pod(container(env=[{"name": "HOME", "value": "/"}])), ["main"]),
+        "null-env": (pod(container(env=None)), ["main"]),
+        "fraction-scheduler-sets-it": (pod(**KAI), []),
+        "fraction-that-the-default-scheduler-ignores": (pod(annotations={"gpu-fraction": "0.01"}), ["main"]),
+        "fraction-that-another-scheduler-ignores": (
             pod(annotations={"gpu-fraction": "0.01"}, schedulerName="volcano"),
             ["main"],
-            id="fraction-that-another-scheduler-ignores",
         ),
-        pytest.param(
-            pod(schedulerName="kai-scheduler"), ["main"], id="fraction-scheduler-without-a-fraction"
-        ),
-        pytest.param(pod(**KAI, nodeName="node-1"), ["main"], id="fraction-past-every-scheduler"),
-        pytest.param(
+        "fraction-scheduler-without-a-fraction": (pod(schedulerName="kai-scheduler"), ["main"]),
+        "fraction-past-every-scheduler": (pod(**KAI, nodeName="node-1"), ["main"]),
+        "beside-the-first-container-which-the-fraction-scheduler-serves": (
             pod(container("main"), container("web"), initContainers=[container("fetch")], **KAI),
             ["web", "fetch"],
-            id="beside-the-first-container-which-the-fraction-scheduler-serves",
         ),
-        pytest.param(
+        "beside-the-container-that-the-fraction-scheduler-serves-by-name": (
             pod(
                 container("web"),
                 container("main"),
@@ -99,31 +84,20 @@ def test_it_only_audits_by_default() -> None:
                 annotations={"gpu-fraction": "0.5", "gpu-fraction-container-name": "main"},
             ),
             ["web"],
-            id="beside-the-container-that-the-fraction-scheduler-serves-by-name",
         ),
-        pytest.param(
-            mounting("/var/lib/kubelet/device-plugins", container("plugin")), [], id="device-plugin"
-        ),
-        pytest.param(
-            mounting("/var/lib/kubelet//pod-resources/kubelet.sock", container("exporter")), [], id="exporter"
-        ),
-        pytest.param(
-            mounting("/var/lib/kubelet", container("agent")), ["agent"], id="another-agent-of-the-node"
-        ),
-        pytest.param(
+        "device-plugin": (mounting("/var/lib/kubelet/device-plugins", container("plugin")), []),
+        "exporter": (mounting("/var/lib/kubelet//pod-resources/kubelet.sock", container("exporter")), []),
+        "another-agent-of-the-node": (mounting("/var/lib/kubelet", container("agent")), ["agent"]),
+        "only-looks-like-a-device-plugin": (
             pod(volumes=[{"name": "unmounted", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}]),
             ["main"],
-            id="only-looks-like-a-device-plugin",
         ),
-        pytest.param(
-            pod(container(resources={"claims": [{"name": "gpu"}]}), resourceClaims=[CLAIM]), [], id="claim"
-        ),
-        pytest.param(
+        "claim": (pod(container(resources={"claims": [{"name": "gpu"}]}), resourceClaims=[CLAIM]), []),
+        "claim-of-another-container": (
             pod(container(resources={"claims": [{"name": "gpu"}]}), container("web"), resourceClaims=[CLAIM]),
             ["web"],
-            id="claim-of-another-container",
         ),
-    ],
+    },
 )
 def test_containers_that_ask_for_no_gpu_see_none(document: JSON, want: list[str]) -> None:
     assert hidden(document) == want
@@ -140,17 +114,13 @@ def test_the_variable_is_appended() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("variable", "value"),
-    [
-        pytest.param({"name": VARIABLE, "value": "all"}, "all", id="all"),
-        pytest.param({"name": VARIABLE, "value": "0,1"}, "0,1", id="indices"),
-        pytest.param(
-            {"name": VARIABLE, "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}},
-            None,
-            id="elsewhere",
-        ),
-    ],
+    {
+        "all": ({"name": VARIABLE, "value": "all"}, "all"),
+        "indices": ({"name": VARIABLE, "value": "0,1"}, "0,1"),
+        "elsewhere": ({"name": VARIABLE, "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}, None),
+    },
 )
 def test_gpus_shown_to_a_container_that_asks_for_none(variable: JSON, value: str | None) -> None:
     [finding] = findings(pod(gpu_container("1"), container("web", env=[variable])))
@@ -166,23 +136,23 @@ def test_gpus_shown_to_a_container_that_asks_for_none(variable: JSON, value: str
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "value", "harmless"),
-    [
-        pytest.param(VARIABLE, "all", "void", id="all"),
-        pytest.param(VARIABLE, "0,1", "void", id="indexes"),
-        pytest.param(VARIABLE, "GPU-1cb8edae-82f3-6a6f-1c76-a25281b02033", "void", id="uuid"),
-        pytest.param(VARIABLE, "MIG-GPU-1cb8edae/1/0", "void", id="mig-id"),
-        pytest.param(VARIABLE, "0:0", "void", id="mig-index"),
-        pytest.param(VARIABLE, "void,0", "void", id="void-among-others"),
-        pytest.param(VARIABLE, "$(OTHER)", "void", id="another-variable"),
-        pytest.param("AMD_VISIBLE_DEVICES", "all", "void", id="amd"),
-        pytest.param("DOCKER_RESOURCE_GPU", "0", "void", id="amd-by-the-names-of-swarm"),
-        pytest.param("ASCEND_VISIBLE_DEVICES", "0-7", "void", id="ascend"),
-        pytest.param("HABANA_VISIBLE_DEVICES", "all", "none", id="habana"),
-        pytest.param("HABANA_VISIBLE_DEVICES", "void", "none", id="habana-reads-void-as-all"),
-        pytest.param("HABANA_VISIBLE_DEVICES", "", "none", id="habana-reads-nothing-as-all"),
-    ],
+    {
+        "all": (VARIABLE, "all", "void"),
+        "indexes": (VARIABLE, "0,1", "void"),
+        "uuid": (VARIABLE, "GPU-1cb8edae-82f3-6a6f-1c76-a25281b02033", "void"),
+        "mig-id": (VARIABLE, "MIG-GPU-1cb8edae/1/0", "void"),
+        "mig-index": (VARIABLE, "0:0", "void"),
+        "void-among-others": (VARIABLE, "void,0", "void"),
+        "another-variable": (VARIABLE, "$(OTHER)", "void"),
+        "amd": ("AMD_VISIBLE_DEVICES", "all", "void"),
+        "amd-by-the-names-of-swarm": ("DOCKER_RESOURCE_GPU", "0", "void"),
+        "ascend": ("ASCEND_VISIBLE_DEVICES", "0-7", "void"),
+        "habana": ("HABANA_VISIBLE_DEVICES", "all", "none"),
+        "habana-reads-void-as-all": ("HABANA_VISIBLE_DEVICES", "void", "none"),
+        "habana-reads-nothing-as-all": ("HABANA_VISIBLE_DEVICES", "", "none"),
+    },
 )
 def test_a_value_that_shows_gpus(name: str, value: str, harmless: str) -> None:
     [denied] = findings(with_variable(pod(), {"name": name, "value": value}))
@@ -199,22 +169,20 @@ def test_a_value_that_shows_gpus(name: str, value: str, harmless: str) -> None:
     assert denied.remedy.endswith("remove the variable")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "want"),
-    [
-        pytest.param(pod(gpu_container("1")), "beside a GPU request", id="a-request"),
-        pytest.param(
+    {
+        "a-request": (pod(gpu_container("1")), "beside a GPU request"),
+        "a-claim": (
             pod(container(resources={"claims": [{"name": "gpu"}]}), resourceClaims=[CLAIM]),
             "beside a GPU request",
-            id="a-claim",
         ),
-        pytest.param(pod(**KAI), "beside a GPU request", id="a-fraction"),
-        pytest.param(
+        "a-fraction": (pod(**KAI), "beside a GPU request"),
+        "a-fraction-that-the-default-scheduler-ignores": (
             pod(annotations={"gpu-fraction": "0.01"}),
             "in a container that requests no GPU",
-            id="a-fraction-that-the-default-scheduler-ignores",
         ),
-    ],
+    },
 )
 def test_values_beside(document: JSON, want: str) -> None:
     [denied] = findings(with_variable(document, {"name": VARIABLE, "value": "all"}))
@@ -223,21 +191,21 @@ def test_values_beside(document: JSON, want: str) -> None:
     assert findings(with_variable(document, VOID)) == []
 
 
-@pytest.mark.parametrize(
+@cases(
     "variable",
-    [
-        pytest.param(VOID, id="void"),
-        pytest.param({"name": VARIABLE, "value": "none"}, id="none"),
-        pytest.param({"name": VARIABLE, "value": ""}, id="empty"),
-        pytest.param({"name": VARIABLE}, id="no-value"),
-        pytest.param({"name": "HABANA_VISIBLE_DEVICES", "value": "none"}, id="habana"),
-        pytest.param({"name": "AMD_VISIBLE_DEVICES", "value": "none"}, id="amd"),
+    {
+        "void": VOID,
+        "none": {"name": VARIABLE, "value": "none"},
+        "empty": {"name": VARIABLE, "value": ""},
+        "no-value": {"name": VARIABLE},
+        "habana": {"name": "HABANA_VISIBLE_DEVICES", "value": "none"},
+        "amd": {"name": "AMD_VISIBLE_DEVICES", "value": "none"},
         # By these a process chooses among the devices that its container has.
-        pytest.param({"name": "CUDA_VISIBLE_DEVICES", "value": "0"}, id="cuda"),
-        pytest.param({"name": "ROCR_VISIBLE_DEVICES", "value": "0,1"}, id="rocr"),
-        pytest.param({"name": "HIP_VISIBLE_DEVICES", "value": "0"}, id="hip"),
-        pytest.param({"name": "ASCEND_RT_VISIBLE_DEVICES", "value": "0"}, id="ascend-process"),
-    ],
+        "cuda": {"name": "CUDA_VISIBLE_DEVICES", "value": "0"},
+        "rocr": {"name": "ROCR_VISIBLE_DEVICES", "value": "0,1"},
+        "hip": {"name": "HIP_VISIBLE_DEVICES", "value": "0"},
+        "ascend-process": {"name": "ASCEND_RT_VISIBLE_DEVICES", "value": "0"},
+    },
 )
 def test_a_value_that_shows_nothing_more(variable: JSON) -> None:
     for document in (pod(gpu_container("1")), pod(**KAI), pod()):
@@ -247,38 +215,31 @@ def test_a_value_that_shows_nothing_more(variable: JSON) -> None:
 UNREAD = "can replace the GPUs that the node assigns: what it holds is not known at admission"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "want"),
-    [
-        pytest.param(
+    {
+        "value-from-elsewhere": (
             pod(gpu_container("1", env=[{"name": VARIABLE, "valueFrom": ELSEWHERE}])),
             [("spec.containers[0].env[0]", UNREAD, "remove the variable")],
-            id="value-from-elsewhere",
         ),
-        pytest.param(
+        "variables-from-elsewhere": (
             pod(gpu_container("1", envFrom=[{"prefix": "APP_"}, {"configMapRef": {"name": "settings"}}])),
             [("spec.containers[0].envFrom[1]", UNREAD, "set a prefix, or name the variables in env")],
-            id="variables-from-elsewhere",
         ),
-        pytest.param(
+        "prefix-of-the-variable": (
             pod(gpu_container("1", envFrom=[{"prefix": "NVIDIA_", "secretRef": {"name": "s"}}])),
             [("spec.containers[0].envFrom[0]", UNREAD, "set a prefix, or name the variables in env")],
-            id="prefix-of-the-variable",
         ),
-        pytest.param(
-            pod(container(env=[VOID], envFrom=[{"secretRef": {"name": "s"}}])), [], id="overridden-by-void"
-        ),
-        pytest.param(
+        "overridden-by-void": (pod(container(env=[VOID], envFrom=[{"secretRef": {"name": "s"}}])), []),
+        "as-kai-writes-it": (
             pod(container(env=[{"name": VARIABLE, "valueFrom": ELSEWHERE}], envFrom=[{"prefix": ""}]), **KAI),
             [],
-            id="as-kai-writes-it",
         ),
-        pytest.param(
+        "where-kai-serves-and-its-webhook-was-not-called": (
             pod(container(envFrom=[{"configMapRef": {"name": "all"}}]), **KAI),
             [("spec.containers[0].envFrom[0]", UNREAD, "set a prefix, or name the variables in env")],
-            id="where-kai-serves-and-its-webhook-was-not-called",
         ),
-    ],
+    },
 )
 def test_values_that_are_not_in_the_pod_beside_a_gpu(
     document: JSON, want: list[tuple[str, str, str]]
@@ -300,32 +261,32 @@ def test_a_null_is_not_a_value_from_elsewhere() -> None:
 # ---- files of the node
 
 
-@pytest.mark.parametrize(
+@cases(
     "path",
-    [
-        pytest.param("/dev/nvidia0", id="device"),
-        pytest.param("//dev/./nvidia-uvm/", id="device-written-otherwise"),
-        pytest.param("/dev/dri/card0", id="card"),
-        pytest.param("/dev/char", id="devices-by-number"),
-        pytest.param("/dev/char/195:0", id="device-by-number"),
-        pytest.param("/dev", id="all-devices"),
-        pytest.param("/", id="all-of-the-node"),
-        pytest.param("/run/nvidia/driver", id="driver-container"),
-        pytest.param("/var/run/nvidia/driver/dev/nvidia0", id="device-of-the-driver-container"),
-        pytest.param("/run/nvidia", id="above-the-driver-container"),
-        pytest.param("/var/lib/kubelet/device-plugins/kubelet.sock", id="socket-of-device-plugins"),
-        pytest.param("/var/lib/kubelet/pod-resources", id="pod-resources"),
-        pytest.param("/var/lib", id="above-the-kubelet"),
-        pytest.param("/run/containerd/containerd.sock", id="containerd"),
-        pytest.param("/var/run/containerd", id="above-containerd"),
-        pytest.param("/var/run/crio/crio.sock", id="crio"),
-        pytest.param("/var/run/docker.sock", id="docker"),
-        pytest.param("/run", id="above-the-sockets"),
-        pytest.param("/etc/cdi", id="cdi"),
-        pytest.param("/var/run/cdi/nvidia.yaml", id="cdi-at-run-time"),
-        pytest.param("/proc/1/root/dev/nvidia0", id="root-of-a-process"),
-        pytest.param("/tmp/../dev/nvidia0", id="a-step-back"),  # noqa: S108  of the node, and only a text
-    ],
+    {
+        "device": "/dev/nvidia0",
+        "device-written-otherwise": "//dev/./nvidia-uvm/",
+        "card": "/dev/dri/card0",
+        "devices-by-number": "/dev/char",
+        "device-by-number": "/dev/char/195:0",
+        "all-devices": "/dev",
+        "all-of-the-node": "/",
+        "driver-container": "/run/nvidia/driver",
+        "device-of-the-driver-container": "/var/run/nvidia/driver/dev/nvidia0",
+        "above-the-driver-container": "/run/nvidia",
+        "socket-of-device-plugins": "/var/lib/kubelet/device-plugins/kubelet.sock",
+        "pod-resources": "/var/lib/kubelet/pod-resources",
+        "above-the-kubelet": "/var/lib",
+        "containerd": "/run/containerd/containerd.sock",
+        "above-containerd": "/var/run/containerd",
+        "crio": "/var/run/crio/crio.sock",
+        "docker": "/var/run/docker.sock",
+        "above-the-sockets": "/run",
+        "cdi": "/etc/cdi",
+        "cdi-at-run-time": "/var/run/cdi/nvidia.yaml",
+        "root-of-a-process": "/proc/1/root/dev/nvidia0",
+        "a-step-back": "/tmp/../dev/nvidia0",  # noqa: S108  of the node, and only a text
+    },
 )
 def test_files_of_the_node_that_lead_to_gpus(path: str) -> None:
     assert [finding.sentence() for finding in findings(mounting(path, gpu_container("1")))] == [
@@ -337,13 +298,13 @@ def test_files_of_the_node_that_lead_to_gpus(path: str) -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@cases(
     "path",
-    [
-        pytest.param("/var/run/nvidia-container-devices/all", id="as-documented"),
-        pytest.param("/var/run//x/../nvidia-container-devices/0", id="written-otherwise"),
-        pytest.param("var/run/nvidia-container-devices/cdi/nvidia.com/gpu/all", id="relative"),
-    ],
+    {
+        "as-documented": "/var/run/nvidia-container-devices/all",
+        "written-otherwise": "/var/run//x/../nvidia-container-devices/0",
+        "relative": "var/run/nvidia-container-devices/cdi/nvidia.com/gpu/all",
+    },
 )
 def test_a_mount_that_nvidias_runtime_reads_as_a_gpu(path: str) -> None:
     mounts = [{"name": "data", "mountPath": "/data"}, {"name": "null", "mountPath": path}]
@@ -360,15 +321,15 @@ def test_a_mount_that_nvidias_runtime_reads_as_a_gpu(path: str) -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@cases(
     "key",
-    [
-        pytest.param("cdi.k8s.io/gpus", id="cdi"),
-        pytest.param("nvidia.cdi.k8s.io/container.main", id="nvidias-plugin-of-nri"),
-        pytest.param("nvidia.cdi.k8s.io", id="nvidias-plugin-for-all-containers"),
-        pytest.param("cdi-devices.nri.io/pod", id="device-injector"),
-        pytest.param("io.kubernetes.cri-o.Devices", id="crio"),
-    ],
+    {
+        "cdi": "cdi.k8s.io/gpus",
+        "nvidias-plugin-of-nri": "nvidia.cdi.k8s.io/container.main",
+        "nvidias-plugin-for-all-containers": "nvidia.cdi.k8s.io",
+        "device-injector": "cdi-devices.nri.io/pod",
+        "crio": "io.kubernetes.cri-o.Devices",
+    },
 )
 def test_an_annotation_that_names_devices(key: str) -> None:
     found = findings(pod(gpu_container("1"), annotations={"team": "ml", key: "nvidia.com/gpu=all"}))
@@ -390,18 +351,14 @@ def test_a_volume_that_nobody_mounts_shows_nothing() -> None:
 PRIVILEGED = {"privileged": True}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "want"),
-    [
-        pytest.param(pod(gpu_container("1", securityContext=PRIVILEGED)), [0], id="asks"),
-        pytest.param(
-            pod(gpu_container("1"), container("web", securityContext=PRIVILEGED)),
-            [1],
-            id="beside-one-that-asks",
-        ),
-        pytest.param(pod(container(securityContext=PRIVILEGED)), [], id="not-on-gpu-nodes"),
-        pytest.param(pod(gpu_container("1", securityContext={"privileged": False})), [], id="unprivileged"),
-    ],
+    {
+        "asks": (pod(gpu_container("1", securityContext=PRIVILEGED)), [0]),
+        "beside-one-that-asks": (pod(gpu_container("1"), container("web", securityContext=PRIVILEGED)), [1]),
+        "not-on-gpu-nodes": (pod(container(securityContext=PRIVILEGED)), []),
+        "unprivileged": (pod(gpu_container("1", securityContext={"privileged": False})), []),
+    },
 )
 def test_privileged_containers(document: JSON, want: list[int]) -> None:
     found = findings(document)
@@ -417,26 +374,22 @@ DEDICATED = gpu_toleration.GPUTolerationOptions(
 )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("toleration", "warned"),
-    [
-        pytest.param({"operator": "Exists"}, True, id="everything"),
-        pytest.param({"operator": "Exists", "effect": "NoSchedule"}, True, id="every-noschedule"),
-        pytest.param({"operator": "Exists", "effect": "NoExecute"}, False, id="every-noexecute"),
-        pytest.param({"key": "nvidia.com/gpu", "operator": "Exists"}, True, id="the-usual-taint"),
-        pytest.param(
-            {"key": "nvidia.com/gpu", "value": "present"}, True, id="the-usual-taint-as-gke-writes-it"
-        ),
-        pytest.param({"key": "amd.com/gpu", "operator": "Exists"}, True, id="taint-of-another-vendor"),
-        pytest.param({"key": "amd.com/nic", "operator": "Exists"}, False, id="taint-of-no-gpu"),
-        pytest.param({"key": "accelerator", "value": "t4"}, True, id="taint-of-a-class"),
-        pytest.param({"key": "accelerator", "value": "t5"}, False, id="another-value"),
-        pytest.param({"key": "dedicated", "value": "ml-workloads"}, True, id="taint-of-the-policy"),
-        pytest.param({"key": "dedicated", "value": "web"}, False, id="taint-of-another-pool"),
-        pytest.param(
-            {"key": "node.kubernetes.io/not-ready", "operator": "Exists"}, False, id="what-every-pod-has"
-        ),
-    ],
+    {
+        "everything": ({"operator": "Exists"}, True),
+        "every-noschedule": ({"operator": "Exists", "effect": "NoSchedule"}, True),
+        "every-noexecute": ({"operator": "Exists", "effect": "NoExecute"}, False),
+        "the-usual-taint": ({"key": "nvidia.com/gpu", "operator": "Exists"}, True),
+        "the-usual-taint-as-gke-writes-it": ({"key": "nvidia.com/gpu", "value": "present"}, True),
+        "taint-of-another-vendor": ({"key": "amd.com/gpu", "operator": "Exists"}, True),
+        "taint-of-no-gpu": ({"key": "amd.com/nic", "operator": "Exists"}, False),
+        "taint-of-a-class": ({"key": "accelerator", "value": "t4"}, True),
+        "another-value": ({"key": "accelerator", "value": "t5"}, False),
+        "taint-of-the-policy": ({"key": "dedicated", "value": "ml-workloads"}, True),
+        "taint-of-another-pool": ({"key": "dedicated", "value": "web"}, False),
+        "what-every-pod-has": ({"key": "node.kubernetes.io/not-ready", "operator": "Exists"}, False),
+    },
 )
 def test_pods_on_gpu_nodes_that_ask_for_no_gpu(toleration: JSON, warned: bool) -> None:
     document = pod(container(env=[VOID]), tolerations=[{"key": "x", "operator": "Exists"}, toleration])
@@ -455,19 +408,13 @@ def test_pods_on_gpu_nodes_that_ask_for_no_gpu(toleration: JSON, warned: bool) -
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "by_daemonset"),
-    [
-        pytest.param(pod(tolerations=[{"operator": "Exists"}]), True, id="agents-of-every-node"),
-        pytest.param(
-            pod(gpu_container("1"), tolerations=[{"operator": "Exists"}]), False, id="asks-for-a-gpu"
-        ),
-        pytest.param(
-            pod(**KAI, tolerations=[{"operator": "Exists"}]),
-            False,
-            id="asks-for-a-part",
-        ),
-    ],
+    {
+        "agents-of-every-node": (pod(tolerations=[{"operator": "Exists"}]), True),
+        "asks-for-a-gpu": (pod(gpu_container("1"), tolerations=[{"operator": "Exists"}]), False),
+        "asks-for-a-part": (pod(**KAI, tolerations=[{"operator": "Exists"}]), False),
+    },
 )
 def test_pods_that_belong_on_gpu_nodes(document: JSON, by_daemonset: bool) -> None:
     assert findings(document, made_by_daemonset=by_daemonset) == []

@@ -14,7 +14,8 @@ from policies.quota.ledger.decide import Reason, ReservationRequest, Reservation
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.quota_request import ReservationOutcome, quota_request_for_pod
 from policies.rules.gpu_quota import GPUQuotaOptions, check_reservation
-from tests.builders import context, uid
+from tests.builders import context, gpu_container, pod, uid, view
+from tests.cases import cases
 
 LEDGER = QuotaLedger(
     quota_uid="quota", generation=1, hard={"gpus": Fraction(8)}, unclassified_pods=UnclassifiedPods.TOTAL_ONLY
@@ -29,7 +30,7 @@ def findings(
     reason: Reason,
     ledger: QuotaLedger = LEDGER,
     shortfalls: Iterable[Shortfall] = (),
-    pod: Pod | None = None,
+    asking: Pod | None = None,
 ) -> list[Finding]:
     """Return what the rule says once the ledger has decided."""
     denied = Finding(
@@ -39,7 +40,7 @@ def findings(
     outcome = ReservationOutcome(
         ledger, replace(demand, denials=(denied,)), ReservationVerdict(reason, tuple(shortfalls))
     )
-    request = quota_request_for_pod(uid("review"), pod or Pod(), None, context())
+    request = quota_request_for_pod(uid("review"), asking or Pod(), None, context())
     now = datetime(2027, 1, 1, 12, tzinfo=UTC)
     return list(check_reservation(outcome, request, GPUQuotaOptions(), "team", now))
 
@@ -55,50 +56,69 @@ def test_every_verdict_that_denies_says_why_and_what_to_do(reason: Reason) -> No
         assert finding.remedy
 
 
+@cases(
+    ("required", "gpus", "want"),
+    {
+        "required": (
+            True,
+            "1",
+            [
+                "namespace team must have a GPUQuota for pods and claims that request GPUs; ask the platform team for a "
+                "GPUQuota named default [gpu-quota]"
+            ],
+        ),
+        "required-of-pods-with-gpus-only": (True, "0", []),
+        "not-required": (False, "1", []),
+    },
+)
+def test_without_a_quota(required: bool, gpus: str, want: list[str]) -> None:
+    options, now = GPUQuotaOptions(required=required), datetime(2027, 1, 1, tzinfo=UTC)
+    request = quota_request_for_pod(uid("review"), view(pod(gpu_container(gpus))), None, context())
+
+    found = check_reservation(ReservationOutcome(), request, options, "team", now)
+
+    assert [each.sentence() for each in found] == want
+
+
 COUNTED = replace(LEDGER, revisions=Revisions(pods=1))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("ledger", "shortfalls", "want"),
-    [
-        pytest.param(
+    {
+        "larger-than-the-quota-nobody-waits-for-it": (
             LEDGER,
             [short("gpus", 8, 0, 0, 4)],
             "request 4 GPUs or fewer; exceeded quota: team/default, 8 can never fit: the quota grants 4 in all; or ask the "
             "platform team to raise spec.hard.gpus",
-            id="larger-than-the-quota-nobody-waits-for-it",
         ),
-        pytest.param(
+        "two-dimensions-in-one-sentence": (
             LEDGER,
             [short("gpus", 8, 0, 0, 4), short("classes/nvidia-t4", 8, 0, 0, 0)],
             "request 4 GPUs or fewer; exceeded quota: team/default, 8 and 8 can never fit: the quota grants 4 and 0 in all; or "
             "ask the platform team to raise spec.hard.gpus and spec.hard.classes[nvidia-t4]",
-            id="two-dimensions-in-one-sentence",
         ),
-        pytest.param(
+        "full-and-nobody-counts": (
             LEDGER,
             [short("gpus", 2, 3, 1, 4)],
             "wait until others release 2 GPUs; exceeded quota: team/default, requested: gpus=2, used: gpus=4, limited: gpus=4; "
             "or ask the platform team to raise spec.hard.gpus",
-            id="full-and-nobody-counts",
         ),
-        pytest.param(
+        "some-is-left-and-some-is-being-created": (
             COUNTED,
             [short("gpus", 3, 1, 1, 4)],
             "request 2 GPUs or fewer, or wait until others release 1 GPU; exceeded quota: team/default, requested: gpus=3, used: "
             "gpus=1, being created: gpus=1 (until 12:00:50Z), limited: gpus=4; or ask the platform team to raise spec.hard.gpus",
-            id="some-is-left-and-some-is-being-created",
         ),
-        pytest.param(
+        "one-never-and-one-later": (
             COUNTED,
             [short("gpus", 8, 0, 0, 4), short("classes/nvidia-t4", 1, 2, 0, 2)],
             "request 4 GPUs or fewer, and wait until others release 1 nvidia-t4; exceeded quota: team/default, 8 can never fit: "
             "the quota grants 4 in all; exceeded quota: team/default, requested: classes/nvidia-t4=1, used: "
             "classes/nvidia-t4=2, limited: classes/nvidia-t4=2; or ask the platform team to raise spec.hard.gpus and "
             "spec.hard.classes[nvidia-t4]",
-            id="one-never-and-one-later",
         ),
-    ],
+    },
 )
 def test_waiting_is_named_only_where_it_helps(
     ledger: QuotaLedger, shortfalls: list[Shortfall], want: str
@@ -111,20 +131,19 @@ def test_waiting_is_named_only_where_it_helps(
 WAIT = "wait until others release 2 GPUs"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("controlled_by", "held", "want"),
-    [
-        pytest.param(
+    {
+        "its-own-replicas-hold-all": (
             ("ReplicaSet", "chat"),
             "4",
             "set replicas: 2 (its own pods hold the quota)",
-            id="its-own-replicas-hold-all",
         ),
-        pytest.param(("StatefulSet", "chat"), "2", WAIT, id="others-hold-what-it-lacks"),
-        pytest.param(("ReplicaSet", "train"), "4", WAIT, id="all-is-held-by-another"),
-        pytest.param(("Job", "chat"), "4", WAIT, id="pods-of-a-job-end"),
-        pytest.param(None, "4", WAIT, id="a-pod-without-controller"),
-    ],
+        "others-hold-what-it-lacks": (("StatefulSet", "chat"), "2", WAIT),
+        "all-is-held-by-another": (("ReplicaSet", "train"), "4", WAIT),
+        "pods-of-a-job-end": (("Job", "chat"), "4", WAIT),
+        "a-pod-without-controller": (None, "4", WAIT),
+    },
 )
 def test_nobody_waits_for_what_its_own_replicas_hold(
     controlled_by: tuple[str, str] | None, held: str, want: str

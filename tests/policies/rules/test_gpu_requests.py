@@ -9,6 +9,7 @@ from policies.pods.patch import PodPatch
 from policies.rule import Phase
 from policies.rules.gpu_requests import GPURequestsOptions, check, mutate
 from tests.builders import JSON, apply, container, context, gpu_container, operations, pod, view
+from tests.cases import cases
 
 GPU = "nvidia.com/gpu"
 LIMIT = f"spec.containers[0].resources.limits[{GPU}]"
@@ -33,161 +34,101 @@ def request_alone(request: Any, resource: str = GPU) -> JSON:
     return container(resources={"requests": {resource: request}})
 
 
-@pytest.mark.parametrize(
+@cases(
     "document",
-    [
-        pytest.param(pod(), id="no-gpu"),
-        pytest.param(pod(gpu_container("1")), id="limit-alone"),
-        pytest.param(pod(gpu_container(2)), id="json-number"),
-        pytest.param(pod(gpu_container("0")), id="zero-is-no-request"),
-        pytest.param(pod(gpu_container(None)), id="null-is-zero"),
-        pytest.param(pod(gpu_container("1000m")), id="a-thousand-thousandths-are-one"),
-        pytest.param(pod(gpu_container("0.01k")), id="suffix"),
-        pytest.param(pod(gpu_container("+1")), id="what-the-api-server-takes"),
-        pytest.param(pod(gpu_container("0.99999")), id="rounded-up-to-a-whole-one"),
-        pytest.param(pod(container(**resources("1", "1000m"))), id="equal-in-other-words"),
-        pytest.param(pod(container(**resources("1", 1))), id="equal-text-and-number"),
-        pytest.param(pod(gpu_container("4", resource="nvidia.com/mig-1g.10gb")), id="slices"),
-        pytest.param(pod(gpu_container("1", resource="nvidia.com/gpu.shared")), id="one-share"),
-        pytest.param(
-            pod(gpu_container("2", resource="volcano.sh/vgpu-number")), id="virtual-gpus-are-not-time-slices"
-        ),
-        pytest.param(pod(gpu_container("30000", resource="nvidia.com/gpumem")), id="memory-has-no-maximum"),
-        pytest.param(pod(gpu_container("100", resource="nvidia.com/gpucores")), id="all-of-a-gpu"),
-        pytest.param(pod(container(resources={"limits": {"cpu": "500m"}})), id="processors-may-be-shared"),
-        pytest.param(
-            pod(request_alone("1", "deviceclass.resource.kubernetes.io/big")),
-            id="implicit-class-request-alone",
-        ),
-        pytest.param(pod(annotations={"gpu-fraction": "0.5"}, schedulerName="kai-scheduler"), id="fraction"),
-        pytest.param(
-            pod(container(env=[{"name": "CUDA_VISIBLE_DEVICES", "value": "0"}])), id="variable-without-a-gpu"
-        ),
-    ],
+    {
+        "no-gpu": pod(),
+        "limit-alone": pod(gpu_container("1")),
+        "json-number": pod(gpu_container(2)),
+        "zero-is-no-request": pod(gpu_container("0")),
+        "null-is-zero": pod(gpu_container(None)),
+        "a-thousand-thousandths-are-one": pod(gpu_container("1000m")),
+        "suffix": pod(gpu_container("0.01k")),
+        "what-the-api-server-takes": pod(gpu_container("+1")),
+        "rounded-up-to-a-whole-one": pod(gpu_container("0.99999")),
+        "equal-in-other-words": pod(container(**resources("1", "1000m"))),
+        "equal-text-and-number": pod(container(**resources("1", 1))),
+        "slices": pod(gpu_container("4", resource="nvidia.com/mig-1g.10gb")),
+        "one-share": pod(gpu_container("1", resource="nvidia.com/gpu.shared")),
+        "virtual-gpus-are-not-time-slices": (pod(gpu_container("2", resource="volcano.sh/vgpu-number"))),
+        "memory-has-no-maximum": pod(gpu_container("30000", resource="nvidia.com/gpumem")),
+        "all-of-a-gpu": pod(gpu_container("100", resource="nvidia.com/gpucores")),
+        "processors-may-be-shared": pod(container(resources={"limits": {"cpu": "500m"}})),
+        "implicit-class-request-alone": (pod(request_alone("1", "deviceclass.resource.kubernetes.io/big"))),
+        "fraction": pod(annotations={"gpu-fraction": "0.5"}, schedulerName="kai-scheduler"),
+        "variable-without-a-gpu": (pod(container(env=[{"name": "CUDA_VISIBLE_DEVICES", "value": "0"}]))),
+    },
 )
 def test_fine_as_it_is(document: JSON) -> None:
     assert sentences(document, GPURequestsOptions(max_per_container=1000, max_per_pod=1000)) == []
 
 
-@pytest.mark.parametrize(
-    ("quantity", "want"),
-    [
-        pytest.param(
+SMALLER = f"{GPU}.shared: 1 (a time-sliced share); must be a whole number of GPUs, not"
+NOT_A_QUANTITY = f"set {GPU}: 1; must be a quantity that Kubernetes can count"
+
+
+@cases(
+    ("quantity", "shown", "want"),
+    {
+        "half": (
             "500m",
-            f'{LIMIT} (container "main") = "500m" (0.5): set {GPU}: 1, or nvidia.com/mig-3g.20gb: 1 (a slice), or '
-            f"{GPU}.shared: 1 (a time-sliced share); must be a whole number of GPUs, not half of one [gpu-requests]",
-            id="half",
+            '"500m" (0.5)',
+            f"set {GPU}: 1, or nvidia.com/mig-3g.20gb: 1 (a slice), or {SMALLER} half of one",
         ),
-        pytest.param(
+        "quarter-as-a-json-number": (
             0.25,
-            f'{LIMIT} (container "main") = "0.25": set {GPU}: 1, or nvidia.com/mig-1g.20gb: 1 (a slice), or '
-            f"{GPU}.shared: 1 (a time-sliced share); must be a whole number of GPUs, not a quarter of one [gpu-requests]",
-            id="quarter-as-a-json-number",
+            '"0.25"',
+            f"set {GPU}: 1, or nvidia.com/mig-1g.20gb: 1 (a slice), or {SMALLER} a quarter of one",
         ),
-        pytest.param(
+        "one-and-a-half": (
             "1.5",
-            f'{LIMIT} (container "main") = "1.5": set {GPU}: 1 or 2; must be a whole number of GPUs, not 1.5 of them '
-            "[gpu-requests]",
-            id="one-and-a-half",
+            '"1.5"',
+            f"set {GPU}: 1 or 2; must be a whole number of GPUs, not 1.5 of them",
         ),
-        pytest.param(
+        "a-little-too-much": (
             "1.0001",
-            f'{LIMIT} (container "main") = "1.0001": set {GPU}: 1 or 2; must be a whole number of GPUs, not 1.0001 of '
-            "them [gpu-requests]",
-            id="a-little-too-much",
+            '"1.0001"',
+            f"set {GPU}: 1 or 2; must be a whole number of GPUs, not 1.0001 of them",
         ),
-        pytest.param(
-            "-1",
-            f'{LIMIT} (container "main") = "-1": set {GPU}: 1, or omit it; must not be negative [gpu-requests]',
-            id="negative",
-        ),
-        pytest.param(
-            "-500m",
-            f'{LIMIT} (container "main") = "-500m": set {GPU}: 1, or omit it; must not be negative [gpu-requests]',
-            id="negative-and-a-half",
-        ),
-        pytest.param(
-            "one",
-            f'{LIMIT} (container "main") = "one": set {GPU}: 1; must be a quantity that Kubernetes can count '
-            "[gpu-requests]",
-            id="no-number",
-        ),
-        pytest.param(
-            "1e999999999",
-            f'{LIMIT} (container "main") = "1e999999999": set {GPU}: 1; must be a quantity that Kubernetes can '
-            "count [gpu-requests]",
-            id="out-of-all-bounds",
-        ),
-        pytest.param(
-            "9" * 300,
-            f'{LIMIT} (container "main") = "{"9" * 60}…": set {GPU}: 1; must be a quantity that Kubernetes can count '
-            "[gpu-requests]",
-            id="quoted-in-part",
-        ),
-    ],
+        "negative": ("-1", '"-1"', f"set {GPU}: 1, or omit it; must not be negative"),
+        "negative-and-a-half": ("-500m", '"-500m"', f"set {GPU}: 1, or omit it; must not be negative"),
+        "no-number": ("one", '"one"', NOT_A_QUANTITY),
+        "out-of-all-bounds": ("1e999999999", '"1e999999999"', NOT_A_QUANTITY),
+        "quoted-in-part": ("9" * 300, f'"{"9" * 60}…"', NOT_A_QUANTITY),
+    },
 )
-def test_a_number_that_no_node_could_give(quantity: Any, want: str) -> None:
-    assert sentences(pod(gpu_container(quantity))) == [want]
+def test_a_number_that_no_node_could_give(quantity: Any, shown: str, want: str) -> None:
+    found = sentences(pod(gpu_container(quantity)))
+
+    assert found == [f'{LIMIT} (container "main") = {shown}: {want} [gpu-requests]']
 
 
-@pytest.mark.parametrize(
+@cases(
     ("resource", "quantity", "message", "remedy"),
-    [
-        pytest.param(
-            "nvidia.com/mig-1g.10gb",
-            "1.5",
-            "must be a whole number of slices of a GPU",
-            "set nvidia.com/mig-1g.10gb: 2",
-            id="slices",
-        ),
-        pytest.param(
-            "aws.amazon.com/neuroncore",
-            "0.5",
-            "must be a whole number of accelerator cores",
-            "set aws.amazon.com/neuroncore: 1",
-            id="cores",
-        ),
-        pytest.param(
-            "nvidia.com/gpumem",
-            "0.5",
-            "must be a whole number of MiB of GPU memory",
-            "set nvidia.com/gpumem: 1",
-            id="memory",
-        ),
-        pytest.param(
-            "nvidia.com/gpucores",
-            "101",
-            "must be at most 100 percent of a GPU",
-            "set nvidia.com/gpucores: 100 or less",
-            id="percentage",
-        ),
-        pytest.param(
+    {
+        "slices": ("nvidia.com/mig-1g.10gb", "1.5", "must be a whole number of slices of a GPU", "2"),
+        "cores": ("aws.amazon.com/neuroncore", "0.5", "must be a whole number of accelerator cores", "1"),
+        "memory": ("nvidia.com/gpumem", "0.5", "must be a whole number of MiB of GPU memory", "1"),
+        "percentage": ("nvidia.com/gpucores", "101", "must be at most 100 percent of a GPU", "100 or less"),
+        "implicit-device-class": (
             "deviceclass.resource.kubernetes.io/big",
             "0.5",
             "must be a whole number of accelerators, not half of one",
-            "set deviceclass.resource.kubernetes.io/big: 1",
-            id="implicit-device-class",
+            "1",
         ),
-        pytest.param(
-            "amd.com/gpu",
-            "0.5",
-            "must be a whole number of GPUs, not half of one",
-            "set amd.com/gpu: 1",
-            id="amd",
-        ),
-        pytest.param(
+        "amd": ("amd.com/gpu", "0.5", "must be a whole number of GPUs, not half of one", "1"),
+        "several-shares": (
             "nvidia.com/gpu.shared",
             "3",
             "should be 1: several time-sliced shares give no more of a GPU, and its device plugin may refuse them",
-            "set nvidia.com/gpu.shared: 1",
-            id="several-shares",
+            "1",
         ),
-    ],
+    },
 )
-def test_other_ways_to_ask(resource: str, quantity: str, message: str, remedy: str) -> None:
+def test_other_resources(resource: str, quantity: str, message: str, remedy: str) -> None:
     [finding] = findings(pod(gpu_container(quantity, resource=resource)))
 
-    assert (finding.message, finding.remedy) == (message, remedy)
+    assert (finding.message, finding.remedy) == (message, f"set {resource}: {remedy}")
 
 
 def test_a_slice_of_the_class_to_which_the_pod_is_pinned_is_named() -> None:
@@ -196,17 +137,15 @@ def test_a_slice_of_the_class_to_which_the_pod_is_pinned_is_named() -> None:
     assert "nvidia.com/mig-3g.40gb" in finding.remedy
 
 
-@pytest.mark.parametrize(
+@cases(
     ("limit", "request_", "want"),
-    [
-        pytest.param("500m", "500m", [LIMIT], id="copied-by-defaulting"),
-        pytest.param("0.5", "500m", [LIMIT], id="copied-and-rewritten"),
-        pytest.param("one", "one", [LIMIT], id="copied-nonsense"),
-        pytest.param("1", "500m", [LIMIT.replace("limits", "requests")], id="only-the-request-is-broken"),
-        pytest.param(
-            "0.5", "0.25", [LIMIT, LIMIT.replace("limits", "requests")], id="each-broken-in-its-own-way"
-        ),
-    ],
+    {
+        "copied-by-defaulting": ("500m", "500m", [LIMIT]),
+        "copied-and-rewritten": ("0.5", "500m", [LIMIT]),
+        "copied-nonsense": ("one", "one", [LIMIT]),
+        "only-the-request-is-broken": ("1", "500m", [LIMIT.replace("limits", "requests")]),
+        "each-broken-in-its-own-way": ("0.5", "0.25", [LIMIT, LIMIT.replace("limits", "requests")]),
+    },
 )
 def test_one_cause_is_one_finding(limit: str, request_: str, want: list[str]) -> None:
     assert [finding.path for finding in findings(pod(container(**resources(limit, request_))))] == want
@@ -223,19 +162,18 @@ def test_request_and_limit_that_differ(limit: Any, request_: Any) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("options", "phase", "want"),
-    [
-        pytest.param(GPURequestsOptions(), Phase.MUTATE, [Severity.DENIAL], id="refused"),
-        pytest.param(GPURequestsOptions(), Phase.TEMPLATE, [Severity.DENIAL], id="refused-in-templates"),
-        pytest.param(GPURequestsOptions(complete_limits=True), Phase.MUTATE, [], id="to-be-completed"),
-        pytest.param(
+    {
+        "refused": (GPURequestsOptions(), Phase.MUTATE, [Severity.DENIAL]),
+        "refused-in-templates": (GPURequestsOptions(), Phase.TEMPLATE, [Severity.DENIAL]),
+        "to-be-completed": (GPURequestsOptions(complete_limits=True), Phase.MUTATE, []),
+        "completed-only-in-pods": (
             GPURequestsOptions(complete_limits=True),
             Phase.TEMPLATE,
             [Severity.WARNING],
-            id="completed-only-in-pods",
         ),
-    ],
+    },
 )
 def test_request_without_limit(options: GPURequestsOptions, phase: Phase, want: list[Severity]) -> None:
     found = findings(pod(request_alone("2")), options, phase)
@@ -244,56 +182,42 @@ def test_request_without_limit(options: GPURequestsOptions, phase: Phase, want: 
     assert {finding.remedy for finding in found} <= {"add nvidia.com/gpu: 2 to resources.limits"}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "options", "want"),
-    [
-        pytest.param(pod(request_alone("2")), GPURequestsOptions(), [], id="only-on-request"),
-        pytest.param(
+    {
+        "only-on-request": (pod(request_alone("2")), GPURequestsOptions(), []),
+        "limits-are-made": (
             pod(request_alone("2")),
             GPURequestsOptions(complete_limits=True),
             [{"op": "add", "path": "/spec/containers/0/resources/limits", "value": {GPU: "2"}}],
-            id="limits-are-made",
         ),
-        pytest.param(
+        "beside-other-limits": (
             pod(container(resources={"limits": {"cpu": "1"}, "requests": {GPU: 1, "amd.com/gpu": "2"}})),
             GPURequestsOptions(complete_limits=True),
             [
                 {"op": "add", "path": "/spec/containers/0/resources/limits/nvidia.com~1gpu", "value": 1},
                 {"op": "add", "path": "/spec/containers/0/resources/limits/amd.com~1gpu", "value": "2"},
             ],
-            id="beside-other-limits",
         ),
-        pytest.param(
+        "init-container": (
             pod(initContainers=[request_alone("1")]),
             GPURequestsOptions(complete_limits=True),
             [{"op": "add", "path": "/spec/initContainers/0/resources/limits", "value": {GPU: "1"}}],
-            id="init-container",
         ),
-        pytest.param(
-            pod(request_alone("500m")),
-            GPURequestsOptions(complete_limits=True),
-            [],
-            id="what-is-refused-stays",
-        ),
-        pytest.param(
-            pod(request_alone("many")), GPURequestsOptions(complete_limits=True), [], id="nonsense-stays"
-        ),
-        pytest.param(
-            pod(request_alone("-1")), GPURequestsOptions(complete_limits=True), [], id="negative-stays"
-        ),
-        pytest.param(
+        "what-is-refused-stays": (pod(request_alone("500m")), GPURequestsOptions(complete_limits=True), []),
+        "nonsense-stays": (pod(request_alone("many")), GPURequestsOptions(complete_limits=True), []),
+        "negative-stays": (pod(request_alone("-1")), GPURequestsOptions(complete_limits=True), []),
+        "a-limit-is-never-changed": (
             pod(container(**resources("2", "1"))),
             GPURequestsOptions(complete_limits=True),
             [],
-            id="a-limit-is-never-changed",
         ),
-        pytest.param(
+        "implicit-class-needs-none": (
             pod(request_alone("1", "deviceclass.resource.kubernetes.io/big")),
             GPURequestsOptions(complete_limits=True),
             [],
-            id="implicit-class-needs-none",
         ),
-    ],
+    },
 )
 def test_completed_limits(document: JSON, options: GPURequestsOptions, want: list[JSON]) -> None:
     patch = PodPatch(view(document))
@@ -305,167 +229,46 @@ def test_completed_limits(document: JSON, options: GPURequestsOptions, want: lis
     ) == list(check(view(document), GPURequestsOptions(complete_limits=True), context()))
 
 
-POD_OF_TWO = pod(gpu_container("5", "a"), gpu_container("4", "b"))
-
-
-@pytest.mark.parametrize(
-    ("document", "want"),
-    [
-        pytest.param(pod(gpu_container("4")), [], id="as-many-as-allowed"),
-        pytest.param(
-            pod(gpu_container("9")),
-            [
-                f'{LIMIT} (container "main") = "9": set {GPU}: 4 or less; must be at most 4 per container by policy '
-                "[gpu-requests]"
-            ],
-            id="one-container-is-one-finding",
-        ),
-        pytest.param(
-            POD_OF_TWO,
-            [
-                f'{LIMIT} (container "a") = "5": set {GPU}: 4 or less; must be at most 4 per container by policy '
-                "[gpu-requests]",
-                f"spec: request {GPU}: 6 or less; the pod needs 9 {GPU} at one time: must be at most 6 per pod by policy "
-                "[gpu-requests]",
-            ],
-            id="a-container-and-the-pod",
-        ),
-        pytest.param(
-            pod(gpu_container("3", "a"), initContainers=[gpu_container("4", "b")]),
-            [],
-            id="init-steps-run-before",
-        ),
-        pytest.param(
-            pod(gpu_container("4", "a", resource="amd.com/gpu"), gpu_container("4", "b")),
-            [],
-            id="each-resource-by-itself",
-        ),
-        pytest.param(
-            pod(gpu_container("90000", resource="nvidia.com/gpumem")), [], id="memory-is-not-counted"
-        ),
-        pytest.param(
-            pod(gpu_container("5", "a"), gpu_container("many", "b")),
-            [
-                f'{LIMIT} (container "a") = "5": set {GPU}: 4 or less; must be at most 4 per container by policy '
-                "[gpu-requests]",
-                f'spec.containers[1].resources.limits[{GPU}] (container "b") = "many": set {GPU}: 1; must be a '
-                "quantity that Kubernetes can count [gpu-requests]",
-            ],
-            id="what-cannot-be-counted-has-no-total",
-        ),
-    ],
-)
-def test_more_than_the_policy_allows(document: JSON, want: list[str]) -> None:
-    assert sentences(document, GPURequestsOptions(max_per_container=4, max_per_pod=6)) == want
-
-
-def test_the_limit_per_pod_alone_is_reported_at_the_container() -> None:
-    assert sentences(pod(gpu_container("7")), GPURequestsOptions(max_per_pod=6)) == [
-        f'{LIMIT} (container "main") = "7": request {GPU}: 6 or less; must be at most 6 per pod by policy '
-        "[gpu-requests]"
-    ]
-
-
-def test_no_limits_are_set_by_default() -> None:
-    assert sentences(pod(gpu_container("16"))) == []
-
-
-MOST_KNOWN = (
-    "request nvidia.com/gpu: {0} or less, and spread the work over several pods; {1}should be at most {0}: a pod runs on one "
-    "node, and the largest machines have no more [gpu-requests]"
-)
-
-
-@pytest.mark.parametrize(
-    ("document", "options", "want"),
-    [
-        pytest.param(
-            pod(gpu_container("64")),
-            GPURequestsOptions(),
-            [
-                'spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "64": '
-                + MOST_KNOWN.format(16, "")
-            ],
-            id="one-container",
-        ),
-        pytest.param(
-            pod(gpu_container("12", "a"), gpu_container("12", "b")),
-            GPURequestsOptions(),
-            ["spec: " + MOST_KNOWN.format(16, "the pod needs 24 nvidia.com/gpu at one time: ")],
-            id="two-containers",
-        ),
-        pytest.param(
-            pod(gpu_container("20")), GPURequestsOptions(gpus_per_node=32), [], id="larger-machines"
-        ),
-        pytest.param(
-            pod(gpu_container("64", resource="amd.com/gpu")), GPURequestsOptions(), [], id="partitions"
-        ),
-        pytest.param(
-            pod(gpu_container("64", resource="nvidia.com/gpu.shared")),
-            GPURequestsOptions(),
-            ["should be 1: several time-sliced shares"],
-            id="shares",
-        ),
-        pytest.param(pod(gpu_container("64", resource="google.com/tpu")), GPURequestsOptions(), [], id="tpu"),
-        pytest.param(
-            pod(gpu_container("64")),
-            GPURequestsOptions(max_per_pod=8),
-            ["must be at most 8 per pod by policy"],
-            id="a-limit-of-the-policy",
-        ),
-    ],
-)
-def test_more_gpus_than_any_machine_has(document: JSON, options: GPURequestsOptions, want: list[str]) -> None:
-    found = sentences(document, options)
-
-    assert len(found) == len(want)
-    assert all(part in sentence for part, sentence in zip(want, found, strict=True))
-
-
-@pytest.mark.parametrize(
+@cases(
     ("annotations", "want"),
-    [
-        pytest.param({"gpu-fraction": "0.01"}, [], id="the-least"),
-        pytest.param(
+    {
+        "the-least": ({"gpu-fraction": "0.01"}, []),
+        "less-than-is-counted": (
             {"gpu-fraction": "0.000000001"},
             [
                 'metadata.annotations[gpu-fraction] = "0.000000001": set "0.01" or more; counts as 0.01: schedulers take '
                 "less for nothing, and nothing limits what the pod uses [gpu-requests]"
             ],
-            id="less-than-is-charged",
         ),
-    ],
+    },
 )
-def test_parts_of_a_gpu_that_are_less_than_is_charged(annotations: dict[str, str], want: list[str]) -> None:
+def test_parts_of_a_gpu_that_are_less_than_is_counted(annotations: dict[str, str], want: list[str]) -> None:
     assert sentences(pod(annotations=annotations, schedulerName="kai-scheduler")) == want
 
 
-@pytest.mark.parametrize(
+@cases(
     ("resource", "quantity", "selector", "message"),
-    [
-        pytest.param(
+    {
+        "no-class": (
             "nvidia.com/mig-1g.11gb",
             "1",
             {},
             "should be a slice that some GPU class has: none lists 1g.11gb",
-            id="no-class",
         ),
-        pytest.param(
+        "not-this-class": (
             "nvidia.com/mig-1g.5gb",
             "1",
             A100_80,
             "to which the pod is pinned: it has no 1g.5gb",
-            id="not-this-class",
         ),
-        pytest.param("amd.com/gpu", "1", A100_80, "must be nvidia.com/gpu: the pod is pinned", id="vendor"),
-        pytest.param(
+        "vendor": ("amd.com/gpu", "1", A100_80, "must be nvidia.com/gpu: the pod is pinned"),
+        "too-many": (
             "nvidia.com/mig-1g.10gb",
             "57",
             A100_80,
             "must be at most 56, for a pod runs on one node: 7 on each nvidia-a100-80gb",
-            id="too-many",
         ),
-    ],
+    },
 )
 def test_what_no_node_of_the_class_has(
     resource: str, quantity: str, selector: dict[str, str], message: str
@@ -482,19 +285,16 @@ def test_zero_of_what_no_node_has_is_no_request() -> None:
     assert sentences(pod(gpu_container("0", resource="nvidia.com/mig-1g.11gb"))) == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("variable", "value"),
-    [
-        pytest.param({"name": "CUDA_VISIBLE_DEVICES", "value": "0,1"}, "0,1", id="indices"),
-        pytest.param(
-            {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}, "void", id="hidden-though-asked-for"
-        ),
-        pytest.param(
+    {
+        "indices": ({"name": "CUDA_VISIBLE_DEVICES", "value": "0,1"}, "0,1"),
+        "hidden-though-requested": ({"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}, "void"),
+        "from-elsewhere": (
             {"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
             None,
-            id="from-elsewhere",
         ),
-    ],
+    },
 )
 def test_gpus_chosen_by_hand(variable: JSON, value: str | None) -> None:
     [finding] = findings(pod(gpu_container("2", env=[{"name": "HOME", "value": "/"}, variable])))
@@ -510,15 +310,14 @@ def test_gpus_chosen_by_hand(variable: JSON, value: str | None) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     "container",
-    [
-        pytest.param(gpu_container("1"), id="one-resource"),
-        pytest.param(
-            {**gpu_container("1"), "resources": {"limits": {"nvidia.com/gpu": "1", "amd.com/gpu": "1"}}},
-            id="two-resources-of-one-container",
+    {
+        "one-resource": gpu_container("1"),
+        "two-resources-of-one-container": (
+            {**gpu_container("1"), "resources": {"limits": {"nvidia.com/gpu": "1", "amd.com/gpu": "1"}}}
         ),
-    ],
+    },
 )
 def test_a_fraction_beside_whole_gpus(container: JSON) -> None:
     [finding] = findings(pod(container, annotations={"gpu-fraction": "0.5"}))
@@ -543,19 +342,16 @@ def test_a_bad_fraction() -> None:
 PART: JSON = {"annotations": {"gpu-fraction": "0.5"}}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "why"),
-    [
-        pytest.param(pod(**PART), "default-scheduler does not share GPUs", id="no-scheduler-named"),
-        pytest.param(
-            pod(**PART, schedulerName="volcano"), "volcano does not share GPUs", id="another-scheduler"
-        ),
-        pytest.param(
+    {
+        "no-scheduler-named": (pod(**PART), "default-scheduler does not share GPUs"),
+        "another-scheduler": (pod(**PART, schedulerName="volcano"), "volcano does not share GPUs"),
+        "no-scheduler-involved": (
             pod(**PART, schedulerName="kai-scheduler", nodeName="node-1"),
             "nodeName bypasses schedulers",
-            id="no-scheduler-asked",
         ),
-    ],
+    },
 )
 @pytest.mark.parametrize("phase", [Phase.VALIDATE, Phase.TEMPLATE])
 def test_a_fraction_that_no_scheduler_reads(document: JSON, why: str, phase: Phase) -> None:
@@ -588,21 +384,20 @@ def test_everything_is_told_at_once() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("options", "want"),
-    [
-        pytest.param(GPURequestsOptions(), [], id="defaults"),
-        pytest.param(GPURequestsOptions(max_per_container=0), [], id="no-gpus-at-all"),
-        pytest.param(
+    {
+        "defaults": (GPURequestsOptions(), []),
+        "no-gpus-at-all": (GPURequestsOptions(max_per_container=0), []),
+        "all-at-once": (
             GPURequestsOptions(max_per_container=-1, max_per_pod=-2, gpus_per_node=0),
             [
                 ("maxPerContainer", "must be 0 or more, or null for no limit, not -1"),
                 ("maxPerPod", "must be 0 or more, or null for no limit, not -2"),
                 ("gpusPerNode", "must be 1 or more, not 0"),
             ],
-            id="all-at-once",
         ),
-    ],
+    },
 )
 def test_options(options: GPURequestsOptions, want: list[tuple[str, str]]) -> None:
     assert list(options.problems()) == want

@@ -1,10 +1,9 @@
 """gpu-requests: a DaemonSet that holds a GPU on every node is warned of."""
 
-import pytest
-
 from policies.finding import Severity
 from policies.rules.gpu_requests import GPURequestsOptions, check_workload
 from tests.builders import JSON, container, context, gpu_container, workload
+from tests.cases import cases
 
 GPU = "nvidia.com/gpu"
 
@@ -31,14 +30,14 @@ def test_a_daemonset_that_holds_gpus() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("kind", "one"),
-    [
-        pytest.param("Deployment", gpu_container(), id="deployment"),
-        pytest.param("DaemonSet", container(), id="no-gpu"),
-        pytest.param("DaemonSet", gpu_container("0"), id="zero"),
-        pytest.param("DaemonSet", gpu_container(resource="nvidia.com/gpu.shared"), id="share-of-a-gpu"),
-    ],
+    {
+        "deployment": ("Deployment", gpu_container()),
+        "no-gpu": ("DaemonSet", container()),
+        "zero": ("DaemonSet", gpu_container("0")),
+        "share-of-a-gpu": ("DaemonSet", gpu_container(resource="nvidia.com/gpu.shared")),
+    },
 )
 def test_other_workloads_are_left_alone(kind: str, one: JSON) -> None:
     assert advice(kind, one) == []

@@ -1,7 +1,5 @@
 """gpu-requests: the most of a resource by number, by name, by class, and what a node of the class has."""
 
-import pytest
-
 from policies.finding import Finding
 from policies.gpus.classes import ClassCatalogue
 from policies.pods.annotations import GPU_CLASS
@@ -9,6 +7,8 @@ from policies.rule import RuleOptions
 from policies.rules.gpu_class import GPUClassOptions
 from policies.rules.gpu_requests import GPURequestsOptions, check
 from tests.builders import CLASSES, JSON, context, gpu_class, gpu_container, pod, view
+from tests.cases import cases
+from tests.policies.rules.test_gpu_requests import GPU, sentences
 
 LIMITS = {
     "*": 2,
@@ -34,26 +34,26 @@ def asking(count: int, resource: str = "nvidia.com/gpu", gpu_class: str = "") ->
     return pod(gpu_container(str(count), resource=resource), nodeSelector=selector)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("most", "resource", "gpu_class"),
-    [
-        pytest.param(8, "nvidia.com/gpu", "", id="by-name"),
-        pytest.param(4, "nvidia.com/mig-1g.10gb", "", id="by-pattern"),
-        pytest.param(16, "aws.amazon.com/neuroncore", "", id="by-the-longest-pattern"),
-        pytest.param(2, "amd.com/gpu", "", id="all-others"),
-        pytest.param(4, "nvidia.com/gpu", "nvidia-a100-80gb", id="by-class"),
-        pytest.param(6, "nvidia.com/gpu", "nvidia-a100-40gb", id="by-family"),
-        pytest.param(6, "nvidia.com/gpu", "nvidia-a100", id="the-largest-of-the-classes"),
-        pytest.param(8, "nvidia.com/gpu", "nvidia-t4", id="a-class-without-a-limit-of-its-own"),
-        pytest.param(4, "nvidia.com/mig-1g.10gb", "nvidia-a100-80gb", id="a-class-limits-whole-cards"),
-    ],
+    {
+        "by-name": (8, "nvidia.com/gpu", ""),
+        "by-pattern": (4, "nvidia.com/mig-1g.10gb", ""),
+        "by-the-longest-pattern": (16, "aws.amazon.com/neuroncore", ""),
+        "all-others": (2, "amd.com/gpu", ""),
+        "by-class": (4, "nvidia.com/gpu", "nvidia-a100-80gb"),
+        "by-family": (6, "nvidia.com/gpu", "nvidia-a100-40gb"),
+        "the-largest-of-the-classes": (6, "nvidia.com/gpu", "nvidia-a100"),
+        "a-class-without-a-limit-of-its-own": (8, "nvidia.com/gpu", "nvidia-t4"),
+        "a-class-limits-whole-cards": (4, "nvidia.com/mig-1g.10gb", "nvidia-a100-80gb"),
+    },
 )
-@pytest.mark.parametrize(
+@cases(
     ("options", "message"),
-    [
-        pytest.param(PER_CONTAINER, "must be at most {} per container by policy", id="container"),
-        pytest.param(PER_POD, "must be at most {} per pod by policy", id="pod"),
-    ],
+    {
+        "container": (PER_CONTAINER, "must be at most {} per container by policy"),
+        "pod": (PER_POD, "must be at most {} per pod by policy"),
+    },
 )
 def test_limits_by_name(
     options: GPURequestsOptions, message: str, most: int, resource: str, gpu_class: str
@@ -63,13 +63,13 @@ def test_limits_by_name(
     assert finding.message == message.format(most)
 
 
-@pytest.mark.parametrize(
+@cases(
     "document",
-    [
-        pytest.param(asking(100, "amd.com/gpu"), id="another-resource"),
-        pytest.param(asking(100, gpu_class="nvidia-t4"), id="another-class"),
-        pytest.param(asking(16), id="no-class"),
-    ],
+    {
+        "another-resource": asking(100, "amd.com/gpu"),
+        "another-class": asking(100, gpu_class="nvidia-t4"),
+        "no-class": asking(16),
+    },
 )
 def test_no_name_fits(document: JSON) -> None:
     limits = {"nvidia-a100": 8, "nvidia.com/mig-*": 1}
@@ -82,54 +82,36 @@ SIZED = ClassCatalogue(
 )
 
 
-@pytest.mark.parametrize(
+SPREAD = "request nvidia.com/gpu: 8 or less, and spread the work over several pods"
+BY_SELECTOR = "must be at most 8: no node of h100 (nodeSelector accelerator=h100) has more [gpu-requests]"
+BY_ANNOTATION = (
+    "must be at most 8: no node of h100 (annotation gpu-admission.dev/gpu-class) has more [gpu-requests]"
+)
+H100_NODE: JSON = {"nodeSelector": {"accelerator": "h100"}}
+
+
+@cases(
     ("document", "want"),
-    [
-        pytest.param(asking(8, gpu_class="h100"), [], id="all-of-a-node"),
-        pytest.param(
+    {
+        "all-of-a-node": (asking(8, gpu_class="h100"), []),
+        "more-than-a-node-has": (
             asking(64, gpu_class="h100"),
-            [
-                (
-                    f'{LIMIT} (container "main") = "64": request nvidia.com/gpu: 8 or less, and spread the work '
-                    "over several pods; must be at most 8: no node of h100 (nodeSelector accelerator=h100) has "
-                    "more [gpu-requests]"
-                )
-            ],
-            id="more-than-a-node-has",
+            [f'{LIMIT} (container "main") = "64": {SPREAD}; {BY_SELECTOR}'],
         ),
-        pytest.param(
-            pod(gpu_container("5", "a"), gpu_container("4", "b"), nodeSelector={"accelerator": "h100"}),
-            [
-                (
-                    "spec: request nvidia.com/gpu: 8 or less, and spread the work over several pods; the pod needs 9 "
-                    "nvidia.com/gpu at one time: must be at most 8: no node of h100 (nodeSelector accelerator=h100) "
-                    "has more [gpu-requests]"
-                )
-            ],
-            id="of-two-containers",
+        "of-two-containers": (
+            pod(gpu_container("5", "a"), gpu_container("4", "b"), **H100_NODE),
+            [f"spec: {SPREAD}; the pod needs 9 nvidia.com/gpu at one time: {BY_SELECTOR}"],
         ),
-        pytest.param(
-            pod(
-                gpu_container("5", "a"),
-                initContainers=[gpu_container("8", "b")],
-                nodeSelector={"accelerator": "h100"},
-            ),
+        "init-steps-run-before": (
+            pod(gpu_container("5", "a"), initContainers=[gpu_container("8", "b")], **H100_NODE),
             [],
-            id="init-steps-run-before",
         ),
-        pytest.param(
+        "of-the-class-that-the-pod-names": (
             pod(gpu_container("9"), annotations={GPU_CLASS: "h100"}),
-            [
-                (
-                    f'{LIMIT} (container "main") = "9": request nvidia.com/gpu: 8 or less, and spread the work '
-                    "over several pods; must be at most 8: no node of h100 (annotation "
-                    "gpu-admission.dev/gpu-class) has more [gpu-requests]"
-                )
-            ],
-            id="of-the-class-that-the-pod-names",
+            [f'{LIMIT} (container "main") = "9": {SPREAD}; {BY_ANNOTATION}'],
         ),
-        pytest.param(asking(16), [], id="it-may-run-on-nodes-of-no-class"),
-    ],
+        "it-may-run-on-nodes-of-no-class": (asking(16), []),
+    },
 )
 def test_cards_of_a_node(document: JSON, want: list[str]) -> None:
     found = [finding.sentence() for finding in findings(document, GPURequestsOptions(), SIZED)]
@@ -145,16 +127,12 @@ def test_a_closed_catalogue_denies_other_profiles() -> None:
     assert finding.message == "must be a slice that some GPU class has: none has 1g.11gb"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("limits", "want"),
-    [
-        pytest.param(LIMITS, [], id="valid"),
-        pytest.param(
-            {"nvidia.com/gpu": -1},
-            [("maxPerPod[nvidia.com/gpu]", "must be 0 or more, not -1")],
-            id="negative",
-        ),
-        pytest.param(
+    {
+        "valid": (LIMITS, []),
+        "negative": ({"nvidia.com/gpu": -1}, [("maxPerPod[nvidia.com/gpu]", "must be 0 or more, not -1")]),
+        "no-resource": (
             {"*/gpu": 1, "nvidia.com/*g*": 1},
             [
                 (
@@ -163,9 +141,8 @@ def test_a_closed_catalogue_denies_other_profiles() -> None:
                 )
                 for name in ("*/gpu", "nvidia.com/*g*")
             ],
-            id="no-resource",
         ),
-        pytest.param(
+        "no-class": (
             {"nvidia-a1000": 1, "what": 1},
             [
                 (
@@ -174,11 +151,109 @@ def test_a_closed_catalogue_denies_other_profiles() -> None:
                 ),
                 ("maxPerPod[what]", "must be a resource, a class or a family"),
             ],
-            id="no-class",
         ),
-    ],
+    },
 )
 def test_problems(limits: dict[str, int], want: list[tuple[str, str]]) -> None:
     options = GPURequestsOptions(max_per_pod=limits)
 
     assert [*options.problems(), *options.class_problems(CLASSES)] == want
+
+
+POD_OF_TWO = pod(gpu_container("5", "a"), gpu_container("4", "b"))
+
+
+@cases(
+    ("document", "want"),
+    {
+        "as-many-as-allowed": (pod(gpu_container("4")), []),
+        "one-container-is-one-finding": (
+            pod(gpu_container("9")),
+            [
+                f'{LIMIT} (container "main") = "9": set {GPU}: 4 or less; must be at most 4 per container by policy '
+                "[gpu-requests]"
+            ],
+        ),
+        "a-container-and-the-pod": (
+            POD_OF_TWO,
+            [
+                f'{LIMIT} (container "a") = "5": set {GPU}: 4 or less; must be at most 4 per container by policy '
+                "[gpu-requests]",
+                f"spec: request {GPU}: 6 or less; the pod needs 9 {GPU} at one time: must be at most 6 per pod by policy "
+                "[gpu-requests]",
+            ],
+        ),
+        "init-steps-run-before": (pod(gpu_container("3", "a"), initContainers=[gpu_container("4", "b")]), []),
+        "each-resource-by-itself": (
+            pod(gpu_container("4", "a", resource="amd.com/gpu"), gpu_container("4", "b")),
+            [],
+        ),
+        "memory-is-not-counted": (pod(gpu_container("90000", resource="nvidia.com/gpumem")), []),
+        "what-cannot-be-counted-has-no-total": (
+            pod(gpu_container("5", "a"), gpu_container("many", "b")),
+            [
+                f'{LIMIT} (container "a") = "5": set {GPU}: 4 or less; must be at most 4 per container by policy '
+                "[gpu-requests]",
+                f'spec.containers[1].resources.limits[{GPU}] (container "b") = "many": set {GPU}: 1; must be a '
+                "quantity that Kubernetes can count [gpu-requests]",
+            ],
+        ),
+    },
+)
+def test_more_than_the_policy_allows(document: JSON, want: list[str]) -> None:
+    assert sentences(document, GPURequestsOptions(max_per_container=4, max_per_pod=6)) == want
+
+
+def test_the_limit_per_pod_alone_is_reported_at_the_container() -> None:
+    assert sentences(pod(gpu_container("7")), GPURequestsOptions(max_per_pod=6)) == [
+        f'{LIMIT} (container "main") = "7": request {GPU}: 6 or less; must be at most 6 per pod by policy '
+        "[gpu-requests]"
+    ]
+
+
+def test_no_limits_are_set_by_default() -> None:
+    assert sentences(pod(gpu_container("16"))) == []
+
+
+MOST_KNOWN = (
+    "request nvidia.com/gpu: {0} or less, and spread the work over several pods; {1}should be at most {0}: a pod runs on one "
+    "node, and the largest machines have no more [gpu-requests]"
+)
+
+
+@cases(
+    ("document", "options", "want"),
+    {
+        "one-container": (
+            pod(gpu_container("64")),
+            GPURequestsOptions(),
+            [
+                'spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "64": '
+                + MOST_KNOWN.format(16, "")
+            ],
+        ),
+        "two-containers": (
+            pod(gpu_container("12", "a"), gpu_container("12", "b")),
+            GPURequestsOptions(),
+            ["spec: " + MOST_KNOWN.format(16, "the pod needs 24 nvidia.com/gpu at one time: ")],
+        ),
+        "larger-machines": (pod(gpu_container("20")), GPURequestsOptions(gpus_per_node=32), []),
+        "partitions": (pod(gpu_container("64", resource="amd.com/gpu")), GPURequestsOptions(), []),
+        "shares": (
+            pod(gpu_container("64", resource="nvidia.com/gpu.shared")),
+            GPURequestsOptions(),
+            ["should be 1: several time-sliced shares"],
+        ),
+        "tpu": (pod(gpu_container("64", resource="google.com/tpu")), GPURequestsOptions(), []),
+        "a-limit-of-the-policy": (
+            pod(gpu_container("64")),
+            GPURequestsOptions(max_per_pod=8),
+            ["must be at most 8 per pod by policy"],
+        ),
+    },
+)
+def test_more_gpus_than_any_machine_has(document: JSON, options: GPURequestsOptions, want: list[str]) -> None:
+    found = sentences(document, options)
+
+    assert len(found) == len(want)
+    assert all(part in sentence for part, sentence in zip(want, found, strict=True))

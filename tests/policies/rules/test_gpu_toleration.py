@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from policies.finding import Severity
 from policies.gpus.claims import ClaimedDevices
 from policies.gpus.resource_mapping import DeviceClassPattern, ResourceMapping, ResourceMappingSpec
@@ -12,6 +10,7 @@ from policies.pods.pod import Toleration
 from policies.rule import Context, Phase
 from policies.rules.gpu_toleration import GPUTolerationOptions, mutate
 from tests.builders import JSON, RESOURCE_MAPPING, apply, container, context, gpu_container, pod, view
+from tests.cases import cases
 from webhook.configuration.loader import load_directory
 
 GPU = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
@@ -23,7 +22,7 @@ SEED = GPUTolerationOptions(
     tolerations=(
         Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule"),
         Toleration(key="dedicated", value="ml-workloads", effect="NoSchedule"),
-    ),
+    )
 )
 TRAINING: JSON = {"key": "nvidia.com/gpu", "value": "training", "effect": "NoSchedule"}
 OWN_TAINT = GPUTolerationOptions(
@@ -63,57 +62,47 @@ def gpu_pod(**spec: Any) -> JSON:
     return pod(gpu_container(), **spec)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "options", "want"),
-    [
-        pytest.param(gpu_pod(), DEFAULTS, [GPU], id="gpu-container"),
-        pytest.param(
+    {
+        "gpu-container": (gpu_pod(), DEFAULTS, [GPU]),
+        "gpu-init-container": (
             pod(container(), initContainers=[gpu_container(name="warm")]),
             DEFAULTS,
             [GPU],
-            id="gpu-init-container",
         ),
-        pytest.param(pod(annotations={"gpu-fraction": "0.5"}), DEFAULTS, [GPU], id="fraction-annotation"),
-        pytest.param(pod(), DEFAULTS, None, id="no-gpu"),
-        pytest.param(pod(gpu_container("0")), DEFAULTS, None, id="zero-gpus-is-no-gpu"),
-        pytest.param(gpu_pod(tolerations=None), DEFAULTS, [GPU], id="list-is-null"),
-        pytest.param(gpu_pod(tolerations=[TEAM]), DEFAULTS, [TEAM, GPU], id="keeps-existing"),
-        pytest.param(gpu_pod(tolerations=[GPU]), DEFAULTS, [GPU], id="tolerated-already"),
-        pytest.param(
-            gpu_pod(tolerations=[{"operator": "Exists"}]),
-            DEFAULTS,
-            [{"operator": "Exists"}],
-            id="tolerates-all",
-        ),
-        pytest.param(gpu_pod(), SEED, [GPU, DEDICATED], id="all-of-the-policy"),
-        pytest.param(gpu_pod(tolerations=[DEDICATED]), SEED, [DEDICATED, GPU], id="only-what-is-missing"),
-        pytest.param(
+        "fraction-annotation": (pod(annotations={"gpu-fraction": "0.5"}), DEFAULTS, [GPU]),
+        "no-gpu": (pod(), DEFAULTS, None),
+        "zero-gpus-is-no-gpu": (pod(gpu_container("0")), DEFAULTS, None),
+        "list-is-null": (gpu_pod(tolerations=None), DEFAULTS, [GPU]),
+        "keeps-existing": (gpu_pod(tolerations=[TEAM]), DEFAULTS, [TEAM, GPU]),
+        "tolerated-already": (gpu_pod(tolerations=[GPU]), DEFAULTS, [GPU]),
+        "tolerates-all": (gpu_pod(tolerations=[{"operator": "Exists"}]), DEFAULTS, [{"operator": "Exists"}]),
+        "all-of-the-policy": (gpu_pod(), SEED, [GPU, DEDICATED]),
+        "only-what-is-missing": (gpu_pod(tolerations=[DEDICATED]), SEED, [DEDICATED, GPU]),
+        "class-to-which-the-pod-is-pinned": (
             gpu_pod(nodeSelector={"accelerator": "nvidia-t4"}),
             DEFAULTS,
             [GPU, T4],
-            id="class-to-which-the-pod-is-pinned",
         ),
-        pytest.param(
+        "other-classes-have-other-taints": (
             gpu_pod(nodeSelector={"accelerator": "nvidia-a100"}),
             DEFAULTS,
             [GPU],
-            id="other-classes-have-other-taints",
         ),
-        pytest.param(gpu_pod(), OWN_TAINT, [TRAINING], id="a-list-that-names-the-taint-says-it-better"),
-        pytest.param(
+        "a-list-that-names-the-taint-says-it-better": (gpu_pod(), OWN_TAINT, [TRAINING]),
+        "of-the-vendor": (
             pod(gpu_container(resource="amd.com/gpu")),
             BY_VENDOR,
             [taint("amd.com/gpu"), ROCM],
-            id="of-the-vendor",
         ),
-        pytest.param(gpu_pod(), BY_VENDOR, [GPU], id="of-another-vendor"),
-        pytest.param(
+        "of-another-vendor": (gpu_pod(), BY_VENDOR, [GPU]),
+        "of-two-vendors": (
             pod(gpu_container(), gpu_container(name="other", resource="amd.com/gpu")),
             BY_VENDOR,
             [GPU, taint("amd.com/gpu"), ROCM],
-            id="of-two-vendors",
         ),
-    ],
+    },
 )
 def test_tolerations(document: JSON, options: GPUTolerationOptions, want: list[JSON] | None) -> None:
     once = run(document, options)
@@ -125,26 +114,26 @@ def test_tolerations(document: JSON, options: GPUTolerationOptions, want: list[J
 BUILT_IN = load_directory(None).resource_mapping
 
 
-@pytest.mark.parametrize(
+@cases(
     ("resource", "key"),
-    [
-        pytest.param("nvidia.com/gpu", "nvidia.com/gpu", id="nvidia"),
-        pytest.param("nvidia.com/gpu.shared", "nvidia.com/gpu", id="nvidia-time-sliced"),
-        pytest.param("nvidia.com/mig-1g.10gb", "nvidia.com/gpu", id="nvidia-mig"),
-        pytest.param("nvidia.com/mig-1g.10gb.shared", "nvidia.com/gpu", id="nvidia-mig-time-sliced"),
-        pytest.param("nvidia.com/gpumem", "nvidia.com/gpu", id="hami-memory"),
-        pytest.param("nvidia.com/GRID_T4-1Q", "nvidia.com/gpu", id="nvidia-vgpu"),
-        pytest.param("volcano.sh/vgpu-number", "nvidia.com/gpu", id="volcano-s-name-of-nvidia-gpus"),
-        pytest.param("amd.com/gpu", "amd.com/gpu", id="amd"),
-        pytest.param("amd.com/cpx_nps4", "amd.com/gpu", id="amd-partition"),
-        pytest.param("google.com/tpu", "google.com/tpu", id="tpu"),
-        pytest.param("aws.amazon.com/neuron", "aws.amazon.com/neuron", id="neuron"),
-        pytest.param("aws.amazon.com/neuroncore", "aws.amazon.com/neuron", id="neuron-core"),
-        pytest.param("aws.amazon.com/neurondevice", "aws.amazon.com/neuron", id="neuron-device"),
-        pytest.param("habana.ai/gaudi", "habana.ai/gaudi", id="gaudi"),
-        pytest.param("gpu.intel.com/i915", "gpu.intel.com/i915", id="intel"),
-        pytest.param("huawei.com/Ascend910", "huawei.com/Ascend910", id="ascend"),
-    ],
+    {
+        "nvidia": ("nvidia.com/gpu", "nvidia.com/gpu"),
+        "nvidia-time-sliced": ("nvidia.com/gpu.shared", "nvidia.com/gpu"),
+        "nvidia-mig": ("nvidia.com/mig-1g.10gb", "nvidia.com/gpu"),
+        "nvidia-mig-time-sliced": ("nvidia.com/mig-1g.10gb.shared", "nvidia.com/gpu"),
+        "hami-memory": ("nvidia.com/gpumem", "nvidia.com/gpu"),
+        "nvidia-vgpu": ("nvidia.com/GRID_T4-1Q", "nvidia.com/gpu"),
+        "volcano-s-name-of-nvidia-gpus": ("volcano.sh/vgpu-number", "nvidia.com/gpu"),
+        "amd": ("amd.com/gpu", "amd.com/gpu"),
+        "amd-partition": ("amd.com/cpx_nps4", "amd.com/gpu"),
+        "tpu": ("google.com/tpu", "google.com/tpu"),
+        "neuron": ("aws.amazon.com/neuron", "aws.amazon.com/neuron"),
+        "neuron-core": ("aws.amazon.com/neuroncore", "aws.amazon.com/neuron"),
+        "neuron-device": ("aws.amazon.com/neurondevice", "aws.amazon.com/neuron"),
+        "gaudi": ("habana.ai/gaudi", "habana.ai/gaudi"),
+        "intel": ("gpu.intel.com/i915", "gpu.intel.com/i915"),
+        "ascend": ("huawei.com/Ascend910", "huawei.com/Ascend910"),
+    },
 )
 def test_the_taint_is_named_as_the_resource_of_the_vendor_s_device(resource: str, key: str) -> None:
     document = pod(gpu_container(resource=resource))
@@ -157,41 +146,29 @@ def test_the_taint_is_named_as_the_resource_of_the_vendor_s_device(resource: str
 CLAIM: JSON = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "claimed", "want"),
-    [
-        pytest.param(
-            pod(**CLAIM), ClaimedDevices(("gpu.amd.com",)), [taint("amd.com/gpu"), DEDICATED], id="claim"
-        ),
-        pytest.param(
-            pod(**CLAIM), ClaimedDevices(("any-gpu",)), [DEDICATED], id="claim-for-a-gpu-of-any-vendor"
-        ),
-        pytest.param(pod(**CLAIM), ClaimedDevices(), None, id="claim-for-perhaps-a-gpu"),
-        pytest.param(
-            pod(gpu_container(), **CLAIM),
-            ClaimedDevices(),
-            [GPU, DEDICATED],
-            id="perhaps-a-gpu-beside-a-gpu",
-        ),
-        pytest.param(
+    {
+        "claim": (pod(**CLAIM), ClaimedDevices(("gpu.amd.com",)), [taint("amd.com/gpu"), DEDICATED]),
+        "claim-for-a-gpu-of-any-vendor": (pod(**CLAIM), ClaimedDevices(("any-gpu",)), [DEDICATED]),
+        "claim-for-perhaps-a-gpu": (pod(**CLAIM), ClaimedDevices(), None),
+        "perhaps-a-gpu-beside-a-gpu": (pod(gpu_container(), **CLAIM), ClaimedDevices(), [GPU, DEDICATED]),
+        "implicit-name-of-a-device-class": (
             pod(gpu_container(resource="deviceclass.resource.kubernetes.io/gpu.amd.com")),
             ClaimedDevices(),
             [taint("amd.com/gpu"), DEDICATED],
-            id="implicit-name-of-a-device-class",
         ),
-        pytest.param(
+        "implicit-name-of-any-vendor": (
             pod(gpu_container(resource="deviceclass.resource.kubernetes.io/any-gpu")),
             ClaimedDevices(),
             [DEDICATED],
-            id="implicit-name-of-any-vendor",
         ),
-        pytest.param(
+        "extended-name-of-a-device-class": (
             pod(gpu_container(resource="example.com/big")),
             ClaimedDevices(),
             [GPU, DEDICATED],
-            id="extended-name-of-a-device-class",
         ),
-    ],
+    },
 )
 def test_devices_by_dra(document: JSON, claimed: ClaimedDevices, want: list[JSON] | None) -> None:
     options = GPUTolerationOptions(
@@ -217,38 +194,35 @@ def test_the_template_of_a_daemonset_needs_tolerations_itself() -> None:
     assert patch.changes == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "given"),
-    [
-        pytest.param(
+    {
+        "tolerated-in-the-template": (
             gpu_pod(tolerations=[{"operator": "Exists"}]),
             context(Phase.TEMPLATE, made_by_daemonset=True),
-            id="tolerated-in-the-template",
         ),
-        pytest.param(pod(), context(Phase.TEMPLATE, made_by_daemonset=True), id="no-gpu"),
-        pytest.param(gpu_pod(), context(Phase.TEMPLATE), id="template-of-a-deployment"),
-        pytest.param(gpu_pod(), context(Phase.MUTATE, made_by_daemonset=True), id="pod-of-a-daemonset"),
-    ],
+        "no-gpu": (pod(), context(Phase.TEMPLATE, made_by_daemonset=True)),
+        "template-of-a-deployment": (gpu_pod(), context(Phase.TEMPLATE)),
+        "pod-of-a-daemonset": (gpu_pod(), context(Phase.MUTATE, made_by_daemonset=True)),
+    },
 )
 def test_templates_that_need_none(document: JSON, given: Context) -> None:
     assert list(mutate(PodPatch(view(document)), DEFAULTS, given)) == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("by_vendor", "want"),
-    [
-        pytest.param({"amd.com": ()}, [], id="a-domain"),
-        pytest.param(
+    {
+        "a-domain": ({"amd.com": ()}, []),
+        "a-resource": (
             {"amd.com/gpu": ()},
             [("byVendor[amd.com/gpu]", "must be named as the domain of its resources, such as nvidia.com")],
-            id="a-resource",
         ),
-        pytest.param(
+        "no-key": (
             {"amd.com": (Toleration(operator="Exists"),)},
             [("byVendor[amd.com][0].key", "is required: a toleration without a key tolerates every taint")],
-            id="no-key",
         ),
-    ],
+    },
 )
 def test_problems_by_vendor(
     by_vendor: dict[str, tuple[Toleration, ...]], want: list[tuple[str, str]]
@@ -256,23 +230,15 @@ def test_problems_by_vendor(
     assert list(GPUTolerationOptions(by_vendor=by_vendor).problems()) == want
 
 
-@pytest.mark.parametrize(
+@cases(
     ("toleration", "want"),
-    [
-        pytest.param(
-            Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule"), [], id="valid"
-        ),
-        pytest.param(
+    {
+        "valid": (Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule"), []),
+        "no-key": (
             Toleration(operator="Exists"),
-            [
-                (
-                    "tolerations[0].key",
-                    "is required: a toleration without a key tolerates every taint",
-                )
-            ],
-            id="no-key",
+            [("tolerations[0].key", "is required: a toleration without a key tolerates every taint")],
         ),
-        pytest.param(
+        "all-at-once": (
             Toleration(key="a", operator="In", effect="Never", toleration_seconds=3),
             [
                 ("tolerations[0].operator", 'must be Exists or Equal, not "In"'),
@@ -282,33 +248,26 @@ def test_problems_by_vendor(
                 ),
                 ("tolerations[0].tolerationSeconds", "is allowed only with effect NoExecute"),
             ],
-            id="all-at-once",
         ),
-        pytest.param(
+        "exists-with-a-value": (
             Toleration(key="a", operator="Exists", value="x"),
             [("tolerations[0].value", "must be empty when operator is Exists")],
-            id="exists-with-a-value",
         ),
-        pytest.param(
+        "what-no-taint-can-be": (
             Toleration(key="gpu nodes", value="a b"),
             [
                 ("tolerations[0].key", 'must be a taint key, not "gpu nodes"'),
                 ("tolerations[0].value", 'must be a taint value, not "a b"'),
             ],
-            id="what-no-taint-can-be",
         ),
-        pytest.param(
+        "no-key-and-more": (
             Toleration(value="x", operator="Exists"),
             [
-                (
-                    "tolerations[0].key",
-                    "is required: a toleration without a key tolerates every taint",
-                ),
+                ("tolerations[0].key", "is required: a toleration without a key tolerates every taint"),
                 ("tolerations[0].value", "must be empty when operator is Exists"),
             ],
-            id="no-key-and-more",
         ),
-    ],
+    },
 )
 def test_problems(toleration: Toleration, want: list[tuple[str, str]]) -> None:
     assert list(GPUTolerationOptions(tolerations=(toleration,)).problems()) == want

@@ -9,6 +9,7 @@ from policies.pods.workload import Workload
 from policies.rules import ineffective_fields
 from policies.rules.ineffective_fields import READ, RULE, check, check_workload
 from tests.builders import JSON, container, context, gpu_container, pod, view, workload
+from tests.cases import cases
 from webhook.configuration.loader import load_objects
 
 BUILT_IN = load_objects([]).resource_mapping
@@ -37,22 +38,22 @@ def advice(document: JSON) -> list[str]:
     return [finding.sentence() for finding in found]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "meant"),
-    [
-        pytest.param("nvidia.com/gpus", "nvidia.com/gpu", id="plural"),
-        pytest.param("nvidia.com/GPU", "nvidia.com/gpu", id="capitals"),
-        pytest.param("nvidia.com/gup", "nvidia.com/gpu", id="two-letters-swapped"),
-        pytest.param("nvidia.com/gp", "nvidia.com/gpu", id="a-letter-is-missing"),
-        pytest.param("nvida.com/gpu", "nvidia.com/gpu", id="slip-in-the-domain"),
-        pytest.param("nvidia/gpu", "nvidia.com/gpu", id="half-a-domain"),
-        pytest.param("limits.nvidia.com/gpu", "nvidia.com/gpu", id="key-of-a-limit"),
-        pytest.param("alpha.kubernetes.io/nvidia-gpu", "nvidia.com/gpu", id="name-before-device-plugins"),
-        pytest.param("nvidia.com/mig1g.5gb", "nvidia.com/mig-1g.5gb", id="slice-without-a-dash"),
-        pytest.param("amd.com/gpus", "amd.com/gpu", id="amd"),
-        pytest.param("google.com/tpus", "google.com/tpu", id="tpu"),
-        pytest.param("aws.amazon.com/neuroncores", "aws.amazon.com/neuroncore", id="neuroncores"),
-    ],
+    {
+        "plural": ("nvidia.com/gpus", "nvidia.com/gpu"),
+        "capitals": ("nvidia.com/GPU", "nvidia.com/gpu"),
+        "two-letters-swapped": ("nvidia.com/gup", "nvidia.com/gpu"),
+        "a-letter-is-missing": ("nvidia.com/gp", "nvidia.com/gpu"),
+        "slip-in-the-domain": ("nvida.com/gpu", "nvidia.com/gpu"),
+        "half-a-domain": ("nvidia/gpu", "nvidia.com/gpu"),
+        "key-of-a-limit": ("limits.nvidia.com/gpu", "nvidia.com/gpu"),
+        "name-before-device-plugins": ("alpha.kubernetes.io/nvidia-gpu", "nvidia.com/gpu"),
+        "slice-without-a-dash": ("nvidia.com/mig1g.5gb", "nvidia.com/mig-1g.5gb"),
+        "amd": ("amd.com/gpus", "amd.com/gpu"),
+        "tpu": ("google.com/tpus", "google.com/tpu"),
+        "neuroncores": ("aws.amazon.com/neuroncores", "aws.amazon.com/neuroncore"),
+    },
 )
 def test_name_that_the_api_server_takes_and_no_node_has(name: str, meant: str) -> None:
     want = f"{LIMIT.format(name)}did you mean {meant}? {UNKNOWN} [ineffective-fields]"
@@ -60,13 +61,13 @@ def test_name_that_the_api_server_takes_and_no_node_has(name: str, meant: str) -
     assert findings(pod(gpu_container(resource=name))) == [(Severity.WARNING, want)]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "remedy"),
-    [
-        pytest.param("NVIDIA.com/gpu", "did you mean nvidia.com/gpu? M", id="domain-in-capitals"),
-        pytest.param("requests.nvidia.com/gpu", "did you mean nvidia.com/gpu? M", id="key-of-a-quota"),
-        pytest.param("nvidia_com/gpu", "did you mean nvidia.com/gpu? M", id="not-a-domain"),
-    ],
+    {
+        "domain-in-capitals": ("NVIDIA.com/gpu", "did you mean nvidia.com/gpu? M"),
+        "key-of-a-quota": ("requests.nvidia.com/gpu", "did you mean nvidia.com/gpu? M"),
+        "not-a-domain": ("nvidia_com/gpu", "did you mean nvidia.com/gpu? M"),
+    },
 )
 def test_name_with_a_slash_that_the_api_server_refuses(name: str, remedy: str) -> None:
     want = f"{LIMIT.format(name)}{remedy}{REFUSED} [ineffective-fields]"
@@ -74,16 +75,16 @@ def test_name_with_a_slash_that_the_api_server_refuses(name: str, remedy: str) -
     assert findings(pod(gpu_container(resource=name))) == [(Severity.DENIAL, want)]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "remedy"),
-    [
-        pytest.param("gpu", "did you mean nvidia.com/gpu? M", id="gpu"),
-        pytest.param("GPUs", "did you mean nvidia.com/gpu? M", id="capitals-and-plural"),
-        pytest.param("nvidia-gpu", "did you mean nvidia.com/gpu? M", id="vendor-without-domain"),
-        pytest.param("amd-gpu", "did you mean amd.com/gpu? M", id="another-vendor"),
-        pytest.param("tpu", "did you mean google.com/tpu? M", id="tpu"),
-        pytest.param("gpu-memory", "write the whole name, such as nvidia.com/gpu; m", id="nothing-near"),
-    ],
+    {
+        "gpu": ("gpu", "did you mean nvidia.com/gpu? M"),
+        "capitals-and-plural": ("GPUs", "did you mean nvidia.com/gpu? M"),
+        "vendor-without-domain": ("nvidia-gpu", "did you mean nvidia.com/gpu? M"),
+        "another-vendor": ("amd-gpu", "did you mean amd.com/gpu? M"),
+        "tpu": ("tpu", "did you mean google.com/tpu? M"),
+        "nothing-near": ("gpu-memory", "write the whole name, such as nvidia.com/gpu; m"),
+    },
 )
 def test_name_without_a_domain(name: str, remedy: str) -> None:
     want = f'spec.containers[0].resources.requests[{name}] (container "main"): {remedy}{REFUSED} [ineffective-fields]'
@@ -134,47 +135,41 @@ def test_gpus_of_the_pod_as_a_whole(name: str) -> None:
     assert findings(document) == [(Severity.DENIAL, f"spec.resources.limits[{name}]: {WHOLE_POD}")]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("metadata", "want"),
-    [
-        pytest.param(
+    {
+        "misspelt": (
             {"annotations": {"gpu-admission.dev/gpuclass": "nvidia-a100"}},
             f"metadata.annotations[gpu-admission.dev/gpuclass]: did you mean gpu-admission.dev/gpu-class? I{UNREAD}",
-            id="misspelt",
         ),
-        pytest.param(
+        "singular": (
             {"annotations": {"gpu-admission.dev/model-load-second": "90"}},
             f"metadata.annotations[gpu-admission.dev/model-load-second]: did you mean "
             f"gpu-admission.dev/model-load-seconds? I{UNREAD}",
-            id="singular",
         ),
-        pytest.param(
+        "another-domain": (
             {"annotations": {"gpu-admission.io/gpu-class": "nvidia-a100"}},
             f"metadata.annotations[gpu-admission.io/gpu-class]: did you mean gpu-admission.dev/gpu-class? I{UNREAD}",
-            id="another-domain",
         ),
-        pytest.param(
+        "nothing-like-it": (
             {"annotations": {"gpu-admission.dev/team": "ml"}},
             f"metadata.annotations[gpu-admission.dev/team]: remove it; i{UNREAD}",
-            id="nothing-like-it",
         ),
-        pytest.param(
+        "label": (
             {"labels": CLASS},
             (
                 "metadata.labels[gpu-admission.dev/gpu-class]: write it as annotation gpu-admission.dev/gpu-class; has "
                 "no effect as a label"
             ),
-            id="label",
         ),
-        pytest.param(
+        "misspelt-label": (
             {"labels": {"gpu-admission.dev/gpuclass": "nvidia-a100"}},
             (
                 "metadata.labels[gpu-admission.dev/gpuclass]: write it as annotation gpu-admission.dev/gpu-class; has "
                 "no effect as a label"
             ),
-            id="misspelt-label",
         ),
-    ],
+    },
 )
 def test_annotation_that_nothing_reads(metadata: JSON, want: str) -> None:
     document = {**pod(gpu_container()), "metadata": {"name": "trainer", **metadata}}
@@ -209,18 +204,17 @@ def deployment(of_pods: dict[str, str] | None = None, **metadata: Any) -> JSON:
     }
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "want"),
-    [
-        pytest.param(
+    {
+        "annotation-on-the-deployment": (
             deployment(annotations=CLASS),
             (
                 "metadata.annotations[gpu-admission.dev/gpu-class]: write it into spec.template.metadata.annotations; "
                 "has no effect here: the pods of a Deployment do not get its annotations"
             ),
-            id="annotation-on-the-deployment",
         ),
-        pytest.param(
+        "annotation-on-the-cronjob": (
             {
                 "apiVersion": "batch/v1",
                 "kind": "CronJob",
@@ -232,89 +226,86 @@ def deployment(of_pods: dict[str, str] | None = None, **metadata: Any) -> JSON:
                 "spec.jobTemplate.spec.template.metadata.annotations; has no effect here: the pods of a CronJob do not "
                 "get its annotations"
             ),
-            id="annotation-on-the-cronjob",
         ),
-        pytest.param(
+        "misspelt-on-the-deployment": (
             deployment(annotations={"gpu-admission.dev/gpuclass": "x"}),
             f"metadata.annotations[gpu-admission.dev/gpuclass]: did you mean gpu-admission.dev/gpu-class? I{UNREAD}",
-            id="misspelt-on-the-deployment",
         ),
-        pytest.param(
+        "label-of-the-deployment": (
             deployment(labels=CLASS),
             (
                 "metadata.labels[gpu-admission.dev/gpu-class]: write it as annotation gpu-admission.dev/gpu-class; has "
                 "no effect as a label"
             ),
-            id="label-of-the-deployment",
         ),
-        pytest.param(
+        "containers-below-the-spec-of-a-deployment": (
             {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"containers": [gpu_container()]}},
             (
                 "spec.containers: write it into spec.template.spec; is not a field of a Deployment: the API server "
                 "refuses or drops it"
             ),
-            id="containers-below-the-spec-of-a-deployment",
         ),
-        pytest.param(
-            {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": {"containers": [gpu_container()]}}},
+        "containers-below-the-template-of-a-job": (
+            {
+                "apiVersion": "batch/v1",
+                "kind": "Job",
+                "spec": {"template": {"containers": [gpu_container()]}},
+            },
             (
                 "spec.template.containers: write it into spec.template.spec; is not a field of a Job: the API server "
                 "refuses or drops it"
             ),
-            id="containers-below-the-template-of-a-job",
         ),
-        pytest.param(
-            {"apiVersion": "batch/v1", "kind": "CronJob", "spec": {"jobTemplate": {"spec": {"initContainers": [{}]}}}},
+        "init-containers-of-a-cronjob": (
+            {
+                "apiVersion": "batch/v1",
+                "kind": "CronJob",
+                "spec": {"jobTemplate": {"spec": {"initContainers": [{}]}}},
+            },
             (
                 "spec.jobTemplate.spec.initContainers: write it into spec.jobTemplate.spec.template.spec; is not a field "
                 "of a CronJob: the API server refuses or drops it"
             ),
-            id="init-containers-of-a-cronjob",
         ),
-        pytest.param(
+        "job-in-apps": (
             {"apiVersion": "apps/v1", "kind": "Job"},
             'apiVersion = "apps/v1": write apiVersion: batch/v1; has no kind Job',
-            id="job-in-apps",
         ),
-        pytest.param(
+        "deployment-in-core": (
             {"apiVersion": "v1", "kind": "Deployment"},
             'apiVersion = "v1": write apiVersion: apps/v1; has no kind Deployment',
-            id="deployment-in-core",
         ),
-    ],
-)  # fmt: skip
+    },
+)
 def test_field_of_a_workload_that_nothing_reads(document: JSON, want: str) -> None:
     assert advice(document) == [f"{want} [ineffective-fields]"]
 
 
-@pytest.mark.parametrize(
+@cases(
     "document",
-    [
-        pytest.param(deployment(), id="nothing-of-ours"),
-        pytest.param(deployment(CLASS, annotations=CLASS), id="on-the-pods-as-well"),
-        pytest.param(
+    {
+        "nothing-of-ours": deployment(),
+        "on-the-pods-as-well": deployment(CLASS, annotations=CLASS),
+        "operator-that-copies-annotations-to-pods": (
             {
                 "apiVersion": "serving.kserve.io/v1beta1",
                 "kind": "InferenceService",
                 "metadata": {"annotations": CLASS},
                 "spec": {"predictor": {"containers": [gpu_container()]}},
-            },
-            id="operator-that-copies-annotations-to-pods",
+            }
         ),
-        pytest.param(
+        "kind-with-containers-below-spec": (
             {
                 "apiVersion": "serving.kserve.io/v1alpha1",
                 "kind": "ServingRuntime",
                 "spec": {"containers": [gpu_container()]},
-            },
-            id="kind-with-containers-below-spec",
+            }
         ),
-        pytest.param({"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"}, id="job-of-another-group"),
-        pytest.param(
-            {"apiVersion": "v1", "kind": "Secret", "metadata": {"annotations": {"gpu-admission.dev/x": "1"}}},
-            id="object-without-pods",
+        "job-of-another-group": {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"},
+        "object-without-pods": (
+            {"apiVersion": "v1", "kind": "Secret", "metadata": {"annotations": {"gpu-admission.dev/x": "1"}}}
         ),
-    ],
+    },
 )
 def test_workload_that_is_left_alone(document: JSON) -> None:
     assert advice(document) == []

@@ -12,6 +12,7 @@ from policies.pods.patch import PodPatch
 from policies.rule import RuleOptions
 from policies.rules.model_warming import RULE, ModelWarmingOptions
 from tests.builders import JSON, apply, container, context, gpu_container, operations, pod, view
+from tests.cases import cases
 
 URI = "gpu-admission.dev/model-uri"
 PATH = "gpu-admission.dev/model-path"
@@ -60,12 +61,7 @@ def test_a_server_gets_its_model_before_it_starts() -> None:
     assert findings == []
     assert after["spec"]["volumes"] == [{"name": "gpu-admission-model", "emptyDir": {"sizeLimit": "200Gi"}}]
     assert after["spec"]["containers"][0]["volumeMounts"] == [
-        {
-            "name": "gpu-admission-model",
-            "mountPath": "/model-cache",
-            "subPath": directory,
-            "readOnly": True,
-        }
+        {"name": "gpu-admission-model", "mountPath": "/model-cache", "subPath": directory, "readOnly": True}
     ]
     assert fetcher(after) == {
         "name": FETCHER,
@@ -91,17 +87,13 @@ def test_nothing_happens_without_a_model_uri() -> None:
     assert run(document) == (document, [])
 
 
-@pytest.mark.parametrize(
+@cases(
     ("containers", "want"),
-    [
-        pytest.param(
-            [gpu_container(name="a"), gpu_container(name="b")], ["a", "b"], id="every-gpu-container"
-        ),
-        pytest.param(
-            [container("proxy"), gpu_container(name="server")], ["server"], id="only-gpu-containers"
-        ),
-        pytest.param([container("server"), container("proxy")], ["server"], id="the-first-without-gpu"),
-    ],
+    {
+        "every-gpu-container": ([gpu_container(name="a"), gpu_container(name="b")], ["a", "b"]),
+        "only-gpu-containers": ([container("proxy"), gpu_container(name="server")], ["server"]),
+        "the-first-without-gpu": ([container("server"), container("proxy")], ["server"]),
+    },
 )
 def test_who_gets_the_model(containers: list[JSON], want: list[str]) -> None:
     after, _ = run(pod(*containers, annotations=LLAMA))
@@ -118,18 +110,17 @@ def test_a_gpu_of_a_sidecar_does_not_make_it_the_server() -> None:
     assert after["spec"]["containers"][0]["volumeMounts"][0]["mountPath"] == "/model-cache"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("existing", "want"),
-    [
-        pytest.param([], [FETCHER], id="none"),
-        pytest.param([container("convert")], [FETCHER, "convert"], id="before-what-may-need-the-model"),
-        pytest.param([SIDECAR], ["istio-proxy", FETCHER], id="after-the-mesh"),
-        pytest.param(
+    {
+        "none": ([], [FETCHER]),
+        "before-what-may-need-the-model": ([container("convert")], [FETCHER, "convert"]),
+        "after-the-mesh": ([SIDECAR], ["istio-proxy", FETCHER]),
+        "right-after-the-last-sidecar": (
             [container("migrate"), SIDECAR, container("convert")],
             ["migrate", "istio-proxy", FETCHER, "convert"],
-            id="right-after-the-last-sidecar",
         ),
-    ],
+    },
 )
 def test_where_the_init_container_stands(existing: list[JSON], want: list[str]) -> None:
     after, _ = run(pod(gpu_container(), annotations=LLAMA, initContainers=existing))
@@ -150,40 +141,32 @@ def test_the_init_container_asks_for_no_gpu() -> None:
     assert asks == ["main"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "want"),
-    [
-        pytest.param(
+    {
+        "guaranteed-stays-guaranteed": (
             pod(gpu_container(resources={"limits": {"nvidia.com/gpu": "1", **SIZED}}), annotations=LLAMA),
             {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1", "memory": "1Gi"}},
-            id="guaranteed-stays-guaranteed",
         ),
-        pytest.param(
+        "burstable-stays-burstable": (
             pod(gpu_container(resources={"requests": {"cpu": "1"}}), annotations=LLAMA),
             {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1", "memory": "1Gi"}},
-            id="burstable-stays-burstable",
         ),
-        pytest.param(pod(gpu_container(), annotations=LLAMA), None, id="best-effort-stays-best-effort"),
-        pytest.param(
+        "best-effort-stays-best-effort": (pod(gpu_container(), annotations=LLAMA), None),
+        "zero-is-nothing": (
             pod(gpu_container(resources={"requests": {"cpu": "0", "memory": 0}}), annotations=LLAMA),
             None,
-            id="zero-is-nothing",
         ),
-        pytest.param(
-            pod(gpu_container(), annotations=LLAMA, resources={"limits": SIZED}),
-            None,
-            id="the-pod-as-a-whole",
-        ),
-        pytest.param(
+        "the-pod-as-a-whole": (pod(gpu_container(), annotations=LLAMA, resources={"limits": SIZED}), None),
+        "an-init-container-counts": (
             pod(
                 gpu_container(),
                 annotations=LLAMA,
                 initContainers=[container("i", resources={"limits": SIZED})],
             ),
             {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1", "memory": "1Gi"}},
-            id="an-init-container-counts",
         ),
-    ],
+    },
 )
 def test_the_qos_class_stays(document: JSON, want: JSON | None) -> None:
     after, _ = run(document)
@@ -191,17 +174,19 @@ def test_the_qos_class_stays(document: JSON, want: JSON | None) -> None:
     assert fetcher(after).get("resources") == want
 
 
-@pytest.mark.parametrize(
+@cases(
     ("security_context", "setting", "want"),
-    [
-        pytest.param(None, 65532, 65532, id="nothing-said"),
-        pytest.param({"fsGroup": 2000}, 65532, 65532, id="only-a-group"),
-        pytest.param({"runAsUser": 1234}, 65532, None, id="the-pods-user-is-inherited"),
-        pytest.param({"runAsUser": 0}, 65532, 65532, id="but-not-root"),
-        pytest.param(None, None, None, id="left-to-the-platform"),
-    ],
+    {
+        "nothing-said": (None, 65532, 65532),
+        "only-a-group": ({"fsGroup": 2000}, 65532, 65532),
+        "the-pods-user-is-inherited": ({"runAsUser": 1234}, 65532, None),
+        "but-not-root": ({"runAsUser": 0}, 65532, 65532),
+        "left-to-the-platform": (None, None, None),
+    },
 )
-def test_as_whom_it_runs(security_context: JSON | None, setting: int | None, want: int | None) -> None:
+def test_user_of_the_init_container(
+    security_context: JSON | None, setting: int | None, want: int | None
+) -> None:
     spec = {"securityContext": security_context} if security_context else {}
 
     after, _ = run(pod(gpu_container(), annotations=LLAMA, **spec), options(runAsUser=setting))
@@ -244,61 +229,54 @@ def test_a_claim_without_a_group_may_not_be_writable() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("uri", "source", "args", "added"),
-    [
-        pytest.param(
+    {
+        "s3": (
             "s3://models/m",
             {"s3": {"credentialsSecret": "aws", "env": {"MODEL_PARALLEL": "8", "AWS_REGION": "eu-west-1"}}},
             [],
             {"envFrom": [{"secretRef": {"name": "aws"}}], "AWS_REGION": "eu-west-1", "MODEL_PARALLEL": "8"},
-            id="s3",
         ),
-        pytest.param(
+        "s3-of-ones-own": (
             "s3://models/m",
             {"s3": {"endpoint": "http://minio.storage:9000", "credentialsSecret": "minio"}},
             ["--endpoint=http://minio.storage:9000"],
             {"envFrom": [{"secretRef": {"name": "minio"}}]},
-            id="s3-of-ones-own",
         ),
-        pytest.param(
+        "hub-from-a-mirror": (
             "hf://meta/llama@main",
             {"hf": {"endpoint": "https://hub.example.com", "credentialsSecret": "hub"}},
             ["--endpoint=https://hub.example.com"],
             {"envFrom": [{"secretRef": {"name": "hub"}}]},
-            id="hub-from-a-mirror",
         ),
-        pytest.param(
+        "https-from-a-host-of-the-policy": (
             "https://Models.example.com/m.bin",
             {"https": {"credentialsSecret": "web", "hosts": ["models.example.com"]}},
             [],
             {"envFrom": [{"secretRef": {"name": "web"}}]},
-            id="https-from-a-host-of-the-policy",
         ),
-        pytest.param(
+        "https-from-another-host-without-credentials": (
             "https://elsewhere.example/m.bin",
             {"https": {"credentialsSecret": "web", "hosts": ["models.example.com"]}},
             [],
             {},
-            id="https-from-another-host-without-credentials",
         ),
-        pytest.param(
+        "another-port-is-another-host": (
             "https://models.example.com:8443/m.bin",
             {"https": {"credentialsSecret": "web", "hosts": ["models.example.com"]}},
             [],
             {},
-            id="another-port-is-another-host",
         ),
-        pytest.param(
+        "gs": (
             "gs://models/m",
             {"gs": {"credentialsSecret": "google"}},
             [],
             {"GOOGLE_APPLICATION_CREDENTIALS": "/gpu-admission/credentials/key.json"},
-            id="gs",
         ),
-        pytest.param("gs://models/m", {}, [], {}, id="workload-identity"),
-        pytest.param("pvc://shared/llama", {}, ["--claim-mount=/gpu-admission/source"], {}, id="claim"),
-    ],
+        "workload-identity": ("gs://models/m", {}, [], {}),
+        "claim": ("pvc://shared/llama", {}, ["--claim-mount=/gpu-admission/source"], {}),
+    },
 )
 def test_each_source_has_its_options_and_credentials(
     uri: str, source: JSON, args: list[str], added: JSON
@@ -313,23 +291,17 @@ def test_each_source_has_its_options_and_credentials(
     assert fetcher(after)["command"] == ["gpu-admission", "fetch-model"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("uri", "source", "want"),
-    [
-        pytest.param("hf://meta/llama", {}, "registry.example/fetcher:1", id="of-the-installation"),
-        pytest.param(
-            "hf://meta/llama",
-            {"hf": {"image": "mirror.example/f:2"}},
-            "mirror.example/f:2",
-            id="of-the-policy",
-        ),
-        pytest.param(
+    {
+        "of-the-installation": ("hf://meta/llama", {}, "registry.example/fetcher:1"),
+        "of-the-policy": ("hf://meta/llama", {"hf": {"image": "mirror.example/f:2"}}, "mirror.example/f:2"),
+        "of-another-source": (
             "hf://meta/llama",
             {"s3": {"image": "mirror.example/f:2"}},
             "registry.example/fetcher:1",
-            id="of-another-source",
         ),
-    ],
+    },
 )
 def test_which_image_fetches(uri: str, source: JSON, want: str) -> None:
     draft = PodPatch(view(pod(gpu_container(), annotations={URI: uri})))
@@ -338,371 +310,6 @@ def test_which_image_fetches(uri: str, source: JSON, want: str) -> None:
     list(RULE.mutate(draft, options(sources=source), around) if RULE.mutate else ())
 
     assert fetcher(apply(pod(gpu_container(), annotations={URI: uri}), draft))["image"] == want
-
-
-def from_secret(name: str, key: str = "token", of: str = "mine") -> JSON:
-    return {"name": name, "valueFrom": {"secretKeyRef": {"name": of, "key": key}}}
-
-
-TOKEN = from_secret("HF_TOKEN")
-KEYS = [from_secret("AWS_ACCESS_KEY_ID", "id"), from_secret("AWS_SECRET_ACCESS_KEY", "key")]
-REGION = {"name": "AWS_REGION", "value": "eu-west-1"}
-MINE_ALL = {"secretRef": {"name": "mine"}}
-KEY_FILE = {"name": "GOOGLE_APPLICATION_CREDENTIALS", "value": "/app/keys/sa.json"}
-OURS = {"name": "GOOGLE_APPLICATION_CREDENTIALS", "value": "/gpu-admission/credentials/sa.json"}
-KEY_MOUNT = {"name": "keys", "mountPath": "/app/keys/"}
-
-
-@pytest.mark.parametrize(
-    ("uri", "server", "want_env", "want_from"),
-    [
-        pytest.param("hf://meta/llama", {"env": [TOKEN]}, [TOKEN], None, id="token-from-a-secret"),
-        pytest.param(
-            "hf://meta/llama",
-            {"env": [{"name": "HF_TOKEN", "value": "hf_literal"}]},
-            [{"name": "HF_TOKEN", "value": "hf_literal"}],
-            None,
-            id="token-as-text",
-        ),
-        pytest.param(
-            "hf://meta/llama", {"envFrom": [MINE_ALL]}, [], [MINE_ALL], id="token-in-a-whole-secret"
-        ),
-        pytest.param(
-            "hf://meta/llama",
-            {"env": [TOKEN], "envFrom": [MINE_ALL]},
-            [TOKEN],
-            None,
-            id="no-whole-secret-where-the-token-is-named",
-        ),
-        pytest.param(
-            "hf://meta/llama",
-            {
-                "envFrom": [
-                    {"prefix": "HF_", "secretRef": {"name": "mine", "optional": True}},
-                    {"configMapRef": {"name": "c"}},
-                ]
-            },
-            [],
-            [{"prefix": "HF_", "secretRef": {"name": "mine", "optional": True}}],
-            id="prefix-and-optional-stay-and-config-maps-do-not-come",
-        ),
-        pytest.param(
-            "s3://models/llama", {"env": [REGION, *KEYS]}, [REGION, *KEYS], None, id="keys-and-region"
-        ),
-        pytest.param(
-            "s3://models/llama",
-            {"env": [REGION], "envFrom": [MINE_ALL]},
-            [REGION],
-            [MINE_ALL],
-            id="region-as-text-and-keys-in-a-whole-secret",
-        ),
-        pytest.param("s3://models/llama", {"env": [TOKEN, REGION]}, [], None, id="nothing-of-another-source"),
-        pytest.param(
-            "s3://models/llama",
-            {"env": [*KEYS, {"name": "AWS_ENDPOINT_URL", "value": "https://evil.example"}]},
-            KEYS,
-            None,
-            id="never-an-endpoint",
-        ),
-        pytest.param(
-            "hf://meta/llama",
-            {"env": [{"name": "HF_TOKEN", "value": "$(TOKEN)"}]},
-            [],
-            None,
-            id="not-what-refers-to-other-variables",
-        ),
-        pytest.param(
-            "gs://models/llama",
-            {"env": [KEY_FILE], "volumeMounts": [{"name": "x", "mountPath": "/app"[:3]}, KEY_MOUNT]},
-            [OURS],
-            None,
-            id="key-file-in-a-mount",
-        ),
-        pytest.param("gs://models/llama", {"env": [KEY_FILE]}, [], None, id="key-file-of-the-servers-image"),
-        pytest.param(
-            "https://host/m.bin", {"env": [TOKEN], "envFrom": [MINE_ALL]}, [], None, id="nothing-over-https"
-        ),
-        pytest.param(
-            "pvc://claim/m", {"env": [TOKEN], "envFrom": [MINE_ALL]}, [], None, id="nothing-for-a-claim"
-        ),
-    ],
-)
-def test_the_servers_own_credentials_fetch(
-    uri: str, server: JSON, want_env: list[JSON], want_from: list[JSON] | None
-) -> None:
-    volumes = [{"name": "keys", "secret": {"secretName": "google"}}, {"name": "x", "emptyDir": {}}]
-
-    after, _ = run(pod(gpu_container(**server), annotations={URI: uri}, volumes=volumes))
-
-    assert [each for each in fetcher(after)["env"] if each["name"] != "NVIDIA_VISIBLE_DEVICES"] == want_env
-    assert fetcher(after).get("envFrom") == want_from
-
-
-@pytest.mark.parametrize(
-    ("uri", "endpoint", "want"),
-    [
-        pytest.param("hf://meta/llama", "https://hub.models", [TOKEN], id="over-tls"),
-        pytest.param("hf://meta/llama", "http://hub.models", [], id="no-token-in-clear"),
-        pytest.param("gs://models/llama", "HTTP://gcs.models", [], id="no-access-token-in-clear"),
-        pytest.param("s3://models/llama", "http://minio.models", KEYS, id="a-signature-holds-no-key"),
-    ],
-)
-def test_the_servers_token_is_not_sent_over_plain_http(uri: str, endpoint: str, want: list[JSON]) -> None:
-    server = gpu_container(env=[TOKEN, *KEYS, KEY_FILE], volumeMounts=[KEY_MOUNT])
-    volumes = [{"name": "keys", "secret": {"secretName": "google"}}]
-    settings = options(sources={uri.partition(":")[0]: {"endpoint": endpoint}})
-
-    after, _ = run(pod(server, annotations={URI: uri}, volumes=volumes), settings)
-
-    assert [each for each in fetcher(after)["env"] if each["name"] != "NVIDIA_VISIBLE_DEVICES"] == want
-    assert "keys" not in [mount["name"] for mount in fetcher(after)["volumeMounts"]]
-
-
-@pytest.mark.parametrize(
-    ("mount", "want", "path"),
-    [
-        pytest.param(KEY_MOUNT, {}, "/sa.json", id="folder"),
-        pytest.param({**KEY_MOUNT, "subPath": "a"}, {"subPath": "a"}, "/sa.json", id="folder-of-a-volume"),
-        pytest.param(
-            {"name": "keys", "mountPath": "/app/keys/sa.json", "subPath": "sa.json"},
-            {"subPath": "sa.json"},
-            "",
-            id="one-file",
-        ),
-    ],
-)
-def test_a_key_file_of_the_server_is_mounted_where_it_hides_nothing(
-    mount: JSON, want: JSON, path: str
-) -> None:
-    server = gpu_container(env=[KEY_FILE], volumeMounts=[mount])
-    volumes = [{"name": "keys", "secret": {"secretName": "google"}}]
-
-    after, _ = run(pod(server, annotations={URI: "gs://models/llama"}, volumes=volumes))
-
-    place = {"name": "keys", "mountPath": "/gpu-admission/credentials", **want, "readOnly": True}
-    assert fetcher(after)["volumeMounts"][1:] == [place]
-    assert env(after)["GOOGLE_APPLICATION_CREDENTIALS"] == f"/gpu-admission/credentials{path}"
-
-
-def test_a_key_file_below_an_expanded_path_stays_with_the_server() -> None:
-    server = gpu_container(env=[KEY_FILE], volumeMounts=[{**KEY_MOUNT, "subPathExpr": "$(POD_NAME)"}])
-
-    after, _ = run(pod(server, annotations={URI: "gs://models/llama"}))
-
-    assert "GOOGLE_APPLICATION_CREDENTIALS" not in env(after)
-    assert len(fetcher(after)["volumeMounts"]) == 1
-
-
-@pytest.mark.parametrize(
-    ("uri", "source"),
-    [
-        pytest.param("s3://models/llama", {"s3": {"credentialsSecret": "platform"}}, id="s3"),
-        pytest.param("hf://meta/llama", {"hf": {"credentialsSecret": "platform"}}, id="hub"),
-        pytest.param("gs://models/llama", {"gs": {"credentialsSecret": "platform"}}, id="gs"),
-    ],
-)
-def test_nothing_of_the_servers_comes_where_the_policy_names_a_secret(uri: str, source: JSON) -> None:
-    server: JSON = {
-        "env": [TOKEN, *KEYS, REGION, KEY_FILE],
-        "envFrom": [MINE_ALL],
-        "volumeMounts": [KEY_MOUNT],
-    }
-
-    plain, _ = run(pod(gpu_container(), annotations={URI: uri}), options(sources=source))
-    after, _ = run(pod(gpu_container(**server), annotations={URI: uri}), options(sources=source))
-
-    assert fetcher(after) == fetcher(plain)
-    assert "platform" in str(after["spec"])
-
-
-def test_the_first_server_with_credentials_counts_and_the_policys_variables_win() -> None:
-    servers = [
-        gpu_container(name="draft"),
-        gpu_container(name="main", env=[REGION, *KEYS]),
-        gpu_container(name="other", env=[from_secret("AWS_SECRET_ACCESS_KEY", of="theirs")]),
-    ]
-    source = {"s3": {"env": {"AWS_REGION": "us-east-1"}}}
-
-    after, _ = run(pod(*servers, annotations=LLAMA), options(sources=source))
-
-    assert fetcher(after)["env"][1:] == [{"name": "AWS_REGION", "value": "us-east-1"}, *KEYS]
-
-
-@pytest.mark.parametrize(
-    ("uri", "source", "volume"),
-    [
-        pytest.param(
-            "gs://models/m",
-            {"gs": {"credentialsSecret": "google"}},
-            {"name": "gpu-admission-model-credentials", "secret": {"secretName": "google"}},
-            id="key-file",
-        ),
-        pytest.param(
-            "pvc://shared/llama",
-            {},
-            {
-                "name": "gpu-admission-model-source",
-                "persistentVolumeClaim": {"claimName": "shared", "readOnly": True},
-            },
-            id="claim",
-        ),
-    ],
-)
-def test_what_else_is_mounted_is_read_only_and_for_the_init_container_alone(
-    uri: str, source: JSON, volume: JSON
-) -> None:
-    after, _ = run(pod(gpu_container(), annotations={URI: uri}), options(sources=source))
-
-    assert after["spec"]["volumes"][1:] == [volume]
-    assert fetcher(after)["volumeMounts"][1]["name"] == volume["name"]
-    assert fetcher(after)["volumeMounts"][1]["readOnly"] is True
-    assert len(after["spec"]["containers"][0]["volumeMounts"]) == 1
-
-
-@pytest.mark.parametrize(
-    ("annotations", "want"),
-    [
-        pytest.param(
-            {URI: "ftp://host/m"},
-            [
-                (
-                    'metadata.annotations[gpu-admission.dev/model-uri] = "ftp://host/m": write s3://bucket/prefix, '
-                    "gs://bucket/prefix, hf://owner/name, https://host/file or pvc://claim/path; is not from a "
-                    "supported source [model-warming]"
-                )
-            ],
-            id="unknown-source",
-        ),
-        pytest.param(
-            {URI: "https://bob:hunter2@host/m?sig=hunter2"},
-            [
-                (
-                    'metadata.annotations[gpu-admission.dev/model-uri] = "https://host/m": remove the credentials, and '
-                    "put them into a Secret that the policy names as credentialsSecret of source https; holds "
-                    "credentials, which everyone who may see the pod can read [model-warming]"
-                )
-            ],
-            id="credentials",
-        ),
-        pytest.param(
-            {URI: "s3://models/$(AWS_SECRET_ACCESS_KEY)", PATH: "models", CLAIM: "My Claim"},
-            [
-                (
-                    'metadata.annotations[gpu-admission.dev/model-uri] = "s3://models/$(AWS_SECRET_ACCESS_KEY)": write '
-                    "such characters %-encoded in an https:// URI, or rename the object; holds a space, a quote, $ or "
-                    "another character that no URI may hold [model-warming]"
-                ),
-                (
-                    'metadata.annotations[gpu-admission.dev/model-path] = "models": write an absolute path such as '
-                    "/models/llama; is not an absolute path below / [model-warming]"
-                ),
-                (
-                    'metadata.annotations[gpu-admission.dev/model-cache-claim] = "My Claim": name a claim of the pod\'s '
-                    "namespace; is not the name of a PersistentVolumeClaim [model-warming]"
-                ),
-            ],
-            id="everything-at-once",
-        ),
-    ],
-)
-def test_what_cannot_be_used_is_refused(annotations: dict[str, str], want: list[str]) -> None:
-    document = pod(gpu_container(), annotations=annotations)
-
-    after, findings = run(document)
-
-    assert after == document
-    assert [finding.sentence() for finding in findings] == want
-    assert {finding.severity for finding in findings} == {Severity.DENIAL}
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        *(
-            "/",
-            "",
-            "relative",
-            "/a/../b",
-            "/proc/1",
-            "/sys",
-            "/dev/x",
-            "/a:b",
-            "/a\tb",
-            "/.",
-            "//",
-            "/dev/",
-            "/sys/.",
-        ),
-        *("/./dev/x", "//dev/x", "/.//./proc", "///sys", "/model/../dev", "./dev"),
-    ],
-)
-def test_paths_that_cannot_be_mounted(path: str) -> None:
-    _, findings = run(pod(gpu_container(), annotations={**LLAMA, PATH: path}))
-
-    assert [finding.path for finding in findings] == [f"metadata.annotations[{PATH}]"]
-    assert [where for where, _ in options(mountPath=path).problems()] == ["mountPath"]
-
-
-MINE = {"name": "mine", "mountPath": "/model-cache/"}
-
-
-@pytest.mark.parametrize(
-    ("document", "path", "message"),
-    [
-        pytest.param(
-            pod(
-                gpu_container(volumeMounts=[MINE]),
-                annotations=LLAMA,
-                volumes=[{"name": "mine", "emptyDir": {}}],
-            ),
-            "spec.containers[0].volumeMounts[0].mountPath",
-            "volume mine is mounted at /model-cache already",
-            id="mount-path",
-        ),
-        pytest.param(
-            pod(
-                gpu_container(volumeMounts=[MINE]),
-                annotations={**LLAMA, PATH: "/.//model-cache"},
-                volumes=[{"name": "mine", "emptyDir": {}}],
-            ),
-            "spec.containers[0].volumeMounts[0].mountPath",
-            "volume mine is mounted at /.//model-cache already",
-            id="mount-path-written-otherwise",
-        ),
-        pytest.param(
-            pod(
-                gpu_container(),
-                annotations=LLAMA,
-                volumes=[{"name": "gpu-admission-model", "hostPath": {"path": "/"}}],
-            ),
-            "spec.volumes",
-            "the name gpu-admission-model is taken",
-            id="volume-name",
-        ),
-        pytest.param(
-            pod(
-                gpu_container(),
-                annotations={**LLAMA, CLAIM: "b"},
-                volumes=[{"name": "gpu-admission-model", "persistentVolumeClaim": {"claimName": "a"}}],
-            ),
-            "spec.volumes",
-            "the name gpu-admission-model is taken",
-            id="another-claim",
-        ),
-        pytest.param(
-            pod(gpu_container(name=FETCHER), annotations=LLAMA),
-            "spec.containers[0].name",
-            f"the name {FETCHER} is taken",
-            id="container-name",
-        ),
-    ],
-)
-def test_what_is_taken_stays(document: JSON, path: str, message: str) -> None:
-    after, findings = run(document)
-
-    assert after == document
-    assert [(finding.severity, finding.path) for finding in findings] == [(Severity.WARNING, path)]
-    assert findings[0].message == f"{message}, so the model is not fetched in advance"
 
 
 def test_an_init_container_by_our_name_is_kept() -> None:
@@ -727,19 +334,15 @@ def test_what_a_later_webhook_took_out_is_missed() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("fields", "want"),
-    [
-        pytest.param({"mountPath": "models"}, ["mountPath"], id="relative-path"),
-        pytest.param({"cacheSizeLimit": "many"}, ["cacheSizeLimit"], id="no-quantity"),
-        pytest.param({"cacheSizeLimit": "0"}, ["cacheSizeLimit"], id="nothing-fits"),
-        pytest.param(
-            {"resources": {"cpu": "1m", "memory": "-1Gi"}},
-            ["resources.cpu", "resources.memory"],
-            id="resources",
-        ),
-        pytest.param({"runAsUser": 0}, ["runAsUser"], id="root"),
-        pytest.param(
+    {
+        "relative-path": ({"mountPath": "models"}, ["mountPath"]),
+        "no-quantity": ({"cacheSizeLimit": "many"}, ["cacheSizeLimit"]),
+        "nothing-fits": ({"cacheSizeLimit": "0"}, ["cacheSizeLimit"]),
+        "resources": ({"resources": {"cpu": "1m", "memory": "-1Gi"}}, ["resources.cpu", "resources.memory"]),
+        "root": ({"runAsUser": 0}, ["runAsUser"]),
+        "source": (
             {
                 "sources": {
                     "s3": {
@@ -758,54 +361,34 @@ def test_what_a_later_webhook_took_out_is_missed() -> None:
                 "sources.s3.env[1]",
                 "sources.s3.env[AWS_ENDPOINT_URL_S3]",
             ],
-            id="source",
         ),
-        pytest.param(
-            {"sources": {"gs": {"credentialsKey": "a/b"}}},
-            ["sources.gs.credentialsKey"],
-            id="key-of-the-secret",
-        ),
-        pytest.param(
-            {"sources": {"pvc": {"credentialsSecret": "x"}}},
-            ["sources.pvc.credentialsSecret"],
-            id="claim-login",
-        ),
-        pytest.param(
+        "key-of-the-secret": ({"sources": {"gs": {"credentialsKey": "a/b"}}}, ["sources.gs.credentialsKey"]),
+        "claim-login": ({"sources": {"pvc": {"credentialsSecret": "x"}}}, ["sources.pvc.credentialsSecret"]),
+        "credentials-for-any-host": (
             {"sources": {"https": {"credentialsSecret": "web"}}},
             ["sources.https.hosts"],
-            id="credentials-for-any-host",
         ),
-        pytest.param(
+        "a-url-for-a-host": (
             {"sources": {"https": {"credentialsSecret": "web", "hosts": ["https://h", "h:8443"]}}},
             ["sources.https.hosts"],
-            id="a-url-for-a-host",
         ),
-        pytest.param(
+        "credentials-as-a-variable-for-any-host": (
             {"sources": {"https": {"env": {"MODEL_HTTP_AUTHORIZATION": "Bearer x"}, "hosts": ["h"]}}},
             ["sources.https.env[MODEL_HTTP_AUTHORIZATION]"],
-            id="credentials-as-a-variable-for-any-host",
         ),
-        pytest.param({"sources": {"s3": {"hosts": ["h"]}}}, ["sources.s3.hosts"], id="hosts-of-a-bucket"),
-        pytest.param(
-            {"sources": {"https": {"endpoint": "https://h"}}},
-            ["sources.https.endpoint"],
-            id="endpoint-of-https",
-        ),
-        pytest.param(
+        "hosts-of-a-bucket": ({"sources": {"s3": {"hosts": ["h"]}}}, ["sources.s3.hosts"]),
+        "endpoint-of-https": ({"sources": {"https": {"endpoint": "https://h"}}}, ["sources.https.endpoint"]),
+        "a-token-over-plain-http": (
             {"sources": {"hf": {"endpoint": "http://hub", "credentialsSecret": "hub"}}},
             ["sources.hf.endpoint"],
-            id="a-token-over-plain-http",
         ),
-        pytest.param(
-            {"sources": {"hf": {"endpoint": "http://hub.models:8080"}}}, [], id="plain-http-without-a-token"
-        ),
-        pytest.param(
+        "plain-http-without-a-token": ({"sources": {"hf": {"endpoint": "http://hub.models:8080"}}}, []),
+        "endpoint-with-password": (
             {"sources": {"s3": {"endpoint": "https://u:p@h"}}},
             ["sources.s3.endpoint"],
-            id="endpoint-with-password",
         ),
-        pytest.param({}, [], id="built-in"),
-    ],
+        "built-in": ({}, []),
+    },
 )
 def test_options_are_checked_whole(fields: JSON, want: list[str]) -> None:
     assert [path for path, _ in options(**fields).problems()] == want

@@ -4,18 +4,16 @@ import pytest
 
 from policies.finding import Severity
 from tests.builders import JSON, gpu_container, pod
-from tests.policies.rules.test_model_warming import CLAIM, LLAMA, URI, options, run
+from tests.cases import cases
+from tests.policies.rules.test_model_warming import CLAIM, FETCHER, LLAMA, PATH, URI, options, run
 
 HUB_TOKEN = {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}}
 SECRET = {"envFrom": [{"secretRef": {"name": "hub"}}]}
 
 
-@pytest.mark.parametrize(
+@cases(
     "spec",
-    [
-        pytest.param({"os": {"name": "windows"}}, id="os"),
-        pytest.param({"nodeSelector": {"kubernetes.io/os": "windows"}}, id="node-selector"),
-    ],
+    {"os": {"os": {"name": "windows"}}, "node-selector": {"nodeSelector": {"kubernetes.io/os": "windows"}}},
 )
 def test_a_windows_pod_gets_no_linux_container(spec: JSON) -> None:
     document = pod(gpu_container(resource="microsoft.com/directx"), annotations=LLAMA, **spec)
@@ -55,21 +53,19 @@ def test_a_gated_model_without_a_token_is_warned_of(model: str) -> None:
     assert [(each.severity, each.sentence()) for each in findings] == [(Severity.WARNING, gated(model))]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("model", "server", "source"),
-    [
-        pytest.param("Qwen/Qwen3-8B", {}, {}, id="open-model"),
-        pytest.param("google/flan-t5-base", {}, {}, id="open-model-of-the-same-owner"),
-        pytest.param("meta-llama-3/copy", {}, {}, id="owner-of-a-similar-name"),
-        pytest.param("meta-llama/Llama-3.1-8B", {"env": [HUB_TOKEN]}, {}, id="token-of-the-server"),
-        pytest.param("meta-llama/Llama-3.1-8B", SECRET, {}, id="secret-of-the-server-may-have-it"),
-        pytest.param("meta-llama/Llama-3.1-8B", {}, {"credentialsSecret": "hub"}, id="secret-of-the-policy"),
-        pytest.param("meta-llama/Llama-3.1-8B", {}, {"env": {"HF_TOKEN": "x"}}, id="variable-of-the-policy"),
-        pytest.param(
-            "meta-llama/Llama-3.1-8B", {}, {"endpoint": "https://hub.example.com"}, id="mirror-of-one-s-own"
-        ),
-        pytest.param("meta-llama/Llama-3.1-8B", {}, {"image": "fetcher:with-token"}, id="image-of-one-s-own"),
-    ],
+    {
+        "open-model": ("Qwen/Qwen3-8B", {}, {}),
+        "open-model-of-the-same-owner": ("google/flan-t5-base", {}, {}),
+        "owner-of-a-similar-name": ("meta-llama-3/copy", {}, {}),
+        "token-of-the-server": ("meta-llama/Llama-3.1-8B", {"env": [HUB_TOKEN]}, {}),
+        "secret-of-the-server-may-have-it": ("meta-llama/Llama-3.1-8B", SECRET, {}),
+        "secret-of-the-policy": ("meta-llama/Llama-3.1-8B", {}, {"credentialsSecret": "hub"}),
+        "variable-of-the-policy": ("meta-llama/Llama-3.1-8B", {}, {"env": {"HF_TOKEN": "x"}}),
+        "mirror-of-one-s-own": ("meta-llama/Llama-3.1-8B", {}, {"endpoint": "https://hub.example.com"}),
+        "image-of-one-s-own": ("meta-llama/Llama-3.1-8B", {}, {"image": "fetcher:with-token"}),
+    },
 )
 def test_a_model_that_may_be_fetched_is_not_warned_of(model: str, server: JSON, source: JSON) -> None:
     document = pod(gpu_container(**server), annotations={URI: f"hf://{model}"})
@@ -85,3 +81,141 @@ def test_a_gated_model_that_a_claim_may_hold_already_is_not_warned_of() -> None:
     _, findings = run(pod(gpu_container(), annotations=annotations, securityContext={"fsGroup": 1000}))
 
     assert findings == []
+
+
+@cases(
+    ("annotations", "want"),
+    {
+        "unknown-source": (
+            {URI: "ftp://host/m"},
+            [
+                (
+                    'metadata.annotations[gpu-admission.dev/model-uri] = "ftp://host/m": write s3://bucket/prefix, '
+                    "gs://bucket/prefix, hf://owner/name, https://host/file or pvc://claim/path; is not from a "
+                    "supported source [model-warming]"
+                )
+            ],
+        ),
+        "credentials": (
+            {URI: "https://bob:hunter2@host/m?sig=hunter2"},
+            [
+                (
+                    'metadata.annotations[gpu-admission.dev/model-uri] = "https://host/m": remove the credentials, and '
+                    "put them into a Secret that the policy names as credentialsSecret of source https; holds "
+                    "credentials, which everyone who may see the pod can read [model-warming]"
+                )
+            ],
+        ),
+        "everything-at-once": (
+            {URI: "s3://models/$(AWS_SECRET_ACCESS_KEY)", PATH: "models", CLAIM: "My Claim"},
+            [
+                (
+                    'metadata.annotations[gpu-admission.dev/model-uri] = "s3://models/$(AWS_SECRET_ACCESS_KEY)": write '
+                    "such characters %-encoded in an https:// URI, or rename the object; holds a space, a quote, $ or "
+                    "another character that no URI may hold [model-warming]"
+                ),
+                (
+                    'metadata.annotations[gpu-admission.dev/model-path] = "models": write an absolute path such as '
+                    "/models/llama; is not an absolute path below / [model-warming]"
+                ),
+                (
+                    'metadata.annotations[gpu-admission.dev/model-cache-claim] = "My Claim": name a claim of the pod\'s '
+                    "namespace; is not the name of a PersistentVolumeClaim [model-warming]"
+                ),
+            ],
+        ),
+    },
+)
+def test_what_cannot_be_used_is_refused(annotations: dict[str, str], want: list[str]) -> None:
+    document = pod(gpu_container(), annotations=annotations)
+
+    after, findings = run(document)
+
+    assert after == document
+    assert [finding.sentence() for finding in findings] == want
+    assert {finding.severity for finding in findings} == {Severity.DENIAL}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(
+            "/",
+            "",
+            "relative",
+            "/a/../b",
+            "/proc/1",
+            "/sys",
+            "/dev/x",
+            "/a:b",
+            "/a\tb",
+            "/.",
+            "//",
+            "/dev/",
+            "/sys/.",
+        ),
+        *("/./dev/x", "//dev/x", "/.//./proc", "///sys", "/model/../dev", "./dev"),
+    ],
+)
+def test_paths_that_cannot_be_mounted(path: str) -> None:
+    _, findings = run(pod(gpu_container(), annotations={**LLAMA, PATH: path}))
+
+    assert [finding.path for finding in findings] == [f"metadata.annotations[{PATH}]"]
+    assert [where for where, _ in options(mountPath=path).problems()] == ["mountPath"]
+
+
+MINE = {"name": "mine", "mountPath": "/model-cache/"}
+
+
+@cases(
+    ("document", "path", "message"),
+    {
+        "mount-path": (
+            pod(
+                gpu_container(volumeMounts=[MINE]),
+                annotations=LLAMA,
+                volumes=[{"name": "mine", "emptyDir": {}}],
+            ),
+            "spec.containers[0].volumeMounts[0].mountPath",
+            "volume mine is mounted at /model-cache already",
+        ),
+        "mount-path-written-otherwise": (
+            pod(
+                gpu_container(volumeMounts=[MINE]),
+                annotations={**LLAMA, PATH: "/.//model-cache"},
+                volumes=[{"name": "mine", "emptyDir": {}}],
+            ),
+            "spec.containers[0].volumeMounts[0].mountPath",
+            "volume mine is mounted at /.//model-cache already",
+        ),
+        "volume-name": (
+            pod(
+                gpu_container(),
+                annotations=LLAMA,
+                volumes=[{"name": "gpu-admission-model", "hostPath": {"path": "/"}}],
+            ),
+            "spec.volumes",
+            "the name gpu-admission-model is taken",
+        ),
+        "another-claim": (
+            pod(
+                gpu_container(),
+                annotations={**LLAMA, CLAIM: "b"},
+                volumes=[{"name": "gpu-admission-model", "persistentVolumeClaim": {"claimName": "a"}}],
+            ),
+            "spec.volumes",
+            "the name gpu-admission-model is taken",
+        ),
+        "container-name": (
+            pod(gpu_container(name=FETCHER), annotations=LLAMA),
+            "spec.containers[0].name",
+            f"the name {FETCHER} is taken",
+        ),
+    },
+)
+def test_what_is_taken_stays(document: JSON, path: str, message: str) -> None:
+    after, findings = run(document)
+
+    assert after == document
+    assert [(finding.severity, finding.path) for finding in findings] == [(Severity.WARNING, path)]
+    assert findings[0].message == f"{message}, so the model is not fetched in advance"

@@ -2,11 +2,10 @@
 
 from typing import Any
 
-import pytest
-
 from policies.finding import Severity
 from policies.rules.parallelism import LONGEST_TEXT, RULE, check, check_workload
 from tests.builders import JSON, container, context, gpu_container, pod, view, workload
+from tests.cases import cases
 
 OPTIONS = RULE.options()
 VLLM = ["vllm", "serve", "Qwen/Qwen3-32B"]
@@ -26,166 +25,136 @@ def shell(script: str, gpus: int = 2) -> JSON:
     return pod(gpu_container(gpus, command=["sh", "-c"], args=[script]))
 
 
-def sentence(where: str, value: str, rest: str) -> str:
-    return f'spec.containers[0].{where} (container "main") = "{value}": {rest} [parallelism]'
+def more(processes: int, gpus: int, whose: str = "the container") -> str:
+    return (
+        f"set {gpus} or request {processes} GPUs; should be at most {gpus}, the GPUs of {whose} [parallelism]"
+    )
 
 
-@pytest.mark.parametrize(
-    ("document", "want"),
-    [
-        pytest.param(
+def fewer(processes: int, gpus: int, whose: str = "the container") -> str:
+    return f"set {gpus} or request {processes}; should be {gpus}, the GPUs of {whose}: the others stay idle [parallelism]"
+
+
+@cases(
+    ("document", "where", "value", "want"),
+    {
+        "vllm-with-more": (
             pod(gpu_container(2, args=[*VLLM, "--tensor-parallel-size", "4"])),
-            sentence(
-                "args[3]", "--tensor-parallel-size 4",
-                "set 2 or request 4 GPUs; should be at most 2, the GPUs of the container",
-            ),
-            id="vllm-with-more",
+            "args[3]",
+            "--tensor-parallel-size 4",
+            more(4, 2),
         ),
-        pytest.param(
+        "vllm-with-fewer": (
             pod(gpu_container(8, args=[*VLLM, "--tensor-parallel-size=2"])),
-            sentence(
-                "args[3]", "--tensor-parallel-size 2",
-                "set 8 or request 2; should be 8, the GPUs of the container: the others stay idle",
-            ),
-            id="vllm-with-fewer",
+            "args[3]",
+            "--tensor-parallel-size 2",
+            fewer(2, 8),
         ),
-        pytest.param(
+        "short-flag-in-the-command": (
             pod(gpu_container(1, command=[*VLLM, "-tp", "2"])),
-            sentence(
-                "command[3]", "-tp 2",
-                "set 1 or request 2 GPUs; should be at most 1, the GPUs of the container",
-            ),
-            id="short-flag-in-the-command",
+            "command[3]",
+            "-tp 2",
+            more(2, 1),
         ),
-        pytest.param(
+        "sglang-in-a-script": (
             shell("python3 -m sglang.launch_server \\\n  --tp 8 --port 80", 4),
-            sentence(
-                "args[0]", "--tp 8",
-                "set 4 or request 8 GPUs; should be at most 4, the GPUs of the container",
-            ),
-            id="sglang-in-a-script",
+            "args[0]",
+            "--tp 8",
+            more(8, 4),
         ),
-        pytest.param(
+        "torchrun-with-more": (
             shell('torchrun --nproc_per_node="8" train.py', 4),
-            sentence(
-                "args[0]", "--nproc_per_node 8",
-                "set 4 or request 8 GPUs; should be at most 4, the GPUs of the container",
-            ),
-            id="torchrun-with-more",
+            "args[0]",
+            "--nproc_per_node 8",
+            more(8, 4),
         ),
-        pytest.param(
+        "torchrun-on-several-nodes-with-fewer": (
             shell("torchrun --nnodes 2 --nproc-per-node 1 train.py", 4),
-            sentence(
-                "args[0]", "--nproc-per-node 1",
-                "set 4 or request 1; should be 4, the GPUs of the container: the others stay idle",
-            ),
-            id="torchrun-on-several-nodes-with-fewer",
+            "args[0]",
+            "--nproc-per-node 1",
+            fewer(1, 4),
         ),
-        pytest.param(
+        "torchrun-on-several-nodes-with-more": (
             shell("torchrun --nnodes 2 --nproc_per_node 8 train.py", 4),
-            sentence(
-                "args[0]", "--nproc_per_node 8",
-                "set 4 or request 8 GPUs; should be at most 4, the GPUs of the container",
-            ),
-            id="torchrun-on-several-nodes-with-more",
+            "args[0]",
+            "--nproc_per_node 8",
+            more(8, 4),
         ),
-        pytest.param(
+        "accelerate": (
             shell("accelerate launch --num_processes 4 train.py"),
-            sentence(
-                "args[0]", "--num_processes 4",
-                "set 2 or request 4 GPUs; should be at most 2, the GPUs of the container",
-            ),
-            id="accelerate",
+            "args[0]",
+            "--num_processes 4",
+            more(4, 2),
         ),
-        pytest.param(
+        "accelerate-on-two-machines": (
             shell("accelerate launch --num_processes 8 --num_machines 2 train.py"),
-            sentence(
-                "args[0]", "--num_processes 8",
-                "set 4 or request 8 GPUs; should be at most 4, the GPUs of 2 machines",
-            ),
-            id="accelerate-on-two-machines",
+            "args[0]",
+            "--num_processes 8",
+            more(8, 4, "2 machines"),
         ),
-        pytest.param(
+        "tgi-on-amd": (
             pod(gpu_container(1, resource="amd.com/gpu", args=["--num-shard", "2"])),
-            sentence(
-                "args[0]", "--num-shard 2",
-                "set 1 or request 2 GPUs; should be at most 1, the GPUs of the container",
-            ),
-            id="tgi-on-amd",
+            "args[0]",
+            "--num-shard 2",
+            more(2, 1),
         ),
-    ],
-)  # fmt: skip
-def test_processes_that_do_not_agree_with_the_gpus(document: JSON, want: str) -> None:
-    assert findings(document) == [want]
+    },
+)
+def test_processes_that_do_not_agree_with_the_gpus(document: JSON, where: str, value: str, want: str) -> None:
+    assert findings(document) == [f'spec.containers[0].{where} (container "main") = "{value}": {want}']
 
 
-@pytest.mark.parametrize(
+@cases(
     "document",
-    [
-        pytest.param(shell("vllm serve m --tensor-parallel-size 2"), id="as-many"),
-        pytest.param(shell("vllm serve m"), id="no-flag"),
-        pytest.param(shell("vllm serve m --tensor-parallel-size $GPUS"), id="variable"),
-        pytest.param(shell("accelerate launch --num_processes 2 --num_machines 0 train.py"), id="no-machines"),
-        pytest.param(shell("torchrun --nproc_per_node=gpu train.py"), id="as-many-as-there-are"),
-        pytest.param(shell("# vllm serve m --tensor-parallel-size 8\nsleep 1"), id="comment"),
-        pytest.param(
-            shell("ray start --head; vllm serve m --tensor-parallel-size 16", 8), id="ray-over-several-pods"
+    {
+        "as-many": shell("vllm serve m --tensor-parallel-size 2"),
+        "no-flag": shell("vllm serve m"),
+        "variable": shell("vllm serve m --tensor-parallel-size $GPUS"),
+        "no-machines": shell("accelerate launch --num_processes 2 --num_machines 0 train.py"),
+        "as-many-as-there-are": shell("torchrun --nproc_per_node=gpu train.py"),
+        "comment": shell("# vllm serve m --tensor-parallel-size 8\nsleep 1"),
+        "ray-over-several-pods": (shell("ray start --head; vllm serve m --tensor-parallel-size 16", 8)),
+        "ray-as-the-backend": (shell("vllm serve m -tp 16 --distributed-executor-backend ray", 8)),
+        "sglang-on-two-nodes": (shell("python -m sglang.launch_server --tp 16 --nnodes 2 --node-rank 0", 8)),
+        "leader-of-a-leaderworkerset": (
+            shell("bash multi-node-serving.sh leader; vllm serve m --tensor-parallel-size 16", 8)
         ),
-        pytest.param(
-            shell("vllm serve m -tp 16 --distributed-executor-backend ray", 8), id="ray-as-the-backend"
+        "data-parallel": (shell("vllm serve m --tensor-parallel-size 2 --data-parallel-size 4", 8)),
+        "pipeline": (shell("vllm serve m --tensor-parallel-size 2 --pipeline-parallel-size 4", 8)),
+        "two-servers": shell("vllm serve a -tp 1 & vllm serve b -tp 1", 2),
+        "a-server-for-each": (shell("for i in 0 1; do CUDA_VISIBLE_DEVICES=$i vllm serve m -tp 1; done")),
+        "two-each-on-two": (shell("accelerate launch --num_processes 4 --num_machines 2 train.py")),
+        "machines-of-a-variable": (
+            shell("accelerate launch --num_processes 16 --num_machines $MACHINES train.py")
         ),
-        pytest.param(
-            shell("python -m sglang.launch_server --tp 16 --nnodes 2 --node-rank 0", 8),
-            id="sglang-on-two-nodes",
+        "machines-of-a-file": (
+            shell("accelerate launch --config_file fsdp.yaml --num_processes 16 train.py")
         ),
-        pytest.param(
-            shell("bash multi-node-serving.sh leader; vllm serve m --tensor-parallel-size 16", 8),
-            id="leader-of-a-leaderworkerset",
+        "processes-of-something-else": shell("python serve.py --num_processes 8"),
+        "no-gpu": pod(container(args=["--tensor-parallel-size", "4"])),
+        "cores-of-neuron-devices": (
+            pod(gpu_container(16, resource="aws.amazon.com/neuron", args=["--nproc_per_node=32"]))
         ),
-        pytest.param(
-            shell("vllm serve m --tensor-parallel-size 2 --data-parallel-size 4", 8), id="data-parallel"
+        "processes-and-a-slice": (
+            pod(gpu_container(1, resource="nvidia.com/mig-3g.40gb", args=["-tp", "2"]))
         ),
-        pytest.param(
-            shell("vllm serve m --tensor-parallel-size 2 --pipeline-parallel-size 4", 8), id="pipeline"
+        "a-slice-for-each-container": (
+            pod(*(gpu_container(1, name, "nvidia.com/mig-1g.10gb") for name in "ab"))
         ),
-        pytest.param(shell("vllm serve a -tp 1 & vllm serve b -tp 1", 2), id="two-servers"),
-        pytest.param(
-            shell("for i in 0 1; do CUDA_VISIBLE_DEVICES=$i vllm serve m -tp 1; done"), id="a-server-for-each"
-        ),
-        pytest.param(
-            shell("accelerate launch --num_processes 4 --num_machines 2 train.py"), id="two-each-on-two"
-        ),
-        pytest.param(
-            shell("accelerate launch --num_processes 16 --num_machines $MACHINES train.py"), id="machines-of-a-variable"
-        ),
-        pytest.param(
-            shell("accelerate launch --config_file fsdp.yaml --num_processes 16 train.py"), id="machines-of-a-file"
-        ),
-        pytest.param(shell("python serve.py --num_processes 8"), id="processes-of-something-else"),
-        pytest.param(pod(container(args=["--tensor-parallel-size", "4"])), id="no-gpu"),
-        pytest.param(
-            pod(gpu_container(16, resource="aws.amazon.com/neuron", args=["--nproc_per_node=32"])),
-            id="cores-of-neuron-devices",
-        ),
-        pytest.param(
-            pod(gpu_container(1, resource="nvidia.com/mig-3g.40gb", args=["-tp", "2"])), id="processes-and-a-slice"
-        ),
-        pytest.param(
-            pod(*(gpu_container(1, name, "nvidia.com/mig-1g.10gb") for name in "ab")), id="a-slice-for-each-container"
-        ),
-        pytest.param(
+        "more-gpus-by-a-claim": (
             pod(
-                gpu_container(2, args=["-tp", "4"], resources={"limits": {"nvidia.com/gpu": 2}, "claims": [{"name": "x"}]}),
+                gpu_container(
+                    2,
+                    args=["-tp", "4"],
+                    resources={"limits": {"nvidia.com/gpu": 2}, "claims": [{"name": "x"}]},
+                ),
                 resourceClaims=[{"name": "x"}],
-            ),
-            id="more-gpus-by-a-claim",
+            )
         ),
-        pytest.param(
-            shell("torchrun --nproc_per_node 8 train.py\n" + "x" * LONGEST_TEXT), id="too-long-to-be-read"
-        ),
-        pytest.param(pod(gpu_container("many", args=["-tp", "4"])), id="amount-that-is-no-quantity"),
-    ],
-)  # fmt: skip
+        "too-long-to-be-read": (shell("torchrun --nproc_per_node 8 train.py\n" + "x" * LONGEST_TEXT)),
+        "amount-that-is-no-quantity": pod(gpu_container("many", args=["-tp", "4"])),
+    },
+)
 def test_what_agrees_or_cannot_be_known(document: JSON) -> None:
     assert findings(document) == []
 
@@ -193,13 +162,13 @@ def test_what_agrees_or_cannot_be_known(document: JSON) -> None:
 SLICE = "nvidia.com/mig-1g.10gb"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("resources", "where"),
-    [
-        pytest.param({"limits": {SLICE: "2"}}, "limits", id="two-of-a-kind"),
-        pytest.param({"limits": {SLICE: 1, "nvidia.com/mig-1g.20gb": 1}}, "limits", id="one-of-each-kind"),
-        pytest.param({"requests": {SLICE: "2"}}, "requests", id="request-alone"),
-    ],
+    {
+        "two-of-a-kind": ({"limits": {SLICE: "2"}}, "limits"),
+        "one-of-each-kind": ({"limits": {SLICE: 1, "nvidia.com/mig-1g.20gb": 1}}, "limits"),
+        "request-alone": ({"requests": {SLICE: "2"}}, "requests"),
+    },
 )
 def test_several_slices_in_one_container(resources: JSON, where: str) -> None:
     assert findings(pod(container(resources=resources))) == [
@@ -238,60 +207,39 @@ def train_job(processes: int, gpus: int) -> JSON:
     return job("TrainJob", {"trainer": trainer}, "trainer.kubeflow.org/v1alpha1")
 
 
-@pytest.mark.parametrize(
+MPI_WORKER = "a pod of spec.mpiReplicaSpecs.Worker.template"
+
+
+@cases(
     ("document", "want"),
-    [
-        pytest.param(
+    {
+        "pytorchjob-with-more": (
             pytorch("4", 1),
-            [
-                (
-                    'spec.nprocPerNode = "4": set 1 or request 4 GPUs; should be at most 1, the GPUs of a pod of '
-                    "spec.pytorchReplicaSpecs.Worker.template [parallelism]"
-                )
-            ],
-            id="pytorchjob-with-more",
+            'spec.nprocPerNode = "4": ' + more(4, 1, "a pod of spec.pytorchReplicaSpecs.Worker.template"),
         ),
-        pytest.param(
+        "mpijob-with-more": (
             mpi(8, 4, "mpirun train"),
-            [
-                (
-                    'spec.slotsPerWorker = "8": set 4 or request 8 GPUs; should be at most 4, the GPUs of a pod of '
-                    "spec.mpiReplicaSpecs.Worker.template [parallelism]"
-                )
-            ],
-            id="mpijob-with-more",
+            'spec.slotsPerWorker = "8": ' + more(8, 4, MPI_WORKER),
         ),
-        pytest.param(
+        "mpijob-with-fewer": (
             mpi(1, 8, "mpirun train"),
-            [
-                (
-                    'spec.slotsPerWorker = "1": set 8 or request 1; should be 8, the GPUs of a pod of '
-                    "spec.mpiReplicaSpecs.Worker.template: the others stay idle [parallelism]"
-                )
-            ],
-            id="mpijob-with-fewer",
+            'spec.slotsPerWorker = "1": ' + fewer(1, 8, MPI_WORKER),
         ),
-        pytest.param(
+        "trainjob-with-fewer": (
             train_job(2, 8),
-            [
-                (
-                    'spec.trainer.numProcPerNode = "2": set 8 or request 2; should be 8, the GPUs of a pod of '
-                    "spec.trainer.resourcesPerNode: the others stay idle [parallelism]"
-                )
-            ],
-            id="trainjob-with-fewer",
+            'spec.trainer.numProcPerNode = "2": ' + fewer(2, 8, "a pod of spec.trainer.resourcesPerNode"),
         ),
-        pytest.param(pytorch("auto", 8), [], id="pytorchjob-auto"),
-        pytest.param(pytorch(8, 8), [], id="pytorchjob-as-many"),
-        pytest.param(pytorch("1", 8, command="python"), [], id="script-that-may-start-its-own-processes"),
-        pytest.param(mpi(1, 8, "mpirun -np 2 all_reduce_perf -g 8"), [], id="several-gpus-a-process"),
-        pytest.param(mpi(8, 8, "mpirun train"), [], id="mpijob-as-many"),
-        pytest.param(job("TFJob", {"nprocPerNode": 4}), [], id="kind-without-the-field"),
-        pytest.param({"apiVersion": "v1", "kind": "ConfigMap"}, [], id="no-workload"),
-    ],
+        "pytorchjob-auto": (pytorch("auto", 8), ""),
+        "pytorchjob-as-many": (pytorch(8, 8), ""),
+        "script-that-may-start-its-own-processes": (pytorch("1", 8, command="python"), ""),
+        "several-gpus-a-process": (mpi(1, 8, "mpirun -np 2 all_reduce_perf -g 8"), ""),
+        "mpijob-as-many": (mpi(8, 8, "mpirun train"), ""),
+        "kind-without-the-field": (job("TFJob", {"nprocPerNode": 4}), ""),
+        "no-workload": ({"apiVersion": "v1", "kind": "ConfigMap"}, ""),
+    },
 )
-def test_processes_of_a_workload(document: JSON, want: list[str]) -> None:
-    assert advice(document) == want
+def test_processes_of_a_workload(document: JSON, want: str) -> None:
+    assert advice(document) == ([want] if want else [])
 
 
 def test_only_the_first_scripts_of_a_pod_are_read() -> None:

@@ -16,10 +16,13 @@ from policies.rules.readiness_delay import (
     with_buffer,
 )
 from tests.builders import JSON, apply, container, context, gpu_container, pod, view
+from tests.cases import cases
 
 READY: JSON = {"httpGet": {"path": "/v2/health/ready", "port": 8000}}
 LIVE: JSON = {"grpc": {"port": 9000}, "timeoutSeconds": 5, "terminationGracePeriodSeconds": 7}
 PATIENT: JSON = {**LIVE, "initialDelaySeconds": 60}
+COMMAND: JSON = {"exec": {"command": ["ready", "--all"]}, "timeoutSeconds": 9}
+HALF: JSON = {"annotations": {"gpu-fraction": "0.5"}}
 LOAD = "gpu-admission.dev/model-load-seconds"
 LOAD_60 = {LOAD: "60"}
 ONE_MINUTE = ReadinessDelayOptions(model_load_seconds=60)
@@ -38,6 +41,10 @@ def delayed(seconds: int) -> JSON:
     return {**READY, "initialDelaySeconds": seconds}
 
 
+def live_after(seconds: int) -> JSON:
+    return {**LIVE, "initialDelaySeconds": seconds}
+
+
 def covering(handler: JSON, failures: int, **tweaks: Any) -> JSON:
     return {**handler, "periodSeconds": 10, "failureThreshold": failures, **tweaks}
 
@@ -48,228 +55,118 @@ def run(document: JSON, options: ReadinessDelayOptions = ONE_MINUTE) -> tuple[JS
     return apply(document, patch), [finding.sentence() for finding in findings]
 
 
-@pytest.mark.parametrize(
-    ("document", "options", "want"),
-    [
-        pytest.param(
-            server(readinessProbe=READY),
-            ONE_MINUTE,
-            server(readinessProbe=delayed(72)),
-            id="load-time-of-the-policy-plus-a-fifth",
-        ),
-        pytest.param(
-            pod(
-                gpu_container(readinessProbe=READY),
-                annotations={"gpu-admission.dev/model-load-seconds": "100"},
-            ),
-            ONE_MINUTE,
-            pod(
-                gpu_container(readinessProbe=delayed(120)),
-                annotations={"gpu-admission.dev/model-load-seconds": "100"},
-            ),
-            id="annotation-before-policy",
-        ),
-        pytest.param(
-            # 140e9 bytes at 256 MiB/s: 521.5 s, so 522 s, and 626.4 s with the buffer
-            pod(gpu_container(readinessProbe=READY), annotations={"gpu-admission.dev/model-params": "70b"}),
-            ONE_MINUTE,
-            pod(
-                gpu_container(readinessProbe=delayed(627)),
-                annotations={"gpu-admission.dev/model-params": "70b"},
-            ),
-            id="estimate-before-policy",
-        ),
-        pytest.param(
-            pod(gpu_container(readinessProbe=READY), annotations={"gpu-admission.dev/model-params": "70b"}),
-            ReadinessDelayOptions(load_mib_per_second=2048, buffer=0),
-            pod(
-                gpu_container(readinessProbe=delayed(66)),
-                annotations={"gpu-admission.dev/model-params": "70b"},
-            ),
-            id="estimate-at-the-rate-of-the-policy",
-        ),
-        pytest.param(
-            pod(
-                gpu_container(readinessProbe=READY),
-                annotations={
-                    "gpu-admission.dev/model-params": "70b",
-                    "gpu-admission.dev/model-precision": "int4",
-                },
-            ),
-            ReadinessDelayOptions(buffer=0),
-            pod(
-                gpu_container(readinessProbe=delayed(131)),
-                annotations={
-                    "gpu-admission.dev/model-params": "70b",
-                    "gpu-admission.dev/model-precision": "int4",
-                },
-            ),
-            id="estimate-by-precision",
-        ),
-        pytest.param(
-            pod(gpu_container(readinessProbe=READY), annotations={"gpu-admission.dev/model-params": "1e15"}),
-            ReadinessDelayOptions(buffer=0),
-            pod(
-                gpu_container(readinessProbe=delayed(86_400)),
-                annotations={"gpu-admission.dev/model-params": "1e15"},
-            ),
-            id="estimate-of-more-than-a-day-is-a-day",
-        ),
-        pytest.param(
-            pod(
-                gpu_container(readinessProbe=READY), annotations={"gpu-admission.dev/model-params": "seventy"}
-            ),
-            ONE_MINUTE,
-            pod(
-                gpu_container(readinessProbe=delayed(72)),
-                annotations={"gpu-admission.dev/model-params": "seventy"},
-            ),
-            id="bad-model-annotation-is-for-gpu-class-to-refuse",
-        ),
-        pytest.param(
-            server(readinessProbe=READY),
-            ReadinessDelayOptions(),
-            server(readinessProbe=READY),
-            id="no-load-time-known",
-        ),
-        pytest.param(
-            server(readinessProbe=delayed(300)),
-            ONE_MINUTE,
-            server(readinessProbe=delayed(300)),
-            id="longer-delay-is-kept",
-        ),
-        pytest.param(
-            server(readinessProbe=delayed(5)),
-            ONE_MINUTE,
-            server(readinessProbe=delayed(72)),
-            id="shorter-one-is-raised",
-        ),
-        pytest.param(server(), ONE_MINUTE, server(), id="no-readiness-probe"),
-        pytest.param(
-            pod(container(readinessProbe=READY), annotations=LOAD_60),
-            ONE_MINUTE,
-            pod(container(readinessProbe=READY), annotations=LOAD_60),
-            id="no-gpu",
-        ),
-        pytest.param(
-            pod(container("proxy", readinessProbe={**READY}), gpu_container(readinessProbe=READY)),
-            ONE_MINUTE,
-            pod(container("proxy", readinessProbe={**READY}), gpu_container(readinessProbe=delayed(72))),
-            id="only-the-container-with-the-gpu",
-        ),
-        pytest.param(
-            pod(
-                container(readinessProbe=READY),
-                container("proxy", readinessProbe={**READY}),
-                annotations={"gpu-fraction": "0.5"},
-            ),
-            ONE_MINUTE,
-            pod(
-                container(readinessProbe=delayed(72)),
-                container("proxy", readinessProbe={**READY}),
-                annotations={"gpu-fraction": "0.5"},
-            ),
-            id="fraction-goes-to-the-first-container",
-        ),
-        pytest.param(
-            server(readinessProbe=READY, startupProbe=READY, livenessProbe=LIVE),
-            ONE_MINUTE,
-            server(readinessProbe=READY, startupProbe=READY, livenessProbe=LIVE),
-            id="own-startup-probe",
-        ),
-        pytest.param(
-            server(readinessProbe=READY, livenessProbe=LIVE),
-            ONE_MINUTE,
-            server(
-                readinessProbe=delayed(72),
-                livenessProbe=LIVE,
-                startupProbe=covering(LIVE, 9),  # failures at 0, 10, … 80 s; the ninth kills
-            ),
-            id="liveness-that-kills-after-20-s",
-        ),
-        pytest.param(
-            server(readinessProbe=delayed(300), livenessProbe={**LIVE, "initialDelaySeconds": 51}),
-            ONE_MINUTE,
-            server(
-                readinessProbe=delayed(300),
-                livenessProbe={**LIVE, "initialDelaySeconds": 51},
-                startupProbe=covering(LIVE, 9),
-            ),
-            id="liveness-that-kills-one-second-too-soon",
-        ),
-        pytest.param(
-            server(readinessProbe=READY, livenessProbe={**LIVE, "initialDelaySeconds": 52}),
-            ONE_MINUTE,
-            server(readinessProbe=delayed(72), livenessProbe={**LIVE, "initialDelaySeconds": 52}),
-            id="liveness-that-waits-just-long-enough",
-        ),
-        pytest.param(
-            server(livenessProbe=LIVE),
-            ONE_MINUTE,
-            server(livenessProbe=LIVE, startupProbe=covering(LIVE, 9)),
-            id="liveness-alone-that-kills-after-20-s",
-        ),
-        pytest.param(
-            server(livenessProbe=PATIENT),
-            ONE_MINUTE,
-            server(livenessProbe=PATIENT),
-            id="liveness-alone-that-waits-long-enough",
-        ),
-        pytest.param(
-            server(readinessProbe=READY, livenessProbe=LIVE),
-            BY_STARTUP_PROBE,
-            server(readinessProbe=READY, livenessProbe=LIVE, startupProbe=covering(READY, 9)),
-            id="strategy-startup-probe",
-        ),
-        pytest.param(
-            server(livenessProbe=LIVE),
-            BY_STARTUP_PROBE,
-            server(livenessProbe=LIVE, startupProbe=covering(LIVE, 9)),
-            id="strategy-startup-probe-with-liveness-alone",
-        ),
-        pytest.param(
-            server(
-                readinessProbe={**READY, "successThreshold": 3, "periodSeconds": 2, "initialDelaySeconds": 4}
-            ),
-            BY_STARTUP_PROBE,
-            server(
-                readinessProbe={**READY, "successThreshold": 3, "periodSeconds": 2, "initialDelaySeconds": 4},
-                startupProbe=covering(READY, 9),
-            ),
-            id="strategy-startup-probe-takes-the-handler-only",
-        ),
-        pytest.param(
-            server(readinessProbe={"exec": {"command": ["ready", "--all"]}, "timeoutSeconds": 9}),
-            BY_STARTUP_PROBE,
-            server(
-                readinessProbe={"exec": {"command": ["ready", "--all"]}, "timeoutSeconds": 9},
-                startupProbe=covering({"exec": {"command": ["ready", "--all"]}, "timeoutSeconds": 9}, 9),
-            ),
-            id="strategy-startup-probe-with-a-command-and-its-timeout",
-        ),
-        pytest.param(
-            sidecar(readinessProbe=READY, livenessProbe=PATIENT),
-            ONE_MINUTE,
-            sidecar(readinessProbe=delayed(72), livenessProbe=PATIENT),
-            id="sidecar-gets-the-delay",
-        ),
-        pytest.param(
-            sidecar(readinessProbe=READY),
-            BY_STARTUP_PROBE,
-            sidecar(readinessProbe=delayed(72)),
-            id="sidecar-gets-no-startup-probe-which-would-hold-back-the-others",
-        ),
-    ],
-)
-def test_probes(document: JSON, options: ReadinessDelayOptions, want: JSON) -> None:
+def settled(document: JSON, options: ReadinessDelayOptions) -> JSON:
+    """Return the pod as the rule leaves it, without a finding; a second pass changes nothing, though there is a startupProbe."""
     once, findings = run(document, options)
-
-    assert once == want
     assert findings == []
-    assert run(once, options) == (
-        once,
-        [],
-    )  # reinvocation changes nothing, although a startupProbe is there by now
+    assert run(once, options) == (once, [])
+    return once
+
+
+PARAMS, PRECISION = "gpu-admission.dev/model-params", "gpu-admission.dev/model-precision"
+
+
+@cases(
+    ("annotations", "options", "delay"),
+    {
+        "of-the-policy-plus-a-fifth": ({}, ONE_MINUTE, 72),
+        "annotation-before-policy": ({LOAD: "100"}, ONE_MINUTE, 120),
+        # 140e9 bytes at 256 MiB/s: 521.5 s, so 522 s, and 626.4 s with the buffer
+        "estimate-before-policy": ({PARAMS: "70b"}, ONE_MINUTE, 627),
+        "estimate-at-the-rate-of-the-policy": (
+            {PARAMS: "70b"},
+            ReadinessDelayOptions(load_mib_per_second=2048, buffer=0),
+            66,
+        ),
+        "estimate-by-precision": ({PARAMS: "70b", PRECISION: "int4"}, ReadinessDelayOptions(buffer=0), 131),
+        "estimate-of-more-than-a-day-is-a-day": ({PARAMS: "1e15"}, ReadinessDelayOptions(buffer=0), 86_400),
+        "bad-model-annotation-is-for-gpu-class-to-denied": ({PARAMS: "seventy"}, ONE_MINUTE, 72),
+    },
+)
+def test_load_time(annotations: dict[str, str], options: ReadinessDelayOptions, delay: int) -> None:
+    document = pod(gpu_container(readinessProbe=READY), annotations=annotations)
+
+    assert settled(document, options) == pod(
+        gpu_container(readinessProbe=delayed(delay)), annotations=annotations
+    )
+
+
+@cases(
+    ("document", "options"),
+    {
+        "no-load-time-known": (server(readinessProbe=READY), ReadinessDelayOptions()),
+        "longer-delay": (server(readinessProbe=delayed(300)), ONE_MINUTE),
+        "no-probe": (server(), ONE_MINUTE),
+        "no-gpu": (pod(container(readinessProbe=READY), annotations=LOAD_60), ONE_MINUTE),
+        "own-startup-probe": (
+            server(readinessProbe=READY, startupProbe=READY, livenessProbe=LIVE),
+            ONE_MINUTE,
+        ),
+        "liveness-alone-that-waits-long-enough": (server(livenessProbe=PATIENT), ONE_MINUTE),
+    },
+)
+def test_what_stays_as_it_is(document: JSON, options: ReadinessDelayOptions) -> None:
+    assert settled(document, options) == document
+
+
+@cases(
+    ("document", "want"),
+    {
+        "shorter-delay-is-raised": (server(readinessProbe=delayed(5)), server(readinessProbe=delayed(72))),
+        "only-the-container-with-the-gpu": (
+            pod(container("proxy", readinessProbe={**READY}), gpu_container(readinessProbe=READY)),
+            pod(container("proxy", readinessProbe={**READY}), gpu_container(readinessProbe=delayed(72))),
+        ),
+        "fraction-goes-to-the-first-container": (
+            pod(container(readinessProbe=READY), container("proxy", readinessProbe={**READY}), **HALF),
+            pod(container(readinessProbe=delayed(72)), container("proxy", readinessProbe={**READY}), **HALF),
+        ),
+        "liveness-that-kills-after-20-s": (  # failures at 0, 10, … 80 s; the ninth kills
+            server(readinessProbe=READY, livenessProbe=LIVE),
+            server(readinessProbe=delayed(72), livenessProbe=LIVE, startupProbe=covering(LIVE, 9)),
+        ),
+        "liveness-that-kills-one-second-too-soon": (
+            server(readinessProbe=delayed(300), livenessProbe=live_after(51)),
+            server(readinessProbe=delayed(300), livenessProbe=live_after(51), startupProbe=covering(LIVE, 9)),
+        ),
+        "liveness-that-waits-just-long-enough": (
+            server(readinessProbe=READY, livenessProbe=live_after(52)),
+            server(readinessProbe=delayed(72), livenessProbe=live_after(52)),
+        ),
+        "liveness-alone-that-kills-after-20-s": (
+            server(livenessProbe=LIVE),
+            server(livenessProbe=LIVE, startupProbe=covering(LIVE, 9)),
+        ),
+        "sidecar-gets-the-delay": (
+            sidecar(readinessProbe=READY, livenessProbe=PATIENT),
+            sidecar(readinessProbe=delayed(72), livenessProbe=PATIENT),
+        ),
+    },
+)
+def test_probes(document: JSON, want: JSON) -> None:
+    assert settled(document, ONE_MINUTE) == want
+
+
+@cases(
+    ("probes", "source"),
+    {
+        "handler-of-the-readiness-probe": ({"readinessProbe": READY, "livenessProbe": LIVE}, READY),
+        "handler-of-liveness-alone": ({"livenessProbe": LIVE}, LIVE),
+        "nothing-but-the-handler": (
+            {"readinessProbe": delayed(4) | {"successThreshold": 3, "periodSeconds": 2}},
+            READY,
+        ),
+        "a-command-with-its-timeout": ({"readinessProbe": COMMAND}, COMMAND),
+    },
+)
+def test_strategy_startup_probe(probes: JSON, source: JSON) -> None:
+    assert settled(server(**probes), BY_STARTUP_PROBE) == server(**probes, startupProbe=covering(source, 9))
+
+
+def test_a_sidecar_gets_no_startup_probe_which_would_hold_back_the_others() -> None:
+    found = settled(sidecar(readinessProbe=READY), BY_STARTUP_PROBE)
+
+    assert found == sidecar(readinessProbe=delayed(72))
 
 
 def test_liveness_of_a_sidecar_is_only_warned_of() -> None:
@@ -286,18 +183,17 @@ def test_liveness_of_a_sidecar_is_only_warned_of() -> None:
     assert "startupProbe" not in apply(document, patch)["spec"]["initContainers"][0]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("probe", "kills", "threshold"),
-    [
-        pytest.param({**READY, "failureThreshold": 4}, 30, 9, id="every-10-s"),
-        pytest.param(READY, 20, 9, id="defaults-of-the-api"),
-        pytest.param(
+    {
+        "every-10-s": ({**READY, "failureThreshold": 4}, 30, 9),
+        "defaults-of-the-api": (READY, 20, 9),
+        "five-seconds-too-soon": (
             {**READY, "initialDelaySeconds": 20, "periodSeconds": 5, "failureThreshold": 8},
             55,
             12,  # 20 + 11 × 5 = 75 s, the first multiple after 72
-            id="five-seconds-too-soon",
         ),
-    ],
+    },
 )
 def test_startup_probe_that_is_shorter_than_the_declared_load_time(
     probe: JSON, kills: int, threshold: int
@@ -313,21 +209,19 @@ def test_startup_probe_that_is_shorter_than_the_declared_load_time(
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "options"),
-    [
-        pytest.param(
+    {
+        "just-long-enough-without-the-buffer": (
             pod(gpu_container(startupProbe={**READY, "failureThreshold": 7}), annotations=LOAD_60),
             ReadinessDelayOptions(),
-            id="just-long-enough-without-the-buffer",
         ),
-        pytest.param(server(startupProbe=READY), ONE_MINUTE, id="load-time-of-the-policy-is-not-the-pod-s"),
-        pytest.param(
+        "load-time-of-the-policy-is-not-the-pod-s": (server(startupProbe=READY), ONE_MINUTE),
+        "load-time-by-rule-of-thumb": (
             pod(gpu_container(startupProbe=READY), annotations={"gpu-admission.dev/model-params": "70b"}),
             ReadinessDelayOptions(),
-            id="load-time-by-rule-of-thumb",
         ),
-    ],
+    },
 )
 def test_startup_probe_of_the_user_s_that_is_left_alone(
     document: JSON, options: ReadinessDelayOptions
@@ -341,29 +235,26 @@ NO_PROBE = (
 )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "want"),
-    [
-        pytest.param(pod(gpu_container(), annotations=LOAD_60), [NO_PROBE], id="no-probe-at-all"),
-        pytest.param(
+    {
+        "no-probe-at-all": (pod(gpu_container(), annotations=LOAD_60), [NO_PROBE]),
+        "probe-of-another-container": (
             pod(gpu_container(), container("proxy", readinessProbe=READY), annotations=LOAD_60),
             [NO_PROBE],
-            id="probe-of-another-container",
         ),
-        pytest.param(pod(gpu_container(livenessProbe=PATIENT), annotations=LOAD_60), [], id="liveness-alone"),
-        pytest.param(
+        "liveness-alone": (pod(gpu_container(livenessProbe=PATIENT), annotations=LOAD_60), []),
+        "startup-alone": (
             pod(gpu_container(startupProbe={**READY, "failureThreshold": 30}), annotations=LOAD_60),
             [],
-            id="startup-alone",
         ),
-        pytest.param(
+        "one-of-two-servers": (
             pod(gpu_container(name="helper"), gpu_container(readinessProbe=delayed(72)), annotations=LOAD_60),
             [],
-            id="one-of-two-servers",
         ),
-        pytest.param(pod(gpu_container()), [], id="nothing-declared"),
-        pytest.param(pod(container(), annotations=LOAD_60), [], id="no-gpu"),
-    ],
+        "nothing-declared": (pod(gpu_container()), []),
+        "no-gpu": (pod(container(), annotations=LOAD_60), []),
+    },
 )
 def test_declared_load_time_without_a_probe(document: JSON, want: list[str]) -> None:
     assert run(document, ONE_MINUTE) == (document, want)
@@ -384,17 +275,17 @@ def test_load_time_that_is_no_number_is_refused(text: str) -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("load", "buffer", "want"),
-    [
-        pytest.param(60, 0.2, 72, id="seed"),
-        pytest.param(60, 0.0, 60, id="none"),
-        pytest.param(61, 0.2, 74, id="rounded-up"),
-        pytest.param(100, 0.1, 110, id="where-floats-say-111"),
-        pytest.param(10, 0.7, 17, id="where-the-decimal-counts"),
-        pytest.param(86_400, 10, 950_400, id="largest"),
-        pytest.param(3, 1e-05, 4, id="written-with-an-exponent"),
-    ],
+    {
+        "seed": (60, 0.2, 72),
+        "none": (60, 0.0, 60),
+        "rounded-up": (61, 0.2, 74),
+        "where-floats-say-111": (100, 0.1, 110),
+        "where-the-decimal-counts": (10, 0.7, 17),
+        "largest": (86_400, 10, 950_400),
+        "written-with-an-exponent": (3, 1e-05, 4),
+    },
 )
 def test_buffer_is_exact(load: int, buffer: float, want: int) -> None:
     assert with_buffer(load, buffer) == want
@@ -407,45 +298,40 @@ def test_startup_probe_never_kills_before_the_delay_has_passed(delay: int) -> No
     assert delay <= first_kill(probe) < delay + 10
 
 
-@pytest.mark.parametrize(
+@cases(
     ("probe", "want"),
-    [
-        pytest.param(Probe(), 20, id="defaults-of-the-api"),
-        pytest.param(
-            Probe(initial_delay_seconds=30, period_seconds=5, failure_threshold=4), 45, id="all-set"
-        ),
-        pytest.param(Probe(failure_threshold=1), 0, id="first-failure-kills"),
-        pytest.param(Probe(period_seconds=0, failure_threshold=0), 20, id="zero-means-default"),
-    ],
+    {
+        "defaults-of-the-api": (Probe(), 20),
+        "all-set": (Probe(initial_delay_seconds=30, period_seconds=5, failure_threshold=4), 45),
+        "first-failure-kills": (Probe(failure_threshold=1), 0),
+        "zero-means-default": (Probe(period_seconds=0, failure_threshold=0), 20),
+    },
 )
 def test_first_kill(probe: Probe, want: int) -> None:
     assert first_kill(probe) == want
 
 
-@pytest.mark.parametrize(
+@cases(
     ("options", "want"),
-    [
-        pytest.param(ReadinessDelayOptions(), [], id="defaults"),
-        pytest.param(
+    {
+        "defaults": (ReadinessDelayOptions(), []),
+        "all-at-once": (
             ReadinessDelayOptions(model_load_seconds=0, load_mib_per_second=0, buffer=-0.1),
             [
                 ("modelLoadSeconds", "must be from 1 to 86400 (a day), not 0"),
                 ("loadMiBPerSecond", "must be from 1 to 1048576 (1 TiB per second), not 0"),
                 ("buffer", "must be from 0 to 10 (0.2 adds 20 % to the load time), not -0.1"),
             ],
-            id="all-at-once",
         ),
-        pytest.param(
+        "not-a-number": (
             ReadinessDelayOptions(buffer=float("nan")),
             [("buffer", "must be from 0 to 10 (0.2 adds 20 % to the load time), not nan")],
-            id="not-a-number",
         ),
-        pytest.param(
+        "per-cent-instead-of-a-part": (
             ReadinessDelayOptions(buffer=20),
             [("buffer", "must be from 0 to 10 (0.2 adds 20 % to the load time), not 20")],
-            id="per-cent-instead-of-a-part",
         ),
-    ],
+    },
 )
 def test_problems(options: ReadinessDelayOptions, want: list[tuple[str, str]]) -> None:
     assert list(options.problems()) == want

@@ -9,6 +9,7 @@ from policies.pods.patch import PodPatch
 from policies.rule import Mode
 from policies.rules.shared_memory import SharedMemoryOptions, mutate
 from tests.builders import JSON, apply, container, context, pod, view
+from tests.cases import cases
 
 SHM = "/dev/shm"  # noqa: S108 - the mount point in the container
 OURS = {"name": "gpu-admission-shm", "mountPath": SHM}
@@ -46,49 +47,41 @@ def run(document: JSON, options: SharedMemoryOptions = HALF) -> tuple[JSON, list
     return apply(document, patch), [finding.sentence() for finding in findings]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "options", "size"),
-    [
-        pytest.param(pod(trainer()), HALF, "32Gi", id="half-of-the-memory-limit"),
-        pytest.param(pod(trainer(memory="5Gi")), HALF, "2560Mi", id="no-whole-gib"),
-        pytest.param(
-            pod(trainer(memory="1000M")), HALF, "476Mi", id="decimal-limit-rounded-down-to-whole-mib"
-        ),
-        pytest.param(pod(trainer()), SharedMemoryOptions(size_limit="25%"), "16Gi", id="a-quarter"),
-        pytest.param(pod(trainer(memory=None)), ABSOLUTE, "16Gi", id="absolute-needs-no-memory-limit"),
-        pytest.param(pod(trainer(gpus="2")), HALF, "32Gi", id="two-gpus-are-several"),
-        pytest.param(
+    {
+        "half-of-the-memory-limit": (pod(trainer()), HALF, "32Gi"),
+        "no-whole-gib": (pod(trainer(memory="5Gi")), HALF, "2560Mi"),
+        "decimal-limit-rounded-down-to-whole-mib": (pod(trainer(memory="1000M")), HALF, "476Mi"),
+        "a-quarter": (pod(trainer()), SharedMemoryOptions(size_limit="25%"), "16Gi"),
+        "absolute-needs-no-memory-limit": (pod(trainer(memory=None)), ABSOLUTE, "16Gi"),
+        "two-gpus-are-several": (pod(trainer(gpus="2")), HALF, "32Gi"),
+        "one-gpu-in-each-of-two-containers-and-the-smaller-limit": (
             pod(trainer(gpus="1", name="first"), trainer(gpus="1", name="second", memory="8Gi")),
             HALF,
             "4Gi",
-            id="one-gpu-in-each-of-two-containers-and-the-smaller-limit",
         ),
-        pytest.param(
-            pod(trainer(), container("logs")), HALF, "32Gi", id="containers-without-gpu-are-left-out"
-        ),
-        pytest.param(
+        "containers-without-gpu-are-left-out": (pod(trainer(), container("logs")), HALF, "32Gi"),
+        "memory-limit-of-the-whole-pod": (
             pod(trainer(memory=None), resources={"limits": {"memory": "128Gi"}}),
             HALF,
             "64Gi",
-            id="memory-limit-of-the-whole-pod",
         ),
-        pytest.param(
+        "sidecar": (
             pod(container(), initContainers=[trainer(name="server", restartPolicy="Always")]),
             HALF,
             "32Gi",
-            id="sidecar",
         ),
-        pytest.param(
+        "beside-other-mounts": (
             pod(
                 trainer(volumeMounts=[{"name": "data", "mountPath": f"{SHM}-data"}]),
                 volumes=[{"name": "data"}],
             ),
             HALF,
             "32Gi",
-            id="beside-other-mounts",
         ),
-        pytest.param(pod(trainer(), volumes=None), HALF, "32Gi", id="volumes-null"),
-    ],
+        "volumes-null": (pod(trainer(), volumes=None), HALF, "32Gi"),
+    },
 )
 def test_pod_on_several_gpus(document: JSON, options: SharedMemoryOptions, size: str) -> None:
     once, findings = run(document, options)
@@ -98,44 +91,30 @@ def test_pod_on_several_gpus(document: JSON, options: SharedMemoryOptions, size:
     assert run(once, options) == (once, [])  # reinvocation changes nothing
 
 
-@pytest.mark.parametrize(
+@cases(
     "document",
-    [
-        pytest.param(pod(container()), id="no-gpu"),
-        pytest.param(pod(trainer(gpus="1")), id="one-gpu"),
-        pytest.param(pod(trainer(gpus="many")), id="amount-that-is-no-quantity"),
-        pytest.param(
-            pod(container(resources={"limits": {"nvidia.com/mig-1g.10gb": 2, "memory": "64Gi"}})),
-            id="slices-share-nothing",
+    {
+        "no-gpu": pod(container()),
+        "one-gpu": pod(trainer(gpus="1")),
+        "amount-that-is-no-quantity": pod(trainer(gpus="many")),
+        "slices-share-nothing": (
+            pod(container(resources={"limits": {"nvidia.com/mig-1g.10gb": 2, "memory": "64Gi"}}))
         ),
-        pytest.param(
-            pod(trainer(gpus="1"), initContainers=[trainer(gpus="1", name="warm")]),
-            id="one-gpu-after-the-other",
+        "one-gpu-after-the-other": (pod(trainer(gpus="1"), initContainers=[trainer(gpus="1", name="warm")])),
+        "mounted-by-the-user": (pod(trainer(volumeMounts=[{"name": "shm", "mountPath": SHM}]))),
+        "with-a-slash-behind": (pod(trainer(volumeMounts=[{"name": "shm", "mountPath": SHM + "/"}]))),
+        "written-in-another-way": (
+            pod(trainer(volumeMounts=[{"name": "shm", "mountPath": "/./dev//shm/."}]))
         ),
-        pytest.param(
-            pod(trainer(volumeMounts=[{"name": "shm", "mountPath": SHM}])), id="mounted-by-the-user"
+        "the-folder-above-it": (pod(trainer(volumeMounts=[{"name": "devices", "mountPath": "/dev"}]))),
+        "mounted-in-the-container-beside": (
+            pod(trainer(), container("loader", volumeMounts=[{"name": "shm", "mountPath": SHM}]))
         ),
-        pytest.param(
-            pod(trainer(volumeMounts=[{"name": "shm", "mountPath": SHM + "/"}])), id="with-a-slash-behind"
-        ),
-        pytest.param(
-            pod(trainer(volumeMounts=[{"name": "shm", "mountPath": "/./dev//shm/."}])),
-            id="written-in-another-way",
-        ),
-        pytest.param(
-            pod(trainer(volumeMounts=[{"name": "devices", "mountPath": "/dev"}])), id="the-folder-above-it"
-        ),
-        pytest.param(
-            pod(trainer(), container("loader", volumeMounts=[{"name": "shm", "mountPath": SHM}])),
-            id="mounted-in-the-container-beside",
-        ),
-        pytest.param(pod(trainer(), hostIPC=True), id="shared-memory-of-the-node"),
-        pytest.param(pod(trainer(), os={"name": "windows"}), id="windows-has-none"),
-        pytest.param(
-            pod(trainer(), nodeSelector={"kubernetes.io/os": "windows"}), id="windows-by-node-selector"
-        ),
-        pytest.param(pod(trainer(memory="100Mi")), id="half-would-be-less-than-the-64-mib-there-are"),
-    ],
+        "shared-memory-of-the-node": pod(trainer(), hostIPC=True),
+        "windows-has-none": pod(trainer(), os={"name": "windows"}),
+        "windows-by-node-selector": (pod(trainer(), nodeSelector={"kubernetes.io/os": "windows"})),
+        "half-would-be-less-than-the-64-mib-there-are": pod(trainer(memory="100Mi")),
+    },
 )
 def test_pod_that_is_left_alone(document: JSON) -> None:
     assert run(document) == (document, [])
@@ -147,34 +126,31 @@ def test_volume_whose_mount_got_lost_is_mounted_again() -> None:
     assert run(document) == (pod(trainer(volumeMounts=[OURS]), volumes=[volume("8Gi")]), [])
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "want"),
-    [
-        pytest.param(
+    {
+        "no-memory-limit": (
             pod(trainer(memory=None)),
             (
                 "spec.volumes: set a memory limit on every container that requests a GPU, or mount a memory emptyDir "
                 "at /dev/shm; /dev/shm stays at 64 MiB: sizeLimit 50% needs a memory limit [shared-memory]"
             ),
-            id="no-memory-limit",
         ),
-        pytest.param(
+        "one-of-two-without-memory-limit": (
             pod(trainer(), trainer(name="second", memory=None)),
             (
                 "spec.volumes: set a memory limit on every container that requests a GPU, or mount a memory emptyDir "
                 "at /dev/shm; /dev/shm stays at 64 MiB: sizeLimit 50% needs a memory limit [shared-memory]"
             ),
-            id="one-of-two-without-memory-limit",
         ),
-        pytest.param(
+        "memory-limit-that-is-no-quantity": (
             pod(trainer(memory="lots")),
             (
                 "spec.volumes: set a memory limit on every container that requests a GPU, or mount a memory emptyDir "
                 "at /dev/shm; /dev/shm stays at 64 MiB: sizeLimit 50% needs a memory limit [shared-memory]"
             ),
-            id="memory-limit-that-is-no-quantity",
         ),
-        pytest.param(
+        "name-taken-by-a-claim": (
             pod(
                 trainer(),
                 volumes=[{"name": "gpu-admission-shm", "persistentVolumeClaim": {"claimName": "data"}}],
@@ -182,16 +158,14 @@ def test_volume_whose_mount_got_lost_is_mounted_again() -> None:
             (
                 "spec.volumes: rename that volume; volume gpu-admission-shm must be a memory emptyDir [shared-memory]"
             ),
-            id="name-taken-by-a-claim",
         ),
-        pytest.param(
+        "name-taken-by-a-disk": (
             pod(trainer(), volumes=[{"name": "gpu-admission-shm", "emptyDir": {}}]),
             (
                 "spec.volumes: rename that volume; volume gpu-admission-shm must be a memory emptyDir [shared-memory]"
             ),
-            id="name-taken-by-a-disk",
         ),
-    ],
+    },
 )
 def test_warning(document: JSON, want: str) -> None:
     assert run(document) == (document, [want])

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from policies.finding import Severity
 from policies.gpus.claims import ClaimedDevices
 from policies.placement.nodes import NodeFacts
@@ -12,6 +10,7 @@ from policies.pods.pod import Toleration
 from policies.rule import Mode, Phase
 from policies.rules.spot import SpotOptions, SpotPods, check, mutate
 from tests.builders import JSON, apply, container, context, gpu_container, pod, view
+from tests.cases import cases
 
 SPOT = "gpu-admission.dev/spot"
 PHASE = "gpu-admission.dev/model-phase"
@@ -26,11 +25,7 @@ ANNOTATED = SpotOptions(**POOL)
 ALL = SpotOptions(**POOL, pods=SpotPods.ALL)
 SERVING = SpotOptions(**POOL, pods=SpotPods.ALL, serving=True)
 TOLERATION = {"key": KEY, "operator": "Equal", "value": "true", "effect": "NoSchedule"}
-MOVED = {
-    "nodeSelector": {KEY: "true"},
-    "tolerations": [TOLERATION],
-    "terminationGracePeriodSeconds": 120,
-}
+MOVED = {"nodeSelector": {KEY: "true"}, "tolerations": [TOLERATION], "terminationGracePeriodSeconds": 120}
 
 
 def job(annotation: str | None = "true", **spec: Any) -> JSON:
@@ -52,25 +47,23 @@ def moved(document: JSON, options: SpotOptions, **tweaks: Any) -> JSON:
     return {key: value for key, value in after.items() if before.get(key) != value}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "options", "want"),
-    [
-        pytest.param(job(), ANNOTATED, MOVED, id="annotated-job"),
-        pytest.param(job(None), ALL, MOVED, id="every-job-of-the-namespace"),
-        pytest.param(
+    {
+        "annotated-job": (job(), ANNOTATED, MOVED),
+        "every-job-of-the-namespace": (job(None), ALL, MOVED),
+        "declared-training-that-always-restarts": (
             pod(gpu_container(), annotations={PHASE: "training"}, restartPolicy="Always"),
             ALL,
             MOVED,
-            id="declared-training-that-always-restarts",
         ),
-        pytest.param(pod(gpu_container()), SERVING, MOVED, id="server-where-the-policy-says-so"),
-        pytest.param(
+        "server-where-the-policy-says-so": (pod(gpu_container()), SERVING, MOVED),
+        "longer-grace-period-stays": (
             job(terminationGracePeriodSeconds=600),
             ANNOTATED,
             {"nodeSelector": {KEY: "true"}, "tolerations": [TOLERATION]},
-            id="longer-grace-period-stays",
         ),
-        pytest.param(
+        "what-is-there-already": (
             job(
                 terminationGracePeriodSeconds=30,
                 nodeSelector={KEY: "true"},
@@ -78,15 +71,13 @@ def moved(document: JSON, options: SpotOptions, **tweaks: Any) -> JSON:
             ),
             ANNOTATED,
             {"terminationGracePeriodSeconds": 120},
-            id="what-is-there-already",
         ),
-        pytest.param(
+        "default-grace-period-is-enough": (
             job(nodeSelector={"zone": "a"}),
             SpotOptions(mode=Mode.ENFORCE, node_selector={KEY: "true"}, min_termination_seconds=30),
             {"nodeSelector": {"zone": "a", KEY: "true"}},
-            id="default-grace-period-is-enough",
         ),
-    ],
+    },
 )
 def test_moved(document: JSON, options: SpotOptions, want: JSON) -> None:
     assert moved(document, options) == want
@@ -104,26 +95,22 @@ NO_ROOM = NodeFacts(
 )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "options", "tweaks"),
-    [
-        pytest.param(job(None), ANNOTATED, {}, id="not-annotated"),
-        pytest.param(job("false"), ANNOTATED, {}, id="annotated-false"),
-        pytest.param(pod(container(), annotations={SPOT: "true"}), ALL, {}, id="no-gpu"),
-        pytest.param(CLAIMING, ALL, {"claimed": ClaimedDevices()}, id="a-claim-that-nobody-knows"),
-        pytest.param(pod(gpu_container(), restartPolicy="Always"), ALL, {}, id="server"),
-        pytest.param(pod(gpu_container()), ALL, {}, id="restart-policy-left-out-is-always"),
-        pytest.param(
-            pod(gpu_container(), annotations={PHASE: "dreaming"}), ALL, {}, id="phase-that-is-not-valid"
-        ),
-        pytest.param(job(None, nodeSelector={KEY: "false"}), ALL, {}, id="on-demand-by-its-own-selector"),
-        pytest.param(job(None), ALL, {"made_by_daemonset": True}, id="daemonset"),
-        pytest.param(job(None, nodeName="node-1"), ALL, {}, id="node-name"),
-        pytest.param(job(None, schedulingGates=[{"name": "kueue.x-k8s.io/admission"}]), ALL, {}, id="gated"),
-        pytest.param(
-            job(None, nodeSelector={"zone": "a"}), ALL, {"nodes": NO_ROOM}, id="no-spot-node-in-its-zone"
-        ),
-    ],
+    {
+        "not-annotated": (job(None), ANNOTATED, {}),
+        "annotated-false": (job("false"), ANNOTATED, {}),
+        "no-gpu": (pod(container(), annotations={SPOT: "true"}), ALL, {}),
+        "a-claim-that-nobody-knows": (CLAIMING, ALL, {"claimed": ClaimedDevices()}),
+        "server": (pod(gpu_container(), restartPolicy="Always"), ALL, {}),
+        "restart-policy-left-out-is-always": (pod(gpu_container()), ALL, {}),
+        "phase-that-is-not-valid": (pod(gpu_container(), annotations={PHASE: "dreaming"}), ALL, {}),
+        "on-demand-by-its-own-selector": (job(None, nodeSelector={KEY: "false"}), ALL, {}),
+        "daemonset": (job(None), ALL, {"made_by_daemonset": True}),
+        "node-name": (job(None, nodeName="node-1"), ALL, {}),
+        "gated": (job(None, schedulingGates=[{"name": "kueue.x-k8s.io/admission"}]), ALL, {}),
+        "no-spot-node-in-its-zone": (job(None, nodeSelector={"zone": "a"}), ALL, {"nodes": NO_ROOM}),
+    },
 )
 def test_left_where_it_is(document: JSON, options: SpotOptions, tweaks: Any) -> None:
     assert moved(document, options, **tweaks) == {}
@@ -132,10 +119,10 @@ def test_left_where_it_is(document: JSON, options: SpotOptions, tweaks: Any) -> 
 NO_EFFECT = f'metadata.annotations[{SPOT}] = "true": has no effect: '
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "tweaks", "want"),
-    [
-        pytest.param(
+    {
+        "server": (
             pod(gpu_container(), annotations={SPOT: "true"}),
             {},
             (
@@ -143,36 +130,32 @@ NO_EFFECT = f'metadata.annotations[{SPOT}] = "true": has no effect: '
                 "does not serve; has no effect: the pod restarts always, so it may; or ask the platform team for "
                 "serving: true [spot]"
             ),
-            id="server",
         ),
-        pytest.param(
+        "constrained": (
             job(nodeSelector={KEY: "false"}),
             {},
             (
                 'metadata.annotations[gpu-admission.dev/spot] = "true": remove the constraint; has no effect: '
                 f"the pod constrains node label {KEY} itself [spot]"
             ),
-            id="constrained",
         ),
-        pytest.param(
+        "placed": (
             job(nodeName="node-1"),
             {},
             (
                 'metadata.annotations[gpu-admission.dev/spot] = "true": set the tolerations and the nodeSelector '
                 "of the pool there; has no effect: somebody else places the pod [spot]"
             ),
-            id="placed",
         ),
-        pytest.param(
+        "no-spot-node-in-its-zone": (
             job(nodeSelector={"zone": "a"}),
             {"nodes": NO_ROOM},
             (
                 'metadata.annotations[gpu-admission.dev/spot] = "true": remove one of them; has no effect: no '
                 "node of the spot pool meets the pod's own constraints [spot]"
             ),
-            id="no-spot-node-in-its-zone",
         ),
-    ],
+    },
 )
 def test_an_annotation_that_has_no_effect(document: JSON, tweaks: Any, want: str) -> None:
     found = list(check(view(document), ANNOTATED, context(**tweaks)))
@@ -189,17 +172,16 @@ def test_an_annotation_that_is_not_valid_is_denied() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("options", "want"),
-    [
-        pytest.param(SpotOptions(), [], id="defaults"),
-        pytest.param(ALL, [], id="pool"),
-        pytest.param(
+    {
+        "defaults": (SpotOptions(), []),
+        "pool": (ALL, []),
+        "enabled-without-a-pool": (
             SpotOptions(mode=Mode.WARN),
             [("nodeSelector", "must have the labels of the spot pool")],
-            id="enabled-without-a-pool",
         ),
-        pytest.param(
+        "everything-wrong": (
             SpotOptions(
                 node_selector={"-": "a b"},
                 tolerations=(Toleration(operator="Exists"),),
@@ -211,9 +193,8 @@ def test_an_annotation_that_is_not_valid_is_denied() -> None:
                 ("nodeSelector[-]", 'must be a label value, not "a b"'),
                 ("minTerminationSeconds", "must be from 1 to 3600, not 0"),
             ],
-            id="everything-wrong",
         ),
-    ],
+    },
 )
 def test_options(options: SpotOptions, want: list[tuple[str, str]]) -> None:
     assert list(options.problems()) == want

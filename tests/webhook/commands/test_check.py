@@ -88,21 +88,9 @@ def stream(*texts: str) -> str:
 def test_exit_status_and_summary(text: str, want: int, summary: str) -> None:
     result = check("-f", "-", stdin=text)
 
-    assert result.exit_code == want
+    codes = [check("-f", "-", "-o", output, stdin=text).exit_code for output in ("yaml", "json", "diff")]
+    assert [result.exit_code, *codes] == [want] * 4
     assert words(result).endswith(summary)
-
-
-@pytest.mark.parametrize("output", ["text", "yaml", "json", "diff"])
-@pytest.mark.parametrize(
-    ("text", "want"),
-    [
-        pytest.param(GOOD, 0, id="changed"),
-        pytest.param(HALF, 1, id="refused"),
-        pytest.param(stream(HALF, "a: ["), 2, id="bad-input"),
-    ],
-)
-def test_exit_status_does_not_depend_on_the_output(output: str, text: str, want: int) -> None:
-    assert check("-f", "-", "-o", output, stdin=text).exit_code == want
 
 
 def test_text() -> None:
@@ -128,20 +116,6 @@ def test_text() -> None:
         "Service); 1 problem in the input",
     ]
     assert result.stderr.splitlines() == ["error: stdin:38: apiVersion: Required value"]
-
-
-def test_text_is_plain_when_piped_and_as_narrow_as_columns_says() -> None:
-    result = check("-f", "-", stdin=stream(HALF, GOOD, DEPLOYMENT.replace("COUNT", "0.5"), "a: ["))
-
-    assert "\x1b" not in result.output
-    assert max(len(line) for line in result.output.splitlines()) <= 80
-
-
-def test_names_cannot_steer_the_terminal() -> None:
-    result = check("-f", "-", stdin=HALF.replace("name: main", 'name: "\\e[31mx\\n"'))
-
-    assert "\x1b" not in result.output
-    assert '"\ufffd[31mx\ufffd"' in words(result)
 
 
 @pytest.mark.parametrize(
@@ -178,15 +152,6 @@ def test_warnings_and_audit_are_reported_apart(tmp_path: Path) -> None:
     result = check("-f", "-", "--config", audited, stdin=text)
 
     assert "stdin:9: audit only: spec.containers[0]" in words(result)
-
-
-def test_everything_wrong_is_reported_at_once() -> None:
-    two = HALF + "  - name: second\n    resources: {limits: {nvidia.com/gpu: -1}}\n"
-
-    findings = document(stdin=two)["objects"][0]["pods"][0]["findings"]
-
-    denied = [finding for finding in findings if finding["outcome"] == "denied"]
-    assert [(finding["container"], finding["line"]) for finding in denied] == [("main", 9), ("second", 11)]
 
 
 def test_diff_of_a_pod() -> None:
@@ -260,17 +225,9 @@ def test_yaml_holds_definitions_whole() -> None:
 def test_what_was_admitted_once_needs_nothing_more() -> None:
     once = check("-f", "-", "-o", "yaml", stdin=stream(GOOD, DEPLOYMENT.replace("COUNT", "1"))).stdout
 
-    assert document(stdin=once)["summary"] == {
-        "objects": 2,
-        "refused": 0,
-        "changed": 0,
-        "ok": 2,
-        "unknown": 0,
-        "skipped": 0,
-        "problems": 0,
-        "otherDocuments": 0,
-        "skippedKinds": {},
-    }
+    summary = document(stdin=once)["summary"]
+    nothing = dict.fromkeys(("refused", "changed", "unknown", "skipped", "problems", "otherDocuments"), 0)
+    assert summary == {**nothing, "objects": 2, "ok": 2, "skippedKinds": {}}
 
 
 def test_json_of_a_change_and_a_refusal() -> None:
@@ -310,16 +267,18 @@ def test_json_of_a_change_and_a_refusal() -> None:
         ],
     }
     (finding,) = shown["objects"][1]["pods"][0]["findings"]
-    assert {
-        key: finding[key] for key in ("outcome", "rule", "path", "line", "column", "container", "value")
-    } == {
+    path = "spec.containers[0].resources.limits[nvidia.com/gpu]"
+    assert finding | {"message": "", "remedy": "", "ask": ""} == {
         "outcome": "denied",
         "rule": "gpu-requests",
-        "path": "spec.containers[0].resources.limits[nvidia.com/gpu]",
+        "path": path,
         "line": 19,
         "column": 16,
         "container": "main",
         "value": "500m",
+        "message": "",
+        "remedy": "",
+        "ask": "",
     }
     assert shown["problems"] == [
         {"file": "stdin", "line": 21, "column": 1, "path": "apiVersion", "message": "Required value"},
@@ -398,45 +357,32 @@ def test_what_exceeds_a_limit_is_refused_whatever_the_mode(
 ) -> None:
     names = ", ".join(f"nvidia.com/mig-{number}g.5gb: 1" for number in range(33))
     long = text.replace("nvidia.com/gpu: COUNT", names)
-    result = check(
-        "-f",
-        "-",
-        "--config",
-        configuration(tmp_path, f"{{rules: {{gpu-requests: {{mode: {mode}}}}}}}"),
-        stdin=long,
-    )
+    config = configuration(tmp_path, f"{{rules: {{gpu-requests: {{mode: {mode}}}}}}}")
+    result = check("-f", "-", "--config", config, stdin=long)
 
     assert result.exit_code == 1
     assert path in result.stdout
     assert "must name at most 32 GPU resources in all containers" in words(result)
 
 
-def test_version_and_help() -> None:
+def test_version_help_and_an_unknown_command() -> None:
     assert CliRunner().invoke(main, ["--version"]).stdout.startswith("gpu-admission, version ")
     shown = CliRunner().invoke(main, ["--help"]).stdout
     for command in ("check", "config", "estimate", "rules", "serve"):
         assert f"\n  {command} " in shown
-
-
-def test_unknown_command() -> None:
-    result = CliRunner().invoke(main, ["chekc"])
-
-    assert result.exit_code == 2
-    assert "No such command 'chekc'" in result.stderr
+    unknown = CliRunner().invoke(main, ["chekc"])
+    assert (unknown.exit_code, "No such command 'chekc'" in unknown.stderr) == (2, True)
 
 
 def test_labels_are_those_of_the_namespaces_that_are_checked(tmp_path: Path) -> None:
     spec = "{match: {namespaceSelector: {matchLabels: {gpus: none}}}, rules: {gpu-requests: {maxPerPod: 0}}}"
     (tmp_path / "policy.yaml").write_text(f"{HEAD.replace('default', 'none')}spec: {spec}\n")
-    config = str(tmp_path)
     namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: team, labels: {gpus: VALUE}}\n"
+    manifests = (stream(namespace.replace("VALUE", value), GOOD) for value in ("none", "all"))
 
-    labelled = check(
-        "-f", "-", "--config", config, "-n", "team", stdin=stream(namespace.replace("VALUE", "none"), GOOD)
-    )
-    other = check(
-        "-f", "-", "--config", config, "-n", "team", stdin=stream(namespace.replace("VALUE", "all"), GOOD)
-    )
-    alone = check("-f", "-", "--config", config, "-n", "team", stdin=GOOD)
+    codes = [
+        check("-f", "-", "--config", str(tmp_path), "-n", "team", stdin=text).exit_code
+        for text in (*manifests, GOOD)
+    ]
 
-    assert (labelled.exit_code, other.exit_code, alone.exit_code) == (1, 0, 0)
+    assert codes == [1, 0, 0]

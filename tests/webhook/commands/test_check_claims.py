@@ -142,20 +142,19 @@ def test_claims_are_charged_to_the_quota(tmp_path: Path, claims: list[str], rule
     assert done.exit_code == 0
 
 
+BY_CLAIM, BY_TEMPLATE = (CLAIM, "resourceClaimName"), (TEMPLATE, "resourceClaimTemplateName")
+
+
 @pytest.mark.parametrize(
-    ("claimed", "reference"),
+    ("claimed", "reference", "device_class", "driver", "is_gpu_pod"),
     [
-        pytest.param(CLAIM, "resourceClaimName", id="claim"),
-        pytest.param(TEMPLATE, "resourceClaimTemplateName", id="template"),
-    ],
-)
-@pytest.mark.parametrize(
-    ("device_class", "driver", "is_gpu_pod"),
-    [
-        pytest.param("gpu.nvidia.com", "", True, id="a-class-that-is-known"),
-        pytest.param("dra.net", "", False, id="a-known-class-of-links"),
-        pytest.param("mine.example.com", "gpu.nvidia.com", True, id="a-class-in-the-same-file"),
-        pytest.param("mine.example.com", "nic.example.com", False, id="a-class-of-links-in-the-same-file"),
+        pytest.param(*BY_CLAIM, "gpu.nvidia.com", "", True, id="a-class-that-is-known"),
+        pytest.param(*BY_TEMPLATE, "gpu.nvidia.com", "", True, id="a-known-class-by-a-template"),
+        pytest.param(*BY_TEMPLATE, "dra.net", "", False, id="a-known-class-of-links"),
+        pytest.param(*BY_CLAIM, "mine.example.com", "gpu.nvidia.com", True, id="a-class-in-the-same-file"),
+        pytest.param(
+            *BY_CLAIM, "mine.example.com", "nic.example.com", False, id="a-class-of-links-in-the-same-file"
+        ),
     ],
 )
 def test_a_pod_and_its_claim(

@@ -10,18 +10,10 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from tests.webhook.commands.test_check import GOOD, HALF
 from webhook.commands import main
 
 ROOT = Path(__file__).parents[3]
-POD = """\
-apiVersion: v1
-kind: Pod
-metadata: {name: train}
-spec:
-  containers:
-  - name: main
-    resources: {limits: {nvidia.com/gpu: COUNT}}
-"""
 
 
 def action() -> dict[str, Any]:
@@ -32,17 +24,13 @@ def action() -> dict[str, Any]:
 def test_the_hook_runs_check_on_the_files_of_a_commit(tmp_path: Path) -> None:
     (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
     program, *arguments = hook["entry"].split()
-    for name, text in (("good.yaml", POD.replace("COUNT", "1")), ("values.yaml", "gpus: 1\n")):
+    for name, text in (("good.yaml", GOOD), ("values.yaml", "gpus: 1\n"), ("half.yaml", HALF)):
         (tmp_path / name).write_text(text)
-    (tmp_path / "half.yaml").write_text(POD.replace("COUNT", "500m"))
 
     def run(*files: str) -> int:
         # pre-commit appends `args` of the user and the names of the files.
-        return (
-            CliRunner()
-            .invoke(main, [*arguments, "-n", "ml", *(f"{tmp_path}/{each}" for each in files)])
-            .exit_code
-        )
+        paths = (f"{tmp_path}/{each}" for each in files)
+        return CliRunner().invoke(main, [*arguments, "-n", "ml", *paths]).exit_code
 
     assert program == "gpu-admission"
     assert hook["language"] == "python"
@@ -73,8 +61,8 @@ def test_inputs_of_the_action_are_those_of_check() -> None:
 )  # fmt: skip
 def test_the_action_checks(tmp_path: Path, inputs: dict[str, str], want: int, said: str) -> None:
     (tmp_path / "a dir").mkdir()
-    (tmp_path / "good.yaml").write_text(POD.replace("COUNT", "1"))
-    (tmp_path / "a dir" / "half.yaml").write_text(POD.replace("COUNT", "500m"))
+    (tmp_path / "good.yaml").write_text(GOOD)
+    (tmp_path / "a dir" / "half.yaml").write_text(HALF)
     defaults = {name: each["default"] for name, each in action()["inputs"].items()}
     given = {name.upper(): value for name, value in {**defaults, **inputs}.items()}
 

@@ -5,19 +5,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.webhook.commands.test_check import GPU_POD as POD
 from webhook.commands import main
 
-POD = """\
-apiVersion: v1
-kind: Pod
-metadata: {name: NAME}
-spec:
-  containers:
-  - name: main
-    image: registry.example/train:1
-    resources:
-      limits: {nvidia.com/gpu: COUNT}
-"""
 VISIBLE = "    env: [{name: CUDA_VISIBLE_DEVICES, value: all}]\n"
 AUDITING = """\
 apiVersion: gpu-admission.dev/v1alpha1
@@ -40,7 +30,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("warned", "1", VISIBLE),
         ("open", "$N", ""),
     ):
-        (tmp_path / f"{name}.yaml").write_text(POD.replace("NAME", name).replace("COUNT", count) + more)
+        (tmp_path / f"{name}.yaml").write_text(
+            POD.replace("train}", f"{name}}}").replace("COUNT", count) + more
+        )
     (tmp_path / "broken.yaml").write_text("kind: Pod\nmetadata: [\n")
     (tmp_path / "twice.yaml").write_text(POD.replace("COUNT", "1, nvidia.com/gpu: 1"))
     (tmp_path / "audit").mkdir()

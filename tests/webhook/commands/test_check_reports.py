@@ -12,26 +12,15 @@ import pytest
 from click.testing import CliRunner
 
 from policies.registry import RULES
+from tests.webhook.commands.test_check import GPU_POD
 from webhook.commands import main
 from webhook.tools.check.sarif import SCHEMA
 
 CORPUS = Path(__file__).parents[4] / "shared" / "corpus"
 
-POD = """\
-apiVersion: v1
-kind: Pod
-metadata: {name: NAME}
-spec:
-  containers:
-  - name: main
-    image: registry.example/train:1
-    resources:
-      limits: {nvidia.com/gpu: COUNT}
-"""
-
 
 def pod(name: str, count: str) -> str:
-    return POD.replace("NAME", name).replace("COUNT", count)
+    return GPU_POD.replace("name: train", f"name: {name}").replace("COUNT", count)
 
 
 WARNED = pod("warned", "1") + "    env: [{name: CUDA_VISIBLE_DEVICES, value: all}]\n"

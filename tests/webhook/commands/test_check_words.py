@@ -52,9 +52,15 @@ JOB = "kind: Job\nmetadata: {name: train}\nspec:\n  template:\n" + TEMPLATE
             ),
             id="more-processes-than-gpus",
         ),
+        pytest.param(
+            "apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: gpus}\nspec:\n  hard:\n"
+            '    requests.nvidia.com/gpu: "4"\n    limits.nvidia.com/gpu: "4"\n',
+            "stdin:7: warning: spec.hard[limits.nvidia.com/gpu]: remove it, requests.nvidia.com/gpu is set as well",
+            id="a-quota-of-limits",
+        ),
     ],
 )
-def test_a_slip_in_a_workload(text: str, said: str) -> None:
+def test_a_slip_in_a_document(text: str, said: str) -> None:
     result = check("-f", "-", stdin=text)
 
     assert said in words(result)

@@ -18,9 +18,7 @@ def completion(*arguments: str) -> Result:
     ("words", "want"),
     [
         pytest.param(
-            ["class"],
-            ["classes\tList the GPU classes, what is allowed and...", ":4"],
-            id="a-command",
+            ["class"], ["classes\tList the GPU classes, what is allowed and...", ":4"], id="a-command"
         ),
         pytest.param(["classes", "-o", ""], ["text", "json", ":4"], id="values-of-an-option"),
         pytest.param(

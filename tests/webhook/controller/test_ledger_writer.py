@@ -10,12 +10,12 @@ from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT
 from policies.quota.quota_request import LedgerError
-from tests.webhook.quota.quota_and_ledger_object import QuotaAndRow
+from tests.webhook.quota.quota_and_ledger_object import QuotaAndLedger
 from webhook.controller.ledger_writer import Granted, LedgerWriter
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.quota.cluster_store import NO_LEDGER_OBJECT
 from webhook.quota.ledger_objects import PLURAL
-from webhook.quota.store import LedgerConflict, QuotaGone, VersionedLedger
+from webhook.quota.store import LedgerConflict, VersionedLedger
 
 TEAM = "team"
 
@@ -86,7 +86,7 @@ class FakeStore:
 
     def _must_be(self, before: VersionedLedger) -> None:
         if self.ledger_object is None and before.version != NO_LEDGER_OBJECT:
-            raise QuotaGone
+            raise LedgerConflict
         if self.ledger_object is not None and self.ledger_object.version != before.version:
             raise LedgerConflict
 
@@ -222,8 +222,8 @@ def test_where_there_is_neither_row_nor_quota_nothing_is_made() -> None:
     assert store.calls == ["read"]
 
 
-def damaged() -> QuotaAndRow:
-    around = QuotaAndRow(4)
+def damaged() -> QuotaAndLedger:
+    around = QuotaAndLedger(4)
     around.controller().keep()
     assert around.ledger_object is not None
     around.ledger_object["ledger"] = "{"

@@ -17,7 +17,7 @@ from webhook.configuration.loader import load_directory
 from webhook.controller.records import ClaimReader, CountedPod, ExtendedClaims, PodReader, PodRecord
 
 CONFIGURATION = load_directory(None)
-READER = PodReader(CONFIGURATION.classes, CONFIGURATION.resource_mapping)
+READER = PodReader(CONFIGURATION)
 IMPLICIT = "resources/deviceclass.resource.kubernetes.io/gpu.nvidia.com"
 KEYS = CONFIGURATION.classes.label_keys
 T4 = (("accelerator", "nvidia-t4"),)
@@ -50,13 +50,7 @@ def test_a_record_costs_what_the_pod_costs(document: Any) -> None:
         stored = {**document, "metadata": named, "spec": {**document["spec"], **placed}}
         whole, found = decode_pod(raw(stored)), READER.record(raw(stored))
         for unclassified_pods, nodes in itertools.product(UnclassifiedPods, (NO_NODES, ONE_T4)):
-            want = pod_demand(
-                whole,
-                classes=CONFIGURATION.classes,
-                resource_mapping=CONFIGURATION.resource_mapping,
-                unclassified_pods=unclassified_pods,
-                nodes=nodes,
-            ).vector
+            want = pod_demand(whole, CONFIGURATION, unclassified_pods, nodes).vector
             assert (READER.demand(found, unclassified_pods, nodes).vector if found else {}) == want
 
 
@@ -131,7 +125,7 @@ def test_the_holder_is_the_controller_or_the_pod_itself() -> None:
 
 
 def claims() -> ClaimReader:
-    return ClaimReader(CONFIGURATION.classes, CONFIGURATION.resource_mapping, ExtendedClaims())
+    return ClaimReader(CONFIGURATION, ExtendedClaims())
 
 
 def claim(mark: bool, owner: str, **metadata: str) -> msgspec.Raw:

@@ -19,7 +19,7 @@ class StoreContract:
         assert read(ledger) == after
         assert [reservation.id for reservation in after.ledger.reservations] == ["pod1"]
 
-    def test_equal_rows_have_equal_versions(self, ledger: Ledger) -> None:
+    def test_equal_ledgers_have_equal_versions(self, ledger: Ledger) -> None:
         assert read(ledger) == read(ledger)
 
     def test_the_second_of_two_swaps_on_one_version_conflicts(self, ledger: Ledger) -> None:

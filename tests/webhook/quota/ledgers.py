@@ -34,10 +34,8 @@ def configuration(**quotas: QuotaSpec) -> Configuration:
     )
 
 
-def spec(hard: Vector) -> QuotaSpec:
-    return QuotaSpec(
-        hard=msgspec.convert(hard_texts(hard), Hard), stated_unclassified_pods=UnclassifiedPods.TOTAL_ONLY
-    )
+def spec(hard: Vector, unclassified_pods: UnclassifiedPods = UnclassifiedPods.TOTAL_ONLY) -> QuotaSpec:
+    return QuotaSpec(hard=msgspec.convert(hard_texts(hard), Hard), stated_unclassified_pods=unclassified_pods)
 
 
 class MemoryLedger:
@@ -49,12 +47,14 @@ class MemoryLedger:
         )
     )
 
+    unclassified_pods = UnclassifiedPods.TOTAL_ONLY
+
     def __init__(self, hard: Vector) -> None:
         self.grant(hard)
         self.store = MemoryStore(lambda: self.configuration)
 
     def grant(self, hard: Vector) -> None:
-        self.configuration = configuration(**{NAMESPACE: spec(hard)})
+        self.configuration = configuration(**{NAMESPACE: spec(hard, self.unclassified_pods)})
 
     def replace(self, hard: Vector) -> None:  # noqa: ARG002 - the signature of a ledger
         raise AssertionError("in memory there is nothing to replace")

@@ -5,23 +5,23 @@ What happens between two calls of a controller is put in before one of them: `be
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.cluster import errors
-from webhook.cluster.api import JSON
+from webhook.cluster.api import JSON, ApiClient
 from webhook.controller.ledger_writer import LedgerWriter
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.quota import documents, ledger_objects
 from webhook.quota.cluster_store import ClusterStore
-from webhook.quota.store import LedgerConflict, QuotaGone, VersionedLedger
+from webhook.quota.store import LedgerConflict, VersionedLedger
 
 NAMESPACE, INSTALLATION = "team", "ours"
 
 
-class QuotaAndRow:
+class QuotaAndLedger:
     """The two calls on each that the protocol needs, with the API server's checks of versions. `broken` is for histories."""
 
     def __init__(self, gpus: int | None = None) -> None:
@@ -38,7 +38,8 @@ class QuotaAndRow:
     def grant(self, gpus: int) -> None:
         """Create the quota, or change it."""
         if self.quota is None:
-            self.quota = {"metadata": {"uid": f"quota-{self._next()}", "generation": 0}}
+            names = {"name": "default", "namespace": NAMESPACE, "resourceVersion": "1"}
+            self.quota = {"metadata": {**names, "uid": f"quota-{self._next()}", "generation": 0}}
         self.quota["metadata"]["generation"] += 1
         self.quota["spec"] = {"hard": {"gpus": gpus}}
 
@@ -57,23 +58,18 @@ class QuotaAndRow:
 
     @property
     def ledger(self) -> QuotaLedger | None:
-        return (
-            ledger_objects.decode_ledger_object(msgspec.json.encode(self.ledger_object)).versioned.ledger
-            if self.ledger_object
-            else None
-        )
+        if self.ledger_object is None:
+            return None
+        return ledger_objects.decode_ledger_object(msgspec.json.encode(self.ledger_object)).ledger
 
     # The API server.
 
     def get(self, path: str, *, timeout: float | None = None) -> bytes:
         assert timeout
-        plural, found = (
-            (ledger_objects.PLURAL, self._row_of)
-            if ledger_objects.PLURAL in path
-            else (documents.PLURAL, self._quota_of)
-        )
+        is_ledger = ledger_objects.PLURAL in path
+        plural = ledger_objects.PLURAL if is_ledger else documents.PLURAL
         self._happen("GET", plural)
-        return msgspec.json.encode(self._there(found(), plural))
+        return msgspec.json.encode(self._there(self.ledger_object if is_ledger else self.quota, plural))
 
     def post(self, path: str, body: bytes, *, timeout: float | None = None) -> bytes:
         assert timeout
@@ -81,7 +77,7 @@ class QuotaAndRow:
         self._happen("POST", ledger_objects.PLURAL)
         if self.ledger_object is not None:
             raise errors.AlreadyExists("it exists")
-        return self._store(body, f"row-{self._next()}")
+        return self._store(body, f"ledger-{self._next()}")
 
     def put(self, path: str, body: bytes, *, timeout: float | None = None, accept: str = JSON) -> bytes:
         assert timeout
@@ -97,19 +93,13 @@ class QuotaAndRow:
         self._happen("DELETE", ledger_objects.PLURAL)
         self._check(version)
         if self.quota and (gone := self.ledger) and gone.quota_uid == self.quota["metadata"]["uid"]:
-            self.broken.append("the row of a quota that is there was deleted")
+            self.broken.append("the ledger of a quota that is there was deleted")
         self.ledger_object = None
         return b"{}"
 
     def _happen(self, method: str, plural: str) -> None:
         if self._before and self._before[0][:2] == (method, plural):
             self._before.popleft()[2]()
-
-    def _row_of(self) -> dict[str, Any] | None:
-        return self.ledger_object
-
-    def _quota_of(self) -> dict[str, Any] | None:
-        return self.quota
 
     def _there(self, found: dict[str, Any] | None, plural: str) -> dict[str, Any]:
         if found is None:
@@ -137,7 +127,8 @@ class QuotaAndRow:
 class Keeping:
     """A controller as far as it keeps the ledger."""
 
-    def __init__(self, api: QuotaAndRow, read: QuotaLedger | None, *, has_read: bool) -> None:
+    def __init__(self, quota_and_ledger: QuotaAndLedger, read: QuotaLedger | None, *, has_read: bool) -> None:
+        api = cast(ApiClient, quota_and_ledger)
         self.observed = ObservedLedgers()
         self.store = _Read(api, read) if has_read else ClusterStore(api, INSTALLATION)
         self._keeper = LedgerWriter(self.store, self.observed, lambda _namespace: None)
@@ -146,7 +137,7 @@ class Keeping:
         """Read ledger and quota, and bring the one behind the other; None also where somebody else came first."""
         try:
             return self._keeper.current(NAMESPACE, fresh=True)
-        except (LedgerConflict, QuotaGone):
+        except LedgerConflict:
             return None
 
     def granted(self) -> QuotaLedger | None:
@@ -162,7 +153,7 @@ class Keeping:
 class _Read(ClusterStore):
     """What breaks the rule: the GPUQuota was read before the ledger."""
 
-    def __init__(self, api: QuotaAndRow, read: QuotaLedger | None) -> None:
+    def __init__(self, api: ApiClient, read: QuotaLedger | None) -> None:
         super().__init__(api, INSTALLATION)
         self._read = read
 

@@ -11,10 +11,9 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.quota_request import LedgerError, ReservationOutcome
 from tests.webhook.quota.ledgers import MemoryLedger
 from tests.webhook.quota.world import NAMESPACE, vector
-from webhook.quota.batcher import ReservationBatcher
+from webhook.quota.batcher import RequestOf, ReservationBatcher
 from webhook.quota.metrics import QuotaMetrics
 from webhook.quota.store import VersionedLedger
-from webhook.quota.waiting import RequestOf
 
 LIMIT = 8 * 1024 * 1024
 

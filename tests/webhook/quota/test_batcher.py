@@ -2,6 +2,7 @@
 
 import itertools
 import threading
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic, sleep
 
@@ -9,9 +10,11 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
+from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.decide import Reason, ReservationRequest
 from policies.quota.ledger.quota_ledger import NO_QUOTA_SECONDS, QuotaLedger
 from policies.quota.quota_request import LedgerError, ReservationOutcome
+from tests.cases import cases
 from tests.webhook.quota.ledgers import configuration, spec
 from tests.webhook.quota.slow_store import Bench, reason
 from tests.webhook.quota.world import NAMESPACE, vector
@@ -67,7 +70,7 @@ def test_one_client_alone_reads_once_and_then_only_writes() -> None:
     assert (bench.store.reads, bench.store.writes) == (1, 20)
 
 
-def test_a_repeated_call_is_answered_from_the_row_itself() -> None:
+def test_a_repeated_call_is_answered_from_the_ledger_itself() -> None:
     bench = Bench(gpus=2)
     bench.reserve("pod1")
     reads = bench.store.reads
@@ -76,7 +79,7 @@ def test_a_repeated_call_is_answered_from_the_row_itself() -> None:
     assert bench.held() == ["pod1"]
 
 
-def test_an_id_that_comes_twice_at_once_is_charged_once() -> None:
+def test_an_id_that_comes_twice_at_once_is_counted_once() -> None:
     bench = Bench(gpus=2, seconds=0.01)
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(bench.reserve, ["pod1"] * 8))
@@ -116,7 +119,7 @@ def test_nobody_is_refused_by_what_was_read_before_it_came() -> None:
         assert reason(late[0].result()) is Reason.RESERVED
 
 
-def test_a_row_that_somebody_else_changed_is_decided_again() -> None:
+def test_a_ledger_that_somebody_else_changed_is_decided_again() -> None:
     bench = Bench(gpus=2)
     bench.reserve("pod1")
     bench.ledger.grant(vector(gpus=1))
@@ -151,7 +154,7 @@ def test_a_write_of_a_controller_costs_a_conflict_and_no_reads_before_later_writ
     assert reads == [1, 0, 0]
 
 
-def test_after_a_write_of_another_replica_the_row_is_read_first() -> None:
+def test_after_a_write_of_another_replica_the_ledger_is_read_first() -> None:
     now = 100.0
     bench = Bench(gpus=10, clock=lambda: now)
     other = ReservationBatcher(bench.store, QuotaMetrics(CollectorRegistry()), lambda: now)
@@ -280,7 +283,7 @@ def test_an_error_that_will_not_pass_is_told_at_once() -> None:
     assert monotonic() - begun < 30  # of the 60 that it may take
 
 
-def test_a_write_of_which_nothing_was_heard_is_charged_once() -> None:
+def test_a_write_of_which_nothing_was_heard_is_counted_once() -> None:
     bench = Bench(gpus=2)
     store, compare_and_swap = bench.store, bench.store.compare_and_swap
     silences = iter([True])
@@ -312,6 +315,36 @@ def test_a_defect_in_one_request_is_its_own() -> None:
     assert bench.batches._queues == {}
 
 
+def test_each_review_computes_its_demand_in_its_own_thread_and_once_for_each_catalogue() -> None:
+    bench = Bench(gpus=100, seconds=0.02)
+    computed: list[tuple[int, str | None]] = []
+
+    def reserve(number: int) -> Reason | None:
+        def request_of(ledger: QuotaLedger, _published: object) -> ReservationRequest:
+            computed.append(
+                (number if threads[number] is threading.current_thread() else -1, ledger.class_catalogue)
+            )
+            demand = vector(gpus=1)
+            return ReservationRequest.creation(f"pod{number}", demand, str(ledger.class_catalogue))
+
+        threads[number] = threading.current_thread()
+        return reason(bench.batches.reserve(NAMESPACE, request_of, monotonic() + 60))
+
+    threads: dict[int, threading.Thread] = {}
+    first = bench.ledger.catalogue
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(reserve, range(8))) == {Reason.RESERVED}
+        assert sorted(computed) == [(number, first) for number in range(8)]
+
+        computed.clear()
+        bench.ledger.unclassified_pods = UnclassifiedPods.DENY
+        second = f"{first.partition('/')[0]}/Deny"
+        bench.ledger.grant(vector(gpus=100))
+        assert set(pool.map(reserve, range(8, 16))) == {Reason.RESERVED}
+    assert set(computed) >= {(number, second) for number in range(8, 16)}
+    assert max(Counter(computed).values()) == 1, "the ledger was only seen to have another catalogue"
+
+
 def test_a_dry_run_decides_and_writes_nothing() -> None:
     bench = Bench(gpus=1)
     deadline = monotonic() + 5
@@ -321,12 +354,9 @@ def test_a_dry_run_decides_and_writes_nothing() -> None:
     assert (bench.held(), bench.store.writes) == ([], 0)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("age", "believed"),
-    [
-        pytest.param(NO_QUOTA_SECONDS - 0.1, True, id="younger-than-D"),
-        pytest.param(NO_QUOTA_SECONDS + 0.1, False, id="older-than-D"),
-    ],
+    {"younger-than-D": (NO_QUOTA_SECONDS - 0.1, True), "older-than-D": (NO_QUOTA_SECONDS + 0.1, False)},
 )
 def test_no_quota_is_believed_for_as_long_as_the_controller_waits(age: float, believed: bool) -> None:
     now = 100.0
@@ -339,12 +369,9 @@ def test_no_quota_is_believed_for_as_long_as_the_controller_waits(age: float, be
     assert (bench.reserve("pod2").ledger is None) is believed
 
 
-@pytest.mark.parametrize(
+@cases(
     ("seconds", "believed"),
-    [
-        pytest.param(VANISHED_SECONDS - 1, False, id="just-now"),
-        pytest.param(VANISHED_SECONDS + 1, True, id="long-ago"),
-    ],
+    {"just-now": (VANISHED_SECONDS - 1, False), "long-ago": (VANISHED_SECONDS + 1, True)},
 )
 def test_no_quota_is_not_believed_where_one_was_just_now(seconds: float, believed: bool) -> None:
     now = 100.0
@@ -367,21 +394,7 @@ def test_nothing_but_that_answer_is_kept_of_namespaces_without_a_quota() -> None
     assert kept == {"_without_quota": 10}
 
 
-def test_without_that_bound_a_new_quota_would_be_passed_by(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("webhook.quota.batcher.NO_QUOTA_SECONDS", float("inf"))
-    now = 100.0
-    bench = Bench(gpus=0, clock=lambda: now)
-    granted = bench.ledger.configuration
-    bench.ledger.configuration = configuration()
-    bench.reserve("pod1")
-    bench.ledger.configuration = granted
-    now += NO_QUOTA_SECONDS + 0.1
-    assert bench.reserve("pod2").ledger is None
-
-
-@pytest.mark.parametrize(
-    "granted", [pytest.param(True, id="with-a-quota"), pytest.param(False, id="without-one")]
-)
+@cases("granted", {"with-a-quota": True, "without-one": False})
 def test_no_more_namespaces_are_remembered_than_that(granted: bool) -> None:
     bench = Bench(gpus=1)
     names = [f"team{number}" for number in range(NAMESPACES_REMEMBERED + 1)]
@@ -397,7 +410,7 @@ def test_no_more_namespaces_are_remembered_than_that(granted: bool) -> None:
     )
 
 
-def test_a_full_row_says_so() -> None:
+def test_a_full_ledger_says_so() -> None:
     bench = Bench(gpus=100)
     bench.store.reservations_limit = 40
     assert [reason(bench.reserve(f"pod{number}")) for number in range(8)][-1] is Reason.FULL

@@ -1,7 +1,7 @@
 """Published catalogues: what is read on demand, what is believed, and what becomes of a ConfigMap that others write."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -13,9 +13,11 @@ from policies.quota.ledger.decide import ReservationRequest
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.quota_request import LedgerError
 from tests.builders import CLASSES, RESOURCE_MAPPING
+from tests.cases import cases
 from tests.webhook.quota.slow_store import Bench
 from tests.webhook.quota.world import NAMESPACE
 from webhook.cluster import errors
+from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import CATALOGUES
 from webhook.quota import catalogues
 from webhook.quota.catalogues import PublishedCatalogues
@@ -59,7 +61,7 @@ class ConfigMapApi:
 
 
 def published(api: ConfigMapApi) -> PublishedCatalogues:
-    return PublishedCatalogues(api, "gpu-admission", lambda: OURS)
+    return PublishedCatalogues(cast(ApiClient, api), "gpu-admission", lambda: OURS)
 
 
 def ledger(*digests: str) -> QuotaLedger:
@@ -76,21 +78,17 @@ def ledger(*digests: str) -> QuotaLedger:
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("ledger_object", "data", "found", "calls"),
-    [
-        pytest.param(ledger(OUR_DIGEST), {}, set(), 0, id="our-own-is-not-looked-up"),
-        pytest.param(ledger(THEIR_DIGEST), {THEIR_DIGEST: THEIRS}, {THEIR_DIGEST}, 1, id="another"),
-        pytest.param(
-            ledger(OUR_DIGEST, THEIR_DIGEST), {THEIR_DIGEST: THEIRS}, {THEIR_DIGEST}, 1, id="the-next"
-        ),
-        pytest.param(ledger(THEIR_DIGEST), {}, set(), 1, id="not-published"),
-        pytest.param(
-            ledger(THEIR_DIGEST), {THEIR_DIGEST: OURS}, set(), 1, id="another-content-under-its-name"
-        ),
-    ],
+    {
+        "our-own-is-not-looked-up": (ledger(OUR_DIGEST), {}, set(), 0),
+        "another": (ledger(THEIR_DIGEST), {THEIR_DIGEST: THEIRS}, {THEIR_DIGEST}, 1),
+        "the-next": (ledger(OUR_DIGEST, THEIR_DIGEST), {THEIR_DIGEST: THEIRS}, {THEIR_DIGEST}, 1),
+        "not-published": (ledger(THEIR_DIGEST), {}, set(), 1),
+        "another-content-under-its-name": (ledger(THEIR_DIGEST), {THEIR_DIGEST: OURS}, set(), 1),
+    },
 )
-def test_what_a_row_names_is_read_on_demand(
+def test_what_a_ledger_names_is_read_on_demand(
     ledger_object: QuotaLedger, data: dict[str, PublishedCatalogue], found: set[str], calls: int
 ) -> None:
     api = ConfigMapApi(**{digest: write_catalogue(each) for digest, each in data.items()})
@@ -115,14 +113,14 @@ def test_what_was_read_is_remembered_within_bounds(monkeypatch: pytest.MonkeyPat
     assert len(api.calls) == 4, "three, and the first again, which the third put out"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("failure", "transient"),
-    [
-        pytest.param(AWAY, True, id="unreachable"),
-        pytest.param(errors.Unavailable("overloaded", code=503), True, id="overloaded"),
-        pytest.param(errors.Forbidden("no right", code=403), False, id="forbidden-is-not-published"),
-        pytest.param(errors.NotFound("no ConfigMap", code=404), False, id="missing-is-not-published"),
-    ],
+    {
+        "unreachable": (AWAY, True),
+        "overloaded": (errors.Unavailable("overloaded", code=503), True),
+        "forbidden-is-not-published": (errors.Forbidden("no right", code=403), False),
+        "missing-is-not-published": (errors.NotFound("no ConfigMap", code=404), False),
+    },
 )
 def test_an_api_server_that_is_away_is_an_error_that_may_pass(failure: Exception, transient: bool) -> None:
     api = ConfigMapApi()
@@ -139,15 +137,15 @@ def test_an_api_server_that_is_away_is_an_error_that_may_pass(failure: Exception
 RACED = errors.Conflict("the object has been modified", code=409)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("fails", "done", "calls"),
-    [
-        pytest.param([], True, ["get", "patch"], id="at-once"),
-        pytest.param([None, RACED], True, ["get", "patch"] * 2, id="after-a-race"),
-        pytest.param([errors.NotFound("none", code=404)], False, ["get"], id="no-config-map"),
-        pytest.param([None, errors.Forbidden("no", code=403)], False, ["get", "patch"], id="no-right"),
-        pytest.param([None, errors.ApiError("too long", code=422)], False, ["get", "patch"], id="too-long"),
-    ],
+    {
+        "at-once": ([], True, ["get", "patch"]),
+        "after-a-race": ([None, RACED], True, ["get", "patch"] * 2),
+        "no-config-map": ([errors.NotFound("none", code=404)], False, ["get"]),
+        "no-right": ([None, errors.Forbidden("no", code=403)], False, ["get", "patch"]),
+        "too-long": ([None, errors.ApiError("too long", code=422)], False, ["get", "patch"]),
+    },
 )
 def test_a_catalogue_is_published_once(fails: list[Exception | None], done: bool, calls: list[str]) -> None:
     api = ConfigMapApi(other="of somebody else")
@@ -191,7 +189,7 @@ def test_what_another_leader_removed_is_published_again() -> None:
     publisher.follow()
 
     assert publisher.publish(OURS)
-    assert list(api.data) == [OUR_DIGEST], "a row would name a catalogue that nobody can read"
+    assert list(api.data) == [OUR_DIGEST], "a ledger would name a catalogue that nobody can read"
 
 
 def test_who_leads_again_counts_anew_for_how_long_a_catalogue_is_unnamed(
@@ -210,7 +208,7 @@ def test_who_leads_again_counts_anew_for_how_long_a_catalogue_is_unnamed(
     assert set(api.data) == {"theirs"}, "the leader in between may have named it a moment ago"
 
 
-def test_only_what_no_row_has_named_for_long_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_what_no_ledger_has_named_for_long_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(catalogues, "monotonic", lambda: now[0])
     api = ConfigMapApi(named="1", unnamed="2", later="3")
@@ -228,7 +226,7 @@ def test_only_what_no_row_has_named_for_long_is_removed(monkeypatch: pytest.Monk
     assert set(api.data) == {"named", "later"}
 
 
-def test_a_decision_waits_for_the_catalogues_of_its_row() -> None:
+def test_a_decision_waits_for_the_catalogues_of_its_ledger() -> None:
     bench = Bench(gpus=8)
     requested = bench.ask("pod")
     given: list[object] = []
@@ -251,11 +249,33 @@ def test_a_decision_waits_for_the_catalogues_of_its_row() -> None:
     assert given == [{THEIR_DIGEST: THEIRS}], "nothing is charged before the catalogues are there"
 
 
+@cases(
+    ("transient", "calls"),
+    {
+        "that-may-pass-by-the-deadline": (True, range(2, 1000)),
+        "that-will-not-pass-at-once": (False, range(1, 2)),
+    },
+)
+def test_an_error_of_the_catalogues_is_told(transient: bool, calls: range) -> None:
+    bench, failures = Bench(gpus=8), []
+
+    def fail(_ledger: QuotaLedger, _seconds: float) -> dict[str, PublishedCatalogue]:
+        failures.append(bench.clock())
+        raise LedgerError("the class catalogue of the quota could not be read", transient=transient)
+
+    bench.batches._catalogues_of = fail
+    with pytest.raises(LedgerError, match="the class catalogue of the quota could not be read"):
+        bench.reserve("pod", seconds=0.2)
+
+    assert len(failures) in calls
+    assert bench.metric("ledger_errors_total") == 1
+
+
 def unreadable() -> None:
     raise LedgerError("the class catalogue of the quota could not be read", transient=True)
 
 
-def test_what_is_not_published_is_not_asked_for_by_every_review(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_published_is_not_read_by_every_review(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(catalogues, "monotonic", lambda: now[0])
     api = ConfigMapApi()

@@ -4,9 +4,9 @@ from fractions import Fraction
 from typing import Any
 
 import msgspec
-import pytest
 
 from policies.quota.ledger.quota_ledger import Holder
+from tests.cases import cases
 from webhook.cluster.objects import Condition
 from webhook.quota.documents import QuotaRecord, QuotaStatus, decode_quota, encode_status
 
@@ -45,38 +45,32 @@ def test_a_status_comes_back_as_it_was_written() -> None:
     assert read(stored({"hard": {"gpus": 8}}, {})).status == QuotaStatus()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("status", "hard"),
-    [
-        pytest.param(None, {"gpus": Fraction(9)}, id="nothing-is-written-yet"),
-        pytest.param({"hard": {"gpus": "8"}}, {"gpus": Fraction(8)}, id="in-force-is-what-the-ledger-has"),
-        pytest.param({"used": {"gpus": "1"}}, {"gpus": Fraction(9)}, id="of-an-earlier-version"),
-    ],
+    {
+        "nothing-is-written-yet": (None, {"gpus": Fraction(9)}),
+        "in-force-is-what-the-ledger-has": ({"hard": {"gpus": "8"}}, {"gpus": Fraction(8)}),
+        "of-an-earlier-version": ({"used": {"gpus": "1"}}, {"gpus": Fraction(9)}),
+    },
 )
 def test_hard_is_what_is_in_force(status: Any, hard: dict[str, Fraction]) -> None:
     assert read(stored({"hard": {"gpus": 9}}, status)).hard == hard
 
 
-@pytest.mark.parametrize(
-    "status",
-    [
-        pytest.param({"used": {"gpus": "many"}}, id="no-amount"),
-        pytest.param({"conditions": "none"}, id="no-conditions"),
-    ],
-)
+@cases("status", {"no-amount": {"used": {"gpus": "many"}}, "no-conditions": {"conditions": "none"}})
 def test_a_status_that_cannot_be_read_is_that_of_a_new_quota(status: Any) -> None:
     record = read(stored({"hard": {"gpus": 9}}, status))
     assert (record.problem, record.status) == ("", QuotaStatus())
 
 
-@pytest.mark.parametrize(
+@cases(
     ("spec", "problem"),
-    [
-        pytest.param({"hard": {"gpu": 1}}, "unknown field `gpu`", id="a-mistyped-limit"),
-        pytest.param({"hard": {"gpus": "many"}}, "must be an amount", id="no-amount"),
-        pytest.param({}, "missing required field `hard`", id="no-limits"),
-        pytest.param(None, "Expected `object`, got `null`", id="no-spec"),
-    ],
+    {
+        "a-mistyped-limit": ({"hard": {"gpu": 1}}, "unknown field `gpu`"),
+        "no-amount": ({"hard": {"gpus": "many"}}, "must be an amount"),
+        "no-limits": ({}, "missing required field `hard`"),
+        "no-spec": (None, "Expected `object`, got `null`"),
+    },
 )
 def test_a_spec_that_cannot_be_read_is_not_an_empty_one(spec: Any, problem: str) -> None:
     record = read(stored(spec, {"used": {"gpus": "1"}}))

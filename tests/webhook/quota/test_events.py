@@ -5,6 +5,7 @@ from typing import cast
 
 import pytest
 
+from tests.cases import cases
 from tests.cluster.controllers import eventually
 from webhook.cluster.events import EventRecord, EventWriter
 from webhook.quota import events as quota_events
@@ -75,9 +76,7 @@ def test_what_the_api_server_does_not_take_is_counted(world: World) -> None:
     assert (len(world.writer.requested), world.lost) == (2, 1)
 
 
-@pytest.mark.parametrize(
-    "waiting", [pytest.param(0, id="one-under-way"), pytest.param(MOST_WAITING, id="a-full-queue")]
-)
+@cases("waiting", {"one-under-way": 0, "a-full-queue": MOST_WAITING})
 def test_the_end_waits_for_no_api_server(world: World, waiting: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quota_events, "STOP_SECONDS", 0.01)
     world.warn(-1)

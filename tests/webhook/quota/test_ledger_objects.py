@@ -9,6 +9,7 @@ from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.ledger.reservations import Reservation, Reservations
 from tests.builders import JSON
+from tests.cases import cases
 from webhook.quota.ledger_objects import (
     LedgerObjectError,
     decode_identity,
@@ -41,34 +42,29 @@ def stored(body: bytes) -> JSON:
     return found
 
 
-@pytest.mark.parametrize(
+@cases(
     "ledger",
-    [
-        pytest.param(LEDGER, id="all"),
-        pytest.param(
+    {
+        "all": LEDGER,
+        "never-counted": (
             QuotaLedger(
                 ledger_uid="row",
                 quota_uid="q",
                 generation=1,
                 hard={},
                 unclassified_pods=UnclassifiedPods.TOTAL_ONLY,
-            ),
-            id="never-counted",
+            )
         ),
-    ],
+    },
 )
 def test_what_is_written_is_read(ledger: QuotaLedger) -> None:
     ledger_object = decode_ledger_object(
         msgspec.json.encode(stored(encode_ledger_object("team", "11", ledger)))
     )
-    assert (ledger_object.namespace, ledger_object.versioned.version, ledger_object.versioned.ledger) == (
-        "team",
-        "12",
-        ledger,
-    )
+    assert (ledger_object.version, ledger_object.ledger) == ("12", ledger)
 
 
-def test_a_row_replaces_one_version_and_is_created_without_one() -> None:
+def test_a_ledger_replaces_one_version_and_is_created_without_one() -> None:
     replaces, creates = (
         msgspec.json.decode(encode_ledger_object("team", version, LEDGER)) for version in ("11", "")
     )
@@ -76,29 +72,27 @@ def test_a_row_replaces_one_version_and_is_created_without_one() -> None:
     assert creates["metadata"] == {"name": "team", "managedFields": [{}]}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("change", "want"),
-    [
-        pytest.param({"ledger": "{"}, "truncated", id="cut"),
-        pytest.param({"ledger": "{}"}, "missing required field `quotaUid`", id="empty"),
-        pytest.param({"ledger": None}, "Expected `str`, got `null`", id="no-ledger"),
-        pytest.param(
+    {
+        "cut": ({"ledger": "{"}, "truncated"),
+        "empty": ({"ledger": "{}"}, "missing required field `quotaUid`"),
+        "no-ledger": ({"ledger": None}, "Expected `str`, got `null`"),
+        "amount": (
             {
                 "ledger": '{"quotaUid":"q","generation":1,"hard":{},"unclassifiedPods":"Deny","used":{"gpus":"one"}}'
             },
             "must be an amount such as 16",
-            id="amount",
         ),
-        pytest.param(
+        "revision": (
             {
                 "ledger": '{"quotaUid":"q","generation":1,"hard":{},"unclassifiedPods":"Deny","revisions":{"pods":"x"}}'
             },
             "Expected `int`",
-            id="revision",
         ),
-    ],
+    },
 )
-def test_a_row_that_cannot_be_read_is_an_error(change: JSON, want: str) -> None:
+def test_a_ledger_that_cannot_be_read_is_an_error(change: JSON, want: str) -> None:
     document = stored(encode_ledger_object("team", "11", LEDGER)) | change
     with pytest.raises(LedgerObjectError, match=f"the GPUQuotaLedger cannot be read: .*{want}"):
         decode_ledger_object(msgspec.json.encode(document))
@@ -109,7 +103,7 @@ def test_a_line_of_reservations_that_cannot_be_read_is_kept() -> None:
     ledger_object = decode_ledger_object(
         msgspec.json.encode(stored(encode_ledger_object("team", "11", unreadable)))
     )
-    assert ledger_object.versioned.ledger.reservations.unreadable == ("gpus=one | pod1",)
+    assert ledger_object.ledger.reservations.unreadable == ("gpus=one | pod1",)
 
 
 def test_an_answer_has_uid_and_version() -> None:
@@ -118,7 +112,7 @@ def test_an_answer_has_uid_and_version() -> None:
         decode_identity(b'{"metadata":{"name":"team","resourceVersion":"7"}}')
 
 
-def test_where_rows_are() -> None:
+def test_where_ledgers_are() -> None:
     ledger_objects = "/apis/gpu-admission.dev/v1alpha1/namespaces/gpu-admission/gpuquotaledgers"
     assert (ledger_objects_path("gpu-admission"), ledger_objects_path("gpu-admission", "team")) == (
         ledger_objects,

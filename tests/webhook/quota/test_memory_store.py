@@ -2,10 +2,11 @@
 
 import pytest
 
+from tests.cases import cases
 from tests.webhook.quota.contract import StoreContract, read, reserve
 from tests.webhook.quota.ledgers import MemoryLedger, configuration
 from tests.webhook.quota.world import NAMESPACE, SECONDS, vector
-from webhook.quota.store import QuotaGone
+from webhook.quota.store import LedgerConflict
 
 
 @pytest.fixture
@@ -29,12 +30,8 @@ def test_a_class_that_is_granted_later_counts_what_is_held_already(ledger: Memor
     assert (granted.uncounted, granted.reserved) == ((), vector(gpus=1))
 
 
-@pytest.mark.parametrize(
-    ("deleted", "left"),
-    [
-        pytest.param("pod1", [], id="the-pod-itself"),
-        pytest.param("pod", ["pod1"], id="a-pod-whose-uid-begins-alike"),
-    ],
+@cases(
+    ("deleted", "left"), {"the-pod-itself": ("pod1", []), "a-pod-whose-uid-begins-alike": ("pod", ["pod1"])}
 )
 def test_a_deleted_object_gives_back(ledger: MemoryLedger, deleted: str, left: list[str]) -> None:
     before = reserve(ledger, read(ledger), "pod1")
@@ -48,7 +45,7 @@ def test_a_namespace_whose_quota_is_gone(ledger: MemoryLedger) -> None:
     before = reserve(ledger, read(ledger), "pod1")
     ledger.configuration = configuration()
     assert ledger.store.read(NAMESPACE, SECONDS) is None
-    with pytest.raises(QuotaGone, match="namespace ledgers has no GPUQuota any more"):
+    with pytest.raises(LedgerConflict, match="namespace ledgers has no GPUQuota any more"):
         reserve(ledger, before, "pod2")
     ledger.grant(vector(gpus=4))
     assert [reservation.id for reservation in read(ledger).ledger.reservations] == ["pod1"]

@@ -36,7 +36,7 @@ from policies.quota.ledger.reconcile import (
 from policies.quota.ledger.reservations import LIMIT
 from tests.builders import listing
 from webhook.controller.usage_counter import DELETED
-from webhook.quota.store import LedgerConflict, QuotaGone, Store, VersionedLedger
+from webhook.quota.store import LedgerConflict, Store, VersionedLedger
 
 NAMESPACE = "ledgers"
 CATALOGUE = "catalogue"
@@ -77,7 +77,7 @@ class PlainStore:
 
     def __init__(self, hard: Vector) -> None:
         self.blind = False
-        self.versioned = VersionedLedger(fresh_row("quota-1", hard), "1")
+        self.versioned = VersionedLedger(fresh_ledger("quota-1", hard), "1")
 
     def read(self, namespace: str, seconds: float) -> VersionedLedger | None:
         assert namespace == NAMESPACE
@@ -90,7 +90,7 @@ class PlainStore:
         assert namespace == NAMESPACE
         assert 0 < seconds <= SECONDS
         if before.ledger.quota_uid != self.versioned.ledger.quota_uid:
-            raise QuotaGone
+            raise LedgerConflict
         if before.version != self.versioned.version and not self.blind:
             raise LedgerConflict
         spec = self.versioned.ledger
@@ -118,10 +118,10 @@ class PlainLedger:
         self.store.put(msgspec.structs.replace(ledger, hard=hard, generation=ledger.generation + 1))
 
     def replace(self, hard: Vector) -> None:
-        self.store.put(fresh_row(f"quota-{self.store.versioned.version}", hard))
+        self.store.put(fresh_ledger(f"quota-{self.store.versioned.version}", hard))
 
 
-def fresh_row(uid: str, hard: Vector) -> QuotaLedger:
+def fresh_ledger(uid: str, hard: Vector) -> QuotaLedger:
     return QuotaLedger(quota_uid=uid, generation=1, hard=hard, unclassified_pods=UnclassifiedPods.TOTAL_ONLY)
 
 
@@ -277,7 +277,7 @@ class World:
             before = before or self.read()
             try:
                 return self.try_admit(flight, before)
-            except (LedgerConflict, QuotaGone):
+            except LedgerConflict:
                 before = None
 
     def reservation_request(
@@ -345,7 +345,7 @@ class World:
                 return outcome
             try:
                 self.store.compare_and_swap(NAMESPACE, before, outcome.ledger, SECONDS)
-            except (LedgerConflict, QuotaGone):
+            except LedgerConflict:
                 before = None
                 continue
             self.check()
@@ -407,7 +407,7 @@ class World:
         known = add(ledger.used, ledger.reserved)
         for key, amount in self.committed().items():
             if key in ledger.dimensions and amount > known.get(key, NOTHING):
-                self.broken.append(f"S2: {key} is {amount}, of which the row knows {known.get(key)}")
+                self.broken.append(f"S2: {key} is {amount}, of which the ledger knows {known.get(key)}")
 
     def _may_come(self, flight: Flight) -> bool:
         return flight.promised and self.now - flight.begun <= CREATION_SECONDS and self._counts(flight)

@@ -4,13 +4,13 @@ There is no standard; the report keeps to junit-10.xsd of Jenkins' xUnit plugin,
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from xml.etree import ElementTree as ET
 
 from policies.pods.field_paths import path_parts
 from policies.printable import printable_xml
 from webhook.configuration.documents import LocatedProblem
-from webhook.serving.engine import Outcome, Violation
+from webhook.serving.engine import Outcome
 from webhook.tools.check.manifests import Manifests
 from webhook.tools.check.offline import ManifestResult, ManifestVerdict
 from webhook.tools.check.rendering import FIRST
@@ -18,29 +18,26 @@ from webhook.tools.check.rendering import FIRST
 _NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 cannot hold (production 2, Char)."""
 
-_SKIPPED = {
-    ManifestVerdict.SKIPPED: "not known to have pods",
-    ManifestVerdict.UNKNOWN: FIRST,
-}
+_SKIPPED = {ManifestVerdict.SKIPPED: "not known to have pods", ManifestVerdict.UNKNOWN: FIRST}
 
 
 def junit_report(results: Sequence[ManifestResult], found: Manifests) -> str:
-    """Return the report as XML."""
     suites: dict[str, list[ET.Element]] = {}
+
+    def case(file: str, name: str) -> ET.Element:
+        added = ET.Element("testcase", name=_text(name), classname=_text(file))
+        suites.setdefault(file, []).append(added)
+        return added
+
     for result in results:
-        suites.setdefault(result.manifest.file, []).append(_case(result))
+        _describe(case(result.manifest.file, result.manifest.title), result)
     for problem in found.problems:
-        case = _named(problem.file, _place(problem))
-        _say(case, "error", str(problem), "problem")
-        suites.setdefault(problem.file, []).append(case)
+        _say(case(problem.file, _place(problem)), "error", str(problem), "problem")
     for warning in found.warnings:
-        case = _named(warning.file, _place(warning))
-        ET.SubElement(case, "system-out").text = _text(str(warning))
-        suites.setdefault(warning.file, []).append(case)
+        ET.SubElement(case(warning.file, _place(warning)), "system-out").text = _text(str(warning))
     for each in found.to_render:
-        case = _named(each.file, each.renderer.noun)
-        ET.SubElement(case, "skipped", message=f"{FIRST}: {each.renderer.remedy}")
-        suites.setdefault(each.file, []).append(case)
+        unread = case(each.file, each.renderer.noun)
+        ET.SubElement(unread, "skipped", message=f"{FIRST}: {each.renderer.remedy}")
     root = ET.Element("testsuites", name="gpu-admission")
     root.extend(_suite(file, cases) for file, cases in suites.items())
     for count in ("tests", "failures", "errors"):
@@ -50,46 +47,29 @@ def junit_report(results: Sequence[ManifestResult], found: Manifests) -> str:
 
 
 def _suite(file: str, cases: Sequence[ET.Element]) -> ET.Element:
-    def number(tag: str) -> str:
-        return str(sum(case.find(tag) is not None for case in cases))
-
     suite = ET.Element("testsuite", name=_text(file), tests=str(len(cases)))
     for count, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
-        suite.set(count, number(tag))
+        suite.set(count, str(sum(case.find(tag) is not None for case in cases)))
     suite.extend(cases)
     return suite
 
 
-def _case(result: ManifestResult) -> ET.Element:
-    case = _named(result.manifest.file, result.manifest.title)
+def _describe(case: ET.Element, result: ManifestResult) -> None:
     denied: list[str] = []
     others: list[str] = []
-    for found in result.findings():
-        (denied if found.outcome is Outcome.DENIED else others).append(_line(result, found))
+    for _, outcome, path, sentence in result.remarks():
+        line, column = result.manifest.position_of(path_parts(path))
+        place = f"{result.manifest.file}:{line}:{column}: "
+        if outcome is Outcome.DENIED:
+            denied.append(f"{place}{sentence}")
+        else:
+            others.append(f"{place}{outcome.value}: {sentence}" if outcome else f"{place}{sentence}")
     if denied:
         _say(case, "failure", "\n".join(denied), "denied")
     elif result.verdict in _SKIPPED:
         ET.SubElement(case, "skipped", message=_SKIPPED[result.verdict])
-    others += _placeholders(result)
     if others:
         ET.SubElement(case, "system-out").text = _text("\n".join(others))
-    return case
-
-
-def _line(result: ManifestResult, found: Violation) -> str:
-    line, column = result.manifest.position_of(path_parts(found.finding.path))
-    remark = "" if found.outcome is Outcome.DENIED else f"{found.outcome.value}: "
-    return f"{result.manifest.file}:{line}:{column}: {remark}{found.finding.sentence()}"
-
-
-def _placeholders(result: ManifestResult) -> Iterator[str]:
-    for placeholder in result.placeholders:
-        line, column = result.manifest.position_of(path_parts(placeholder.path))
-        yield f"{result.manifest.file}:{line}:{column}: {placeholder.sentence()}"
-
-
-def _named(file: str, name: str) -> ET.Element:
-    return ET.Element("testcase", name=_text(name), classname=_text(file))
 
 
 def _say(case: ET.Element, tag: str, text: str, sort: str) -> None:

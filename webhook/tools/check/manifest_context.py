@@ -1,6 +1,6 @@
-"""What the objects of one run of `check` say of the cluster for which they are: labels of namespaces, and devices of DRA."""
+"""What the objects of one run of `check` say about their cluster: labels of namespaces, and devices of DRA."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 
 import msgspec
@@ -17,36 +17,32 @@ NAME_LABEL = "kubernetes.io/metadata.name"
 DEVICE_CLASS = (DRA_GROUP, "DeviceClass")
 
 
-class ManifestContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Labels by namespace, with the one that the API server adds, and for which DeviceClasses claims and templates ask."""
-
-    labels: Mapping[str, Labels] = {}
-    claims: Mapping[ClaimName, DeviceClassNames | None] = {}
-
-    def labels_of(self, namespace: str) -> Labels:
-        """Return the labels; those of a namespace that is not among the objects are the one that every namespace has."""
-        return self.labels.get(namespace, ((NAME_LABEL, namespace),))
-
-
-def manifest_context(manifests: Iterable[Manifest]) -> ManifestContext:
-    """Return what the manifests say; what cannot be read in them is the API server's to reject."""
+def manifest_context(
+    manifests: Iterable[Manifest],
+) -> tuple[dict[str, Labels], dict[ClaimName, DeviceClassNames | None]]:
+    """Return the labels of namespaces, and the DeviceClasses of claims and their templates; what cannot be read is left out."""
     labels: dict[str, Labels] = {}
     claims: dict[ClaimName, DeviceClassNames | None] = {}
     for manifest in manifests:
-        if (manifest.group, manifest.kind) == ("", "Namespace"):
+        if manifest.group_kind == ("", "Namespace"):
             labels[manifest.name] = _labels(manifest)
         elif manifest.group == DRA_GROUP and manifest.kind in RECORD_OF:
             with suppress(msgspec.ValidationError):
                 record = RECORD_OF[manifest.kind](msgspec.json.encode(manifest.data))
                 claims[ClaimName(manifest.kind, manifest.namespace, manifest.name)] = record.device_classes
-    return ManifestContext(labels=labels, claims=claims)
+    return labels, claims
+
+
+def default_labels(namespace: str) -> Labels:
+    """Return the labels of a namespace of which nothing else is known."""
+    return ((NAME_LABEL, namespace),)
 
 
 def device_classes(manifests: Iterable[Manifest]) -> tuple[DeviceClass, ...]:
     """Return the DeviceClasses among the manifests, by which the configuration knows what are GPUs."""
     found = []
     for manifest in manifests:
-        if (manifest.group, manifest.kind) == DEVICE_CLASS:
+        if manifest.group_kind == DEVICE_CLASS:
             with suppress(msgspec.ValidationError):
                 found.append(decode_device_class(msgspec.json.encode(manifest.data)))
     return tuple(found)

@@ -29,7 +29,7 @@ from webhook.tools.check.rendering import (
     is_template,
     undecided_amounts,
 )
-from webhook.tools.check.sources import Input, Text, Track, texts
+from webhook.tools.check.sources import Input, Track, texts
 from webhook.workloads.autoscalers import AUTOSCALERS
 from webhook.workloads.places import PodPlace, pod_places
 
@@ -41,21 +41,16 @@ _NULLS = {
 }
 """What the API server reads a null as: the quantity 0; in maps and lists of plain text the empty text, as Go does."""
 
+_OTHER_KNOWN = {("", "Pod"), *ADVISED, CLAIM, *AUTOSCALERS, (GROUP, QUOTA)}
+"""Kinds that are checked, besides workloads."""
 
 _CUSTOM_RESOURCE = re.compile(r"^kind: *CustomResourceDefinition\b", re.MULTILINE)
 _SPEC = re.compile(r"^spec:[^\n]*(?:\n(?:[ #-][^\n]*)?(?=\n|\Z))*", re.MULTILINE)
 """The key of the document and all lines up to its next key."""
 
 
-class ManifestPod(msgspec.Struct, frozen=True):
-    """A pod, or a future pod of a workload: decoded, and its place in the object."""
-
-    pod: Pod
-    place: PodPlace
-
-
 class Placeholder(msgspec.Struct, frozen=True):
-    """A value for which a tool puts in another one, and its path in the object."""
+    """A value that a tool replaces before the API server sees the object, and its path."""
 
     path: str
     value: str
@@ -65,10 +60,7 @@ class Placeholder(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """One object, its location (`at` is the path inside a List), and the pods in it.
-
-    `placeholders` stand for amounts, or where they keep pods from being read.
-    """
+    """One object; `at` is its path inside a List. `placeholders` stand for amounts, or keep pods from being read."""
 
     file: str
     document: YamlDocument
@@ -79,8 +71,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     name: str
     is_known: bool = True
-    """Whether objects of this kind are checked: they have pods, or something else that is."""
-    pods: tuple[ManifestPod, ...] = ()
+    """Whether anything in objects of this kind is checked."""
+    pods: tuple[tuple[PodPlace, Pod], ...] = ()
+    """The pods that it is or makes, and where they stand in it."""
     placeholders: tuple[Placeholder, ...] = ()
 
     @property
@@ -90,12 +83,16 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def title(self) -> str:
         """Return kind and name, e.g. `Pod default/train`; kinds that are not known may be cluster-scoped."""
-        name = self.name or "(no name)"
-        return f"{self.kind} {self.namespace}/{name}" if self.is_known else f"{self.kind} {name}"
+        namespace = f"{self.namespace}/" if self.is_known else ""
+        return f"{self.kind} {namespace}{self.name or '(no name)'}"
+
+    @property
+    def group_kind(self) -> tuple[str, str]:
+        return self.group, self.kind
 
     @property
     def is_pod(self) -> bool:
-        return (self.group, self.kind) == ("", "Pod")
+        return self.group_kind == ("", "Pod")
 
     def line_of(self, parts: Parts = ()) -> int:
         return self.position_of(parts)[0]
@@ -140,14 +137,18 @@ def read_manifests(
     """
     found = Manifests()
     kinds = load_directory(None).workload_kinds if kinds is None else kinds
-    for text in texts(sources, recursive, ignore, found, track):
-        for document in load_documents(text.content, str if is_whole else _without_schema):
+    for file, content, is_stream in texts(sources, recursive, ignore, found, track):
+        for document in load_documents(content, str if is_whole else _without_schema):
             if isinstance(document, YamlDocument):
-                _Reader(text, document, namespace or "default", found, kinds).read()
-            elif is_template(text.content):
-                _note_template(ToRender(Renderer.TEMPLATE, text.file, document.line), found)
-            else:
-                found.problems.append(LocatedProblem.of_yaml(text.file, document))
+                if is_stream or _is_manifest(document.data):
+                    _Reader(file, document, namespace or "default", found, kinds).read()
+                else:
+                    found.others += 1
+            elif not is_template(content):
+                found.problems.append(LocatedProblem.of_yaml(file, document))
+            elif not any(each.file == file for each in found.to_render):
+                # Once a file, at its first document that YAML cannot read.
+                found.to_render.append(ToRender(Renderer.TEMPLATE, file, document.line))
     if not (found.manifests or found.problems or found.to_render or found.others or found.ignored):
         found.problems.append(LocatedProblem.of_file(", ".join(sources), "must contain an object"))
     return found
@@ -160,31 +161,19 @@ def _without_schema(document: str) -> str:
     return _SPEC.sub(lambda spec: "spec:" + "\n" * spec[0].count("\n"), document)
 
 
-def _note_template(template: ToRender, found: Manifests) -> None:
-    """Note the file once, at its first line that YAML cannot read."""
-    if not any(each.file == template.file for each in found.to_render):
-        found.to_render.append(template)
-
-
 class _Reader:
     """Reads one document, which may be a List."""
 
     def __init__(
-        self, text: Text, document: YamlDocument, namespace: str, found: Manifests, kinds: WorkloadKinds
+        self, file: str, document: YamlDocument, namespace: str, found: Manifests, kinds: WorkloadKinds
     ) -> None:
-        self._text = text
-        self._document = document
-        self._namespace = namespace
-        self._found = found
-        self._kinds = kinds
+        self._file, self._document, self._namespace = file, document, namespace
+        self._found, self._kinds = found, kinds
 
     def read(self) -> None:
-        if not (self._text.is_stream or _is_manifest(self._document.data)):
-            self._found.others += 1
-            return
         for error in self._document.duplicates:
             message = f"{error}; the last one counts"
-            located = LocatedProblem.of_file(self._text.file, message, error.line, error.column)
+            located = LocatedProblem.of_file(self._file, message, error.line, error.column)
             self._found.warnings.append(located)
         problems = self._found.problems
         before = len(problems)
@@ -208,9 +197,10 @@ class _Reader:
         if envelope.kind.endswith("List") and ("items" in data or envelope.kind == "List"):
             self._read_items(data.get("items", []), envelope, at)
             return
-        metadata = envelope.metadata
+        metadata, group = envelope.metadata, envelope.api_version.rpartition("/")[0]
+        has_pods = (group, envelope.kind) in self._kinds and bool(self._kinds[group, envelope.kind].pods)
         manifest = Manifest(
-            file=self._text.file,
+            file=self._file,
             document=self._document,
             at=at,
             data=data,
@@ -218,13 +208,10 @@ class _Reader:
             kind=envelope.kind,
             namespace=metadata.namespace or self._namespace,
             name=metadata.name or metadata.generate_name or "",
+            is_known=has_pods or (group, envelope.kind) in _OTHER_KNOWN,
         )
         if (whole := self._with_pods(manifest)) is not None:
-            kind = (manifest.group, manifest.kind)
-            has_pods = kind in self._kinds and bool(self._kinds[kind].pods)
-            advised = {*ADVISED, CLAIM, *AUTOSCALERS, (GROUP, QUOTA)}
-            is_known = manifest.is_pod or has_pods or kind in advised
-            self._found.manifests.append(msgspec.structs.replace(whole, is_known=is_known))
+            self._found.manifests.append(whole)
 
     def _read_items(self, items: Any, envelope: _Object, at: Parts) -> None:
         if not isinstance(items, list):
@@ -241,36 +228,31 @@ class _Reader:
         places: list[PodPlace | Problem] = [PodPlace((), manifest.data, {(): ()})]
         if not manifest.is_pod:
             places = pod_places(self._kinds, manifest.group, manifest.kind, manifest.data)
-        pods: list[ManifestPod] = []
+        pods: list[tuple[PodPlace, Pod]] = []
         problems: list[Problem] = []
         for place in places:
             if isinstance(place, Problem):
                 problems.append(place)
             else:
                 pods += self._pod(manifest, place, problems)
-        values = [(problem, _value(manifest.data, problem.parts)) for problem in problems]
-        placeholders = [each for each in values if is_placeholder(each[1], each[0].path)]
-        if len(placeholders) < len(problems):
-            for problem, value in values:
-                if not is_placeholder(value, problem.path):
-                    self._problem(manifest.at, problem.parts, problem.message)
+        values = {problem.parts: _value(manifest.data, problem.parts) for problem in problems}
+        wrong = [each for each in problems if not is_placeholder(values[each.parts], each.path)]
+        for problem in wrong:
+            self._problem(manifest.at, problem.parts, problem.message)
+        if wrong:
             return None
-        if has_parameters(manifest.group, manifest.kind):
-            return msgspec.structs.replace(manifest, pods=tuple(pods))
-        noted = {
-            **{problem.parts: value for problem, value in placeholders},
-            **dict(undecided_amounts(manifest.data)),
-        }
-        return msgspec.structs.replace(
-            manifest,
-            pods=tuple(pods),
-            placeholders=tuple(
-                Placeholder(field_path(parts), noted[parts])
-                for parts in sorted(noted, key=manifest.position_of)
-            ),
+        values = (
+            {}
+            if has_parameters(manifest.group, manifest.kind)
+            else values | dict(undecided_amounts(manifest.data))
         )
+        ordered = sorted(values, key=manifest.position_of)
+        placeholders = tuple(Placeholder(field_path(parts), values[parts]) for parts in ordered)
+        return msgspec.structs.replace(manifest, pods=tuple(pods), placeholders=placeholders)
 
-    def _pod(self, manifest: Manifest, place: PodPlace, problems: list[Problem]) -> Iterator[ManifestPod]:
+    def _pod(
+        self, manifest: Manifest, place: PodPlace, problems: list[Problem]
+    ) -> Iterator[tuple[PodPlace, Pod]]:
         try:
             pod = decode_pod(msgspec.json.encode(place.data))
         except msgspec.ValidationError as error:
@@ -282,22 +264,18 @@ class _Reader:
         if manifest.is_pod:
             place = msgspec.structs.replace(place, data=with_requests(place.data))
             pod = decode_pod(msgspec.json.encode(place.data))
-        yield ManifestPod(pod, place)
+        yield place, pod
 
     def _problem(self, at: Parts, parts: Parts, message: str) -> None:
         whole = (*at, *parts)
         line, column = self._document.position_of(whole)
-        self._found.problems.append(
-            LocatedProblem(self._text.file, line, "", field_path(whole), message, column)
-        )
+        self._found.problems.append(LocatedProblem(self._file, line, "", field_path(whole), message, column))
 
 
 def _is_manifest(data: Any) -> bool:
-    """Whether it is meant to be an object of the API: one that lacks apiVersion or kind has metadata or spec at least."""
-    if not isinstance(data, dict):
-        return False
-    head = {"apiVersion", "kind"}
-    return head <= data.keys() or bool(head & data.keys() and {"metadata", "spec"} & data.keys())
+    """Whether it is meant to be an object of the API, even if it lacks apiVersion or kind."""
+    keys, head = data.keys() if isinstance(data, dict) else set(), {"apiVersion", "kind"}
+    return head <= keys or bool(head & keys and {"metadata", "spec"} & keys)
 
 
 def _value(data: Any, parts: Parts) -> Any:

@@ -1,7 +1,7 @@
 """Evaluation of manifests as the webhook would evaluate the objects, without an API server.
 
-A Pod passes /mutate and then, patched, /validate. Pod templates of a workload are checked, and the changes to their pods
-computed; the workload itself is never changed.
+A Pod passes /mutate and then, patched, /validate. Pod templates are checked, with the changes to their pods; a workload itself is
+never changed.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,19 +24,12 @@ from policies.quota.demand import RULE_ID
 from policies.quota.fit import able_to_start, demands, running
 from policies.quota.quota_request import quota_request_for_claim
 from policies.rule import Mode
-from webhook.serving.engine import (
-    ADVISED,
-    CLAIM,
-    Decision,
-    Engine,
-    Outcome,
-    Violation,
-)
+from webhook.serving.engine import ADVISED, CLAIM, Decision, Engine, Outcome, Violation
 from webhook.serving.evaluator import Evaluator
-from webhook.tools.check.manifest_context import manifest_context
-from webhook.tools.check.manifests import Manifest, ManifestPod, Placeholder
+from webhook.tools.check.manifest_context import default_labels, manifest_context
+from webhook.tools.check.manifests import Manifest, Placeholder
 from webhook.tools.check.rendering import has_parameters, is_placeholder
-from webhook.tools.check.run_quota import Key, ObjectQuota, is_quota, quota_findings, run_quotas
+from webhook.tools.check.run_quota import Key, RunQuota, is_quota, quota_findings, run_quotas
 from webhook.workloads.autoscalers import AUTOSCALERS, scale_target
 from webhook.workloads.places import PodPlace, workload_pods
 from webhook.workloads.unread import unread_gpus
@@ -47,7 +40,7 @@ class ManifestVerdict(Enum):
     CHANGED = "changed"
     ACCEPTED = "ok"
     UNKNOWN = "unknown"
-    """It depends on what a tool will put in the place of a placeholder."""
+    """It depends on the value that a tool will put in place of a placeholder."""
     SKIPPED = "skipped"
     """A kind that is not known to have pods."""
 
@@ -62,13 +55,18 @@ class PodResult(msgspec.Struct, frozen=True, kw_only=True):
     policy: EffectivePolicy
     exemption: Exemption | None
     admitted: Pod | None = None
-    """None of a pod that is too long to be read."""
+    """None if the pod is too long to be read."""
     placeholders: tuple[Placeholder, ...] = ()
-    """What findings would have been about, had the file been rendered."""
+    """Values that findings were about, and that will be others once the file is rendered."""
 
     @property
     def refused(self) -> bool:
         return any(found.outcome is Outcome.DENIED for found in self.findings)
+
+
+MANIFEST = "manifest"
+Remark = tuple[str, Outcome | None, str, str]
+"""The rule, outcome, path and sentence of a finding; or MANIFEST, None, path and sentence of a placeholder."""
 
 
 class ManifestResult(msgspec.Struct, frozen=True):
@@ -91,6 +89,12 @@ class ManifestResult(msgspec.Struct, frozen=True):
     def findings(self) -> Iterator[Violation]:
         return chain(*(pod.findings for pod in self.pods), self.warnings)
 
+    def remarks(self) -> Iterator[Remark]:
+        for found in self.findings():
+            yield found.finding.rule, found.outcome, found.finding.path, found.finding.sentence()
+        for placeholder in self.placeholders:
+            yield MANIFEST, None, placeholder.path, placeholder.sentence()
+
     @property
     def placeholders(self) -> tuple[Placeholder, ...]:
         found = chain(self.manifest.placeholders, *(pod.placeholders for pod in self.pods))
@@ -107,27 +111,32 @@ class ManifestResult(msgspec.Struct, frozen=True):
 
 
 class Run:
-    """One run over documents that are applied together: what they say of each other, and what they ask of quotas so far."""
+    """One run over documents that are applied together: each is evaluated with what the others say and request."""
 
     def __init__(self, manifests: Sequence[Manifest], engine: Engine, now: datetime) -> None:
         self._manifests, self._configuration = manifests, engine.configuration
-        around = manifest_context(manifests)
-        self._by = Evaluator(engine=engine, now=now, labels_of=around.labels_of, claims=around.claims.get)
+        labels, claims = manifest_context(manifests)
+        self._by = Evaluator(
+            engine=engine,
+            now=now,
+            labels_of=lambda namespace: labels.get(namespace, default_labels(namespace)),
+            claims=claims.get,
+        )
         self._quotas = run_quotas(manifests, engine.configuration)
         self._workloads: dict[tuple[str, *Key], Workload] = {}
 
     def results(self, track: Callable[[Sequence[int]], Iterable[int]] = iter) -> list[ManifestResult]:
-        """Return the results in the order of the documents. Autoscalers come last, for they scale what others ask."""
+        """Return the results in the order of the documents. Autoscalers are evaluated last: they scale other documents."""
         places = range(len(self._manifests))
-        ordered = sorted(places, key=lambda at: _kind(self._manifests[at]) in AUTOSCALERS)
+        ordered = sorted(places, key=lambda at: self._manifests[at].group_kind in AUTOSCALERS)
         found = {at: self._evaluate(self._manifests[at]) for at in track(ordered)}
         return [found[at] for at in places]
 
     def _evaluate(self, manifest: Manifest) -> ManifestResult:
         policy = self._by.policy(manifest.namespace)
         pods = tuple(
-            _without_placeholders(manifest, self._evaluate_pod(manifest, pod, policy))
-            for pod in manifest.pods
+            _without_placeholders(manifest, self._evaluate_pod(manifest, place, pod, policy))
+            for place, pod in manifest.pods
         )
         warnings = () if manifest.is_pod else self._warnings(manifest, pods, policy)
         return ManifestResult(manifest, pods, warnings)
@@ -135,7 +144,7 @@ class Run:
     def _warnings(
         self, manifest: Manifest, pods: Iterable[PodResult], policy: EffectivePolicy
     ) -> tuple[Violation, ...]:
-        kind, configuration = _kind(manifest), self._configuration
+        kind, configuration = manifest.group_kind, self._configuration
         target = self._target(manifest)
         workload = self._workload(manifest, pods, target)
         # What is scaled holds its own pods already.
@@ -160,50 +169,49 @@ class Run:
         evaluated = chain.from_iterable(decision.evaluated for decision in decisions)
         return tuple(each for each in map(_uncertain, evaluated) if each.outcome is Outcome.WARNED)
 
-    def _quota(self, manifest: Manifest, key: Key | None = None) -> ObjectQuota | None:
+    def _quota(self, manifest: Manifest, key: Key | None = None) -> RunQuota | None:
         quota = self._quotas.get(manifest.namespace)
-        return quota.beside(key or _key(manifest)) if quota else None
+        return replace(quota, key=key or _key(manifest)) if quota else None
 
     def _workload(self, manifest: Manifest, pods: Iterable[PodResult], target: Workload | None) -> Workload:
         readable = (
-            WorkloadPods(
-                source.place.path, source.pod, source.place.count, result.admitted, denied=result.refused
-            )
-            for source, result in zip(manifest.pods, pods, strict=True)
+            WorkloadPods(place.path, pod, place.count, result.admitted, denied=result.refused)
+            for (place, pod), result in zip(manifest.pods, pods, strict=True)
             if result.admitted is not None
         )
-        workload = Workload.of(*_kind(manifest), manifest.namespace, manifest.data, readable, target)
+        workload = Workload.of(*manifest.group_kind, manifest.namespace, manifest.data, readable, target)
         self._workloads[manifest.namespace, *_key(manifest)] = workload
         return workload
 
     def _target(self, manifest: Manifest) -> Workload | None:
-        """Return what an autoscaler scales, if it is among the documents, as it is with the most replicas."""
-        scales = scale_target(*_kind(manifest), manifest.data)
-        if scales is None:
-            return None
-        target = self._workloads.get((manifest.namespace, scales.group, scales.kind, scales.name))
-        if target is None:
+        """Return the workload that an autoscaler scales, with the most replicas, if it is among the documents."""
+        scales = scale_target(*manifest.group_kind, manifest.data)
+        key = scales and (manifest.namespace, scales.group, scales.kind, scales.name)
+        target = self._workloads.get(key) if key else None
+        if scales is None or target is None:
             return None
         kinds = self._configuration.workload_kinds
-        # What a status says of replicas is of a cluster: here they count as soon as they are written.
+        # Replicas in a status are those of a cluster; here replicas count as they are written.
         written = {key: value for key, value in target.data.items() if key != "status"}
         data, places = workload_pods(kinds, scales.group, scales.kind, scales.scaled(written))
         counts = {place.path: place.count for place, _ in places}
         pods = (replace(each, count=counts.get(each.path, each.count)) for each in target.pods)
         return Workload.of(scales.group, scales.kind, manifest.namespace, data, pods)
 
-    def _evaluate_pod(self, manifest: Manifest, source: ManifestPod, policy: EffectivePolicy) -> PodResult:
-        pod, quota = source.pod, self._quota(manifest)
+    def _evaluate_pod(
+        self, manifest: Manifest, place: PodPlace, pod: Pod, policy: EffectivePolicy
+    ) -> PodResult:
+        quota = self._quota(manifest)
         by = replace(self._by, quota_of=lambda _namespace: quota)
         if not manifest.is_pod:
-            return _combined(source.place, [by.check_template(policy, manifest.kind, pod)])
-        # The owner of a pod asks for it.
+            return _combined(place, [by.check_template(policy, manifest.kind, pod)])
+        # The demand of an owned pod is that of its owner.
         counted = not (pod.metadata and pod.metadata.is_owned)
-        return _combined(source.place, by.create(policy, pod, by_daemonset=False, counted=counted))
+        return _combined(place, by.create(policy, pod, by_daemonset=False, counted=counted))
 
 
 def _counted_claim(manifest: Manifest, policy: EffectivePolicy, by: Evaluator) -> Decision:
-    """Charge a ResourceClaim to the quota of its namespace; one that cannot be read is the API server's to reject."""
+    """Count the demand of a ResourceClaim in the quota of its namespace; the API server rejects one that cannot be read."""
     try:
         claim = decode_claim(msgspec.json.encode(manifest.data))
     except msgspec.ValidationError:
@@ -212,7 +220,7 @@ def _counted_claim(manifest: Manifest, policy: EffectivePolicy, by: Evaluator) -
 
 
 def _without_placeholders(manifest: Manifest, pod: PodResult) -> PodResult:
-    """Return the result without findings about values that are not there yet, nor advice, which may follow from them."""
+    """Return the result without findings about placeholders, and without advice, which may follow from them."""
     placeholders = {
         Placeholder(found.finding.path, found.finding.value): None
         for found in pod.findings
@@ -221,29 +229,22 @@ def _without_placeholders(manifest: Manifest, pod: PodResult) -> PodResult:
     if not placeholders:
         return pod
     paths = {placeholder.path for placeholder in placeholders}
+    denied = (each for each in pod.findings if each.outcome is Outcome.DENIED)
     return replace(
         pod,
-        findings=tuple(
-            found
-            for found in pod.findings
-            if found.outcome is Outcome.DENIED and found.finding.path not in paths
-        ),
+        findings=tuple(each for each in denied if each.finding.path not in paths),
         placeholders=() if has_parameters(manifest.group, manifest.kind) else tuple(placeholders),
     )
 
 
-def _kind(manifest: Manifest) -> tuple[str, str]:
-    return manifest.group, manifest.kind
-
-
 def _key(manifest: Manifest) -> Key:
-    """Return what identifies the object in its namespace; one that the API server would name is like no other."""
+    """Return what identifies the object in its namespace: an object without a name is unique."""
     named = (manifest.data.get("metadata") or {}).get("name")
-    return *_kind(manifest), manifest.name if named else f"{manifest.file}:{manifest.line_of()}"
+    return *manifest.group_kind, manifest.name if named else f"{manifest.file}:{manifest.line_of()}"
 
 
 def _uncertain(evaluated: Violation) -> Violation:
-    """Return what a quota denies as a warning: of the rest of the namespace nothing is known."""
+    """Return a denial by a quota as a warning, because the other pods of the namespace are not known."""
     is_denied = evaluated.finding.rule == RULE_ID and evaluated.outcome is Outcome.DENIED
     return Violation(evaluated.finding, Outcome.WARNED) if is_denied else evaluated
 
@@ -251,20 +252,15 @@ def _uncertain(evaluated: Violation) -> Violation:
 def _combined(place: PodPlace, decisions: list[Decision]) -> PodResult:
     first = decisions[0]
     located = [decision.located(place.located) for decision in decisions]
+    operations = msgspec.json.decode(msgspec.json.encode(first.operations))
     return PodResult(
         place=place,
         findings=tuple(
             dict.fromkeys(_uncertain(each) for decision in located for each in decision.evaluated)
         ),
         changes=() if place.is_partial else first.changes,
-        data=place.data if place.is_partial else _patched(place, first),
+        data=place.data if place.is_partial else jsonpatch.apply_patch(place.data, operations),
         policy=first.policy,
         exemption=first.exemption,
         admitted=first.pod,
     )
-
-
-def _patched(place: PodPlace, decision: Decision) -> dict[str, Any]:
-    operations = msgspec.json.decode(msgspec.json.encode(decision.operations))
-    data: dict[str, Any] = jsonpatch.apply_patch(place.data, operations)
-    return data

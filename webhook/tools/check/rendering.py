@@ -1,6 +1,6 @@
-"""What must be rendered before it is a manifest: Helm charts, kustomizations and their patches, templates, placeholders.
+"""Sources to render before they are manifests: Helm charts, kustomizations and their patches, templates, placeholders.
 
-None of them is an error: they are listed apart, with the command whose output can be checked.
+They are not errors: they are listed apart, with the command whose output can be checked.
 """
 
 import re
@@ -44,7 +44,7 @@ _MOST_NAMES = 5
 
 
 class Renderer(Enum):
-    """What makes manifests of a source: its name for the source, and the remedy."""
+    """A tool that makes manifests of a source: the noun for the source, and the remedy."""
 
     HELM = "Helm chart", "helm template CHART | gpu-admission check -f -"
     KUSTOMIZE = "kustomization", "kustomize build DIRECTORY | gpu-admission check -f -"
@@ -68,16 +68,18 @@ class ToRender(msgspec.Struct, frozen=True):
 
 
 def sentences(found: Iterable[ToRender]) -> Iterator[str]:
-    """Yield one sentence for all sources of one sort, the first few of them by name."""
-    names: dict[Renderer, list[str]] = {renderer: [] for renderer in Renderer}
-    for each in found:
-        names[each.renderer].append(f"{each.file}:{each.line}" if each.line else each.file)
-    for renderer, listed in names.items():
-        more = f" and {len(listed) - _MOST_NAMES} more" if len(listed) > _MOST_NAMES else ""
-        if listed:
-            plural = "s" if len(listed) > 1 else ""
-            shown = ", ".join(listed[:_MOST_NAMES])
-            yield f"{len(listed)} {renderer.noun}{plural} not checked ({shown}{more}): {renderer.remedy}"
+    """Yield one sentence for all sources of one renderer, with the names of the first few."""
+    found = list(found)
+    for renderer in Renderer:
+        names = [
+            f"{each.file}:{each.line}" if each.line else each.file
+            for each in found
+            if each.renderer is renderer
+        ]
+        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+        if names:
+            noun, shown = f"{renderer.noun}{'s' * (len(names) > 1)}", ", ".join(names[:_MOST_NAMES])
+            yield f"{len(names)} {noun} not checked ({shown}{more}): {renderer.remedy}"
 
 
 def is_template(text: str) -> bool:
@@ -86,7 +88,7 @@ def is_template(text: str) -> bool:
 
 
 def is_placeholder(value: Any, path: str = "") -> bool:
-    """Whether the value at `path` stands for another one, which a tool fills in before the API server sees the object."""
+    """Whether a tool replaces the value at `path` before the API server sees the object."""
     if not isinstance(value, str):
         return False
     if _TEMPLATED.search(value):
@@ -97,12 +99,12 @@ def is_placeholder(value: Any, path: str = "") -> bool:
 
 
 def undecided_amounts(data: Any) -> Iterator[tuple[Parts, str]]:
-    """Yield every placeholder that stands for the amount of an extended resource, with its path, wherever containers are."""
+    """Yield every placeholder that stands for the amount of an extended resource, and its path."""
     rest: list[tuple[Parts, Any]] = [((), data)]
     while rest:
         at, value = rest.pop()
         members = (
-            value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+            enumerate(value) if isinstance(value, list) else value.items() if isinstance(value, dict) else ()
         )
         for key, member in members:
             if at[-1:] in _AMOUNTS and "/" in str(key) and is_placeholder(member):
@@ -111,7 +113,7 @@ def undecided_amounts(data: Any) -> Iterator[tuple[Parts, str]]:
 
 
 def has_parameters(group: str, kind: str) -> bool:
-    """Whether placeholders are parameters of the kind itself, which its controller fills in: there is nothing to render."""
+    """Whether placeholders in objects of the kind are parameters that its controller fills in."""
     if group == "argoproj.io":
         return kind != "Rollout"
     return group in {"tekton.dev", "template.openshift.io"} or (group, kind) in _WITH_PARAMETERS
@@ -124,7 +126,7 @@ def chart_of(file: Path) -> Path | None:
 
 
 def patch_files(files: Iterable[Path]) -> frozenset[Path]:
-    """Return what the kustomizations of these files lay over other files, as absolute paths."""
+    """Return the patches of the kustomizations beside these files or one folder above, as absolute paths."""
     folders = {folder for file in files for folder in file.absolute().parents[:2]}
     return frozenset(patch for folder in folders for patch in _patches_in(folder))
 

@@ -1,4 +1,4 @@
-"""The GPUQuota of a namespace within one run of `check`: what the other documents ask for so far counts as used.
+"""The GPUQuota of a namespace within one run of `check`: what the other documents have requested so far counts as used.
 
 Nothing is known of what runs in a cluster, so what does not fit is never certain to be denied: it is a warning.
 """
@@ -30,42 +30,31 @@ Key = tuple[str, str, str]
 
 
 class RunQuota(msgspec.Struct, frozen=True):
-    """The quota of a namespace, and what each object asks of it so far."""
+    """A `NamespaceQuota` as the object `key` meets it: what the other objects request counts as used."""
 
     spec: QuotaSpec
     configuration: Configuration
-    requested: dict[Key, Vector] = {}
-
-    def beside(self, key: Key) -> "ObjectQuota":
-        """Return the quota as that object meets it."""
-        others = total(demand for other, demand in self.requested.items() if other != key)
-        return ObjectQuota(self, key, QuotaGrant(self.spec.amounts, self.spec.unclassified_pods, others))
-
-
-class ObjectQuota(msgspec.Struct, frozen=True):
-    """A `NamespaceQuota`."""
-
-    quota: RunQuota
-    key: Key
-    granted: QuotaGrant
+    requested: dict[Key, Vector]
+    key: Key = ("", "", "")
 
     def reserve(self, quota_request: QuotaRequest) -> ReservationOutcome:
         """Decide as serve does; what is requested counts from now on, unless it could never fit."""
-        ledger = self.granted.as_ledger(self.quota.configuration)
+        ledger = self.grant().as_ledger(self.configuration)
         request = quota_request.on(ledger, {})
         if not request.denials and not exceeds(request.demand, ledger.hard):
             self.count(request.demand)
         return decide_alone(ledger, request)
 
     def grant(self) -> QuotaGrant:
-        return self.granted
+        others = total(demand for other, demand in self.requested.items() if other != self.key)
+        return QuotaGrant(self.spec.amounts, self.spec.unclassified_pods, others)
 
     def count(self, demand: Vector) -> None:
-        self.quota.requested[self.key] = demand
+        self.requested[self.key] = demand
 
 
 def is_quota(manifest: Manifest) -> bool:
-    return (manifest.group, manifest.kind) == (GROUP, QUOTA)
+    return manifest.group_kind == (GROUP, QUOTA)
 
 
 def run_quotas(manifests: Iterable[Manifest], configuration: Configuration) -> dict[str, RunQuota]:
@@ -75,7 +64,7 @@ def run_quotas(manifests: Iterable[Manifest], configuration: Configuration) -> d
     """
     found = (_read(manifest).quotas for manifest in manifests if is_quota(manifest))
     specs = reduce(operator.or_, found, dict(configuration.quotas))
-    return {namespace: RunQuota(spec, configuration) for namespace, spec in specs.items()}
+    return {namespace: RunQuota(spec, configuration, {}) for namespace, spec in specs.items()}
 
 
 def quota_findings(manifest: Manifest, configuration: Configuration) -> Iterator[Finding]:

@@ -10,20 +10,20 @@ from urllib.parse import quote
 
 from policies.pods.field_paths import path_parts
 from policies.registry import RULES
-from webhook.configuration.documents import LocatedProblem
 from webhook.serving.engine import Outcome
 from webhook.tools.check.manifests import Manifest, Manifests
-from webhook.tools.check.offline import ManifestResult
+from webhook.tools.check.offline import MANIFEST, ManifestResult
 from webhook.tools.check.rendering import FIRST
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 """The id of the schema; consumers such as GitHub want it in `$schema`."""
 
-_LEVELS = {Outcome.DENIED: "error", Outcome.WARNED: "warning", Outcome.AUDITED: "note"}
-_MANIFEST = "manifest"
+LEVELS = {Outcome.DENIED: "error", Outcome.WARNED: "warning", Outcome.AUDITED: "note", None: "note"}
+"""By the outcome of a remark."""
+
 _RULES = {
     **{rule.id: rule.summary for rule in RULES},
-    _MANIFEST: "manifests can be read as the API server reads them",
+    MANIFEST: "manifests can be read as the API server reads them",
 }
 
 
@@ -45,22 +45,18 @@ def sarif_log(results: Sequence[ManifestResult], found: Manifests, version: str)
 
 def _of_objects(results: Sequence[ManifestResult]) -> Iterator[dict[str, Any]]:
     for result in results:
-        manifest = result.manifest
-        for evaluated in result.findings():
-            finding, level = evaluated.finding, _LEVELS[evaluated.outcome]
-            yield _result(finding.rule, level, finding.sentence(), _at(manifest, finding.path))
-        for placeholder in result.placeholders:
-            yield _result(_MANIFEST, "note", placeholder.sentence(), _at(manifest, placeholder.path))
+        for rule_id, outcome, path, sentence in result.remarks():
+            yield _result(rule_id, LEVELS[outcome], sentence, _at(result.manifest, path))
 
 
 def _of_input(found: Manifests) -> Iterator[dict[str, Any]]:
     for level, problems in (("error", found.problems), ("warning", found.warnings)):
         for problem in problems:
             message = ": ".join(filter(None, (problem.path, problem.message)))
-            yield _result(_MANIFEST, level, message, _located(problem))
+            yield _result(MANIFEST, level, message, _location(problem.file, problem.line, problem.column))
     for each in found.to_render:
         message = f"a {each.renderer.noun} {FIRST}: {each.renderer.remedy}"
-        yield _result(_MANIFEST, "note", message, _location(each.file, each.line))
+        yield _result(MANIFEST, "note", message, _location(each.file, each.line))
 
 
 def _result(rule_id: str, level: str, text: str, location: dict[str, Any]) -> dict[str, Any]:
@@ -76,10 +72,6 @@ def _at(manifest: Manifest, path: str) -> dict[str, Any]:
     line, column = manifest.position_of(path_parts(path))
     name = " ".join(filter(None, (manifest.title, path)))
     return {**_location(manifest.file, line, column), "logicalLocations": [{"fullyQualifiedName": name}]}
-
-
-def _located(problem: LocatedProblem) -> dict[str, Any]:
-    return _location(problem.file, problem.line, problem.column)
 
 
 def _location(file: str, line: int, column: int = 0) -> dict[str, Any]:

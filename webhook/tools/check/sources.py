@@ -1,7 +1,7 @@
-"""Files that `check` reads: those of the arguments, in directories those that `kubectl apply -f` reads, but for what is ignored.
+"""Files that `check` reads: the arguments, and in directories the files that `kubectl apply -f` reads, unless they are ignored.
 
-In a directory there is more than manifests: Helm charts, kustomizations and their patches are noted, and files without
-apiVersion and kind are counted.
+Directories hold more than manifests: Helm charts, kustomizations and their patches are noted, and files without apiVersion and
+kind are counted.
 """
 
 import re
@@ -21,7 +21,7 @@ from webhook.tools.check.rendering import KUSTOMIZATIONS, Renderer, ToRender, ch
 STDIN = "-"
 STDIN_NAME = "stdin"
 LARGEST_MIB = 64
-"""Of one file: the CustomResourceDefinitions of a large project are 10 MiB, and a device never ends."""
+"""Of one file: the CustomResourceDefinitions of a large project have 10 MiB, and a device never ends."""
 
 Track = Callable[[Sequence[Any], str], Iterable[Any]]
 """Passes a sequence through and shows how far it is; the text says what is done with it."""
@@ -31,25 +31,21 @@ _COMPONENT = re.compile(r"^kind: *Component\b", re.MULTILINE)
 
 
 class Input(msgspec.Struct):
-    """What was met besides objects."""
+    """What was read besides objects."""
 
     problems: list[LocatedProblem] = []
     """Why something cannot be read."""
     warnings: list[LocatedProblem] = []
-    """What is read, though its author may not mean it."""
+    """What is read, but may not be what its author meant."""
     to_render: list[ToRender] = []
     others: int = 0
     """Documents without apiVersion and kind."""
     ignored: int = 0
-    """Files and directories that the caller left out."""
+    """Number of files and directories that the caller left out."""
 
 
-class Text(msgspec.Struct, frozen=True):
-    """The content of a file, or of stdin, which is a stream of manifests and nothing else."""
-
-    file: str
-    content: str
-    is_stream: bool = False
+Text = tuple[str, str, bool]
+"""The name of a file, its content, and whether it is stdin, which is a stream of manifests and nothing else."""
 
 
 def texts(
@@ -61,13 +57,13 @@ def texts(
     for file, is_named in track(files, "reading"):
         if file == STDIN:
             with reading(STDIN, found.problems):
-                yield Text(STDIN_NAME, _content(sys.stdin.buffer), is_stream=True)
+                yield STDIN_NAME, _content(sys.stdin.buffer), True
         elif Path(normpath(Path(file).absolute())) not in patches:
             with reading(file, found.problems):
                 with Path(file).open("rb") as stream:
                     content = _content(stream)
                 if _may_hold_manifests(Path(file), content, is_named, found):
-                    yield Text(file, content)
+                    yield file, content, False
 
 
 def _content(stream: BinaryIO) -> str:
@@ -99,10 +95,8 @@ class _Listing:
     """The files of one argument, and whether it names them."""
 
     def __init__(self, source: str, recursive: bool, ignore: Sequence[str], found: Input) -> None:
-        self._source = source
-        self._recursive = recursive
+        self._source, self._recursive, self._found = source, recursive, found
         self._ignore = [glob.rstrip("/").removeprefix("./") for glob in ignore]
-        self._found = found
 
     def files(self) -> list[tuple[str, bool]]:
         source, problems = self._source, self._found.problems
@@ -125,18 +119,15 @@ class _Listing:
 
     def _below(self, folder: Path, top: Path) -> Iterator[Path]:
         for entry in folder.iterdir():
-            is_folder = entry.is_dir()
-            if is_folder and (not self._recursive or entry.is_symlink()):
+            if is_folder := entry.is_dir():
+                may_be_read = self._recursive and not entry.is_symlink()
+            else:
+                may_be_read = entry.suffix in SUFFIXES or entry.name in KUSTOMIZATIONS
+            if not may_be_read or self._is_ignored(entry.relative_to(top)):
                 continue
-            if not is_folder and entry.suffix not in SUFFIXES and entry.name not in KUSTOMIZATIONS:
-                continue
-            if self._is_ignored(entry.relative_to(top)):
-                continue
-            if not is_folder and entry.exists() and not entry.is_file():
-                continue  # a pipe or a device, or a link to one: to read it may never end
             if is_folder:
                 yield from self._below(entry, top)
-            else:
+            elif entry.is_file() or not entry.exists():  # not a pipe or a device: to read one may never end
                 yield entry
 
     def _is_ignored(self, path: PurePath) -> bool:

@@ -27,9 +27,8 @@ from webhook.tools.status.report import Shown
 class ListedClass(Shown, frozen=True, kw_only=True):
     """A class of the catalogue.
 
-    allowed: whether pods of the namespace may use it, as far as policy and quota say; None where that cannot be read.
-    because: why not, or why although the policy does not name it; empty where nothing restricts it.
-    capacity: None where nodes cannot be read, or there is no cluster.
+    allowed: whether policy and quota let pods of the namespace use it; None where that cannot be read. because: why not, or why
+    although the policy does not name it; empty where nothing restricts it. capacity: None where nodes cannot be read.
     """
 
     name: str
@@ -49,11 +48,10 @@ class ListedClass(Shown, frozen=True, kw_only=True):
 
 
 class ClassListing(Shown, frozen=True, kw_only=True):
-    """What `classes` shows: classes that have nodes first, then those that may be used, by name.
+    """The catalogue for a namespace: classes with nodes first, then classes that may be used, by name.
 
-    policy: which governs the namespace, and why; empty where that cannot be read.
-    unclassified: Mapping[str, ClassCapacity]
-    omitted: what the caller may not read, as `kubectl auth can-i` takes it.
+    policy: the policy of the namespace, and why it governs; empty where that cannot be read. unclassified: nodes of no class, by
+    family or "". omitted: rights that the caller lacks, as `kubectl auth can-i` takes them.
     """
 
     namespace: str
@@ -106,7 +104,7 @@ def list_classes(
     capacities: Mapping[str, ClassCapacity] | None = None,
     omitted: tuple[str, ...] = (),
 ) -> ClassListing:
-    """Return the catalogue; `policy` is None where it is not known, `hard` what the namespace's quota grants, None likewise."""
+    """Return the catalogue; `hard` is what the namespace's quota grants. None stands for what is not known."""
     own = {document.name for document in configuration.documents if document.kind == CLASS}
     listed = []
     for each in configuration.classes:
@@ -140,17 +138,17 @@ def list_classes(
 def _use(
     each: GPUClass, policy: EffectivePolicy | None, now: datetime, hard: Mapping[str, Fraction] | None
 ) -> tuple[bool | None, str]:
-    allowed, because = (None, "") if policy is None else _by_policy(each, policy, now)
+    allowed: bool | None = None
+    because = ""
+    if policy is not None:
+        options, mode = policy.options_of(gpu_class.RULE.id), policy.mode_of(gpu_class.RULE.id, now)
+        allowed = True
+        if isinstance(options, gpu_class.GPUClassOptions) and not is_covered(each, options.allowed):
+            allowed = mode is not Mode.ENFORCE
+            because = f"rule {gpu_class.RULE.id} of policy {policy.name} allows {', '.join(options.allowed)}"
+            because += f"; it is in mode {mode.value} here" if allowed else ""
     keys = (GPUS, f"{CLASSES}{each.name}", f"{CLASSES}{each.family}")
     forbidden = next((key for key in keys if hard and hard.get(key) == NOTHING), None)
     if allowed is not False and forbidden is not None:
         return False, f"the GPUQuota grants 0 of {forbidden}"
     return (None if allowed and hard is None else allowed), because
-
-
-def _by_policy(each: GPUClass, policy: EffectivePolicy, now: datetime) -> tuple[bool, str]:
-    options, mode = policy.options_of(gpu_class.RULE.id), policy.mode_of(gpu_class.RULE.id, now)
-    if not isinstance(options, gpu_class.GPUClassOptions) or is_covered(each, options.allowed):
-        return True, ""
-    only = f"rule {gpu_class.RULE.id} of policy {policy.name} allows {', '.join(options.allowed)}"
-    return (False, only) if mode is Mode.ENFORCE else (True, f"{only}; it is in mode {mode.value} here")

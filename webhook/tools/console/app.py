@@ -1,7 +1,6 @@
-"""The pages: a Flask application that shows what an observer read last, and asks the cluster where a page is about one object."""
+"""The pages: a Flask application that shows what an observer read last, and reads the cluster for a page about one object."""
 
 from datetime import UTC, datetime
-from time import monotonic
 
 import flask
 
@@ -12,7 +11,7 @@ from webhook.cluster.api import ApiClient
 from webhook.configuration.loader import ConfigurationError
 from webhook.tools.console import views
 from webhook.tools.console.guard import guard
-from webhook.tools.console.history import SIDE, Drawing, History, draw
+from webhook.tools.console.history import SIDE, History
 from webhook.tools.console.observer import Observer
 from webhook.tools.console.proposals import DenialProposals, Proposal, ProposalReader
 from webhook.tools.status.report import ClusterStatus, Health
@@ -23,7 +22,7 @@ from webhook.tools.why.explanation import Explanation
 SHOWN_DENIALS = 5
 """On the overview; their own page has all."""
 
-FILTERS = (
+_FILTERS = (
     views.amount,
     views.ago,
     views.brief,
@@ -40,6 +39,8 @@ FILTERS = (
     views.words,
     unit,
 )
+FILTERS = {each.__name__: each for each in _FILTERS}
+"""By their names in templates."""
 
 
 def create_app(
@@ -51,74 +52,61 @@ def create_app(
     app.jinja_env.globals.update(
         cluster=cluster, home=home, side=SIDE, LOOKS=views.LOOKS, OK=Health.OK, quota_of=views.quota_of
     )
-    for each in FILTERS:
-        app.jinja_env.filters[each.__name__] = each
-    pages = _Pages(api, observer, history, home)
-    app.add_url_rule("/", view_func=pages.overview)
-    app.add_url_rule("/quotas/<namespace>", view_func=pages.quota)
-    app.add_url_rule("/denials", view_func=pages.denials)
-    app.add_url_rule("/why", view_func=pages.why)
-    app.register_error_handler(404, pages.missing)
+    app.jinja_env.filters.update(FILTERS)
     guard(app)
-    return app
+    proposals, opened = DenialProposals(api), datetime.now(UTC)
 
+    def page(template: str, *, code: int = 200, **values: object) -> flask.Response:
+        """Render a page around what was read last, or one that says why nothing could be."""
+        status, unread = observer.observation()
+        if status is None:
+            template, code = "unread.html", 502
+        text = flask.render_template(
+            template, unread=unread, status=status, opened=opened, now=datetime.now(UTC), **values
+        )
+        return flask.Response(printable_lines(text), code)
 
-class _Pages:
-    def __init__(
-        self, api: ApiClient, observer: Observer[ClusterStatus], history: History, home: str
-    ) -> None:
-        self._api, self._observer, self._history, self._home = api, observer, history, home
-        self._proposals = DenialProposals(api)
-        self._opened = datetime.now(UTC)
+    @app.route("/")
+    def overview() -> flask.Response:
+        return page("overview.html", totals=views.totals, drawing=history.drawing, shown=SHOWN_DENIALS)
 
-    def overview(self) -> flask.Response:
-        return self._page("overview.html", totals=views.totals, drawing=self._drawing, shown=SHOWN_DENIALS)
+    @app.route("/quotas/<namespace>")
+    def quota(namespace: str) -> flask.Response:
+        return page("quota.html", namespace=namespace, drawing=history.drawing)
 
-    def quota(self, namespace: str) -> flask.Response:
-        return self._page("quota.html", namespace=namespace, drawing=self._drawing)
-
-    def denials(self) -> flask.Response:
-        status = self._observer.observation().read
-        denials = (status and status.denials) or ()
+    @app.route("/denials")
+    def denials() -> flask.Response:
+        status, _ = observer.observation()
         try:
-            offers = self._proposals.of(denials, datetime.now(UTC))
+            offers = proposals.of((status and status.denials) or (), datetime.now(UTC))
         except errors.ApiError:  # the page says so, as soon as the observer meets it
             offers = {}
-        return self._page("denials.html", offers=offers)
+        return page("denials.html", offers=offers)
 
-    def why(self) -> flask.Response:
+    @app.route("/why")
+    def why() -> flask.Response:
         requested, namespace = (flask.request.args.get(each, "").strip() for each in ("object", "namespace"))
-        kind, _, name = (each.strip() for each in requested.partition("/" if "/" in requested else " "))
-        found, offer, problem = None, None, ""
-        if kind and name:
-            try:
-                found, offer = self._explained(kind, name, namespace or self._home)
-            except (errors.ApiError, UnknownKindError, ConfigurationError) as error:
-                problem = str(error)
-        elif requested:
-            problem = f'"{requested}" must be KIND/NAME, such as job/train'
-        return self._page(
+        found, offer, problem = _explained(api, requested, namespace or home)
+        return page(
             "why.html", requested=requested, namespace=namespace, found=found, offer=offer, problem=problem
         )
 
-    def _explained(self, kind: str, name: str, namespace: str) -> tuple[Explanation, Proposal | None]:
-        now = datetime.now(UTC)
-        found = explain(self._api, kind, name, namespace, now)
-        return found, ProposalReader(self._api, now).propose(kind, name, namespace)
+    @app.errorhandler(404)
+    def missing(_error: Exception) -> flask.Response:
+        return page("missing.html", code=404)
 
-    def missing(self, _error: Exception) -> flask.Response:
-        return self._page("missing.html", status=404)
+    return app
 
-    def _page(self, template: str, *, status: int = 200, **values: object) -> flask.Response:
-        """Render a page around what was read last, or one that says why nothing could be."""
-        seen = self._observer.observation()
-        if seen.read is None:
-            template, status = "unread.html", 502
-        text = flask.render_template(
-            template, seen=seen, status=seen.read, opened=self._opened, now=datetime.now(UTC), **values
-        )
-        return flask.Response(printable_lines(text), status)
 
-    def _drawing(self, namespace: str, key: str) -> Drawing | None:
-        steps = self._history.steps((namespace, key))
-        return draw(steps, monotonic()) if steps else None
+def _explained(
+    api: ApiClient, requested: str, namespace: str
+) -> tuple[Explanation | None, Proposal | None, str]:
+    kind, _, name = (each.strip() for each in requested.partition("/" if "/" in requested else " "))
+    if not (kind and name):
+        return None, None, f'"{requested}" must be KIND/NAME, such as job/train' if requested else ""
+    now = datetime.now(UTC)
+    try:
+        found = explain(api, kind, name, namespace, now)
+        return found, ProposalReader(api, now).propose(kind, name, namespace), ""
+    except (errors.ApiError, UnknownKindError, ConfigurationError) as error:
+        return None, None, str(error)

@@ -1,7 +1,4 @@
-"""What to write instead: the values that findings name, tried out one after the other, and kept where the rules then find less.
-
-A page shows a correction only after it was evaluated: its finding is gone, and there is no new one.
-"""
+"""What to write instead: each value that a finding names is tried, and kept if its finding is gone and there is no new one."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -26,12 +23,13 @@ Judge = Callable[[Any], Evaluation]
 
 
 def corrected(data: Any, evaluate: Judge, classes: ClassCatalogue) -> tuple[Any, Evaluation]:
-    """Return the object with all corrections that could be found, and its evaluation; the object itself where there are none."""
+    """Return the object with all corrections that were found, and its evaluation."""
     evaluation = evaluate(data)
     for _ in range(MOST_CORRECTIONS):
+        before = set(map(_identity, _serious(evaluation)))
         for about, trial in islice(_tries(data, evaluation, classes), MOST_TRIES):
             found = evaluate(trial)
-            if _is_better(found, evaluation, about):
+            if not found.unreadable and {*map(_identity, _serious(found))} <= before - {_identity(about)}:
                 data, evaluation = trial, found
                 break
         else:
@@ -39,20 +37,12 @@ def corrected(data: Any, evaluate: Judge, classes: ClassCatalogue) -> tuple[Any,
     return data, evaluation
 
 
-def _is_better(after: Evaluation, before: Evaluation, about: Violation) -> bool:
-    """Whether that finding is gone, and no other one has come."""
-    left = {_identity(each) for each in _serious(after)}
-    return not after.unreadable and left <= {_identity(each) for each in _serious(before)} - {
-        _identity(about)
-    }
+def _identity(violation: Violation) -> tuple[str, str, str | None]:
+    return violation.finding.rule, violation.finding.path, violation.finding.container
 
 
-def _identity(evaluated: Violation) -> tuple[str, str, str | None]:
-    return evaluated.finding.rule, evaluated.finding.path, evaluated.finding.container
-
-
-def _serious(evaluation: Evaluation) -> Iterator[Violation]:
-    return (each for each in evaluation.findings() if each.outcome is not Outcome.AUDITED)
+def _serious(evaluation: Evaluation) -> list[Violation]:
+    return [each for each in evaluation.findings() if each.outcome is not Outcome.AUDITED]
 
 
 def _tries(data: Any, evaluation: Evaluation, classes: ClassCatalogue) -> Iterator[tuple[Violation, Any]]:
@@ -69,7 +59,7 @@ def _tries(data: Any, evaluation: Evaluation, classes: ClassCatalogue) -> Iterat
 
 
 def _fields(data: Any, evaluation: Evaluation, path: Parts) -> Iterator[list[Parts]]:
-    """Yield the field that a finding is about; of one about a pod as a whole, the GPUs of its containers, limit and request."""
+    """Yield the field of a finding, or limit and request of each container's GPUs if it is about a whole pod."""
     if isinstance(_value(data, path), str | int):
         yield [path]
         return
@@ -85,7 +75,7 @@ def _fields(data: Any, evaluation: Evaluation, path: Parts) -> Iterator[list[Par
 
 
 def _values(now: Any, remedy: str, classes: ClassCatalogue) -> Iterator[str | int]:
-    """Yield the values of the remedy that can stand where `now` stands: numbers for an amount, else names of classes."""
+    """Yield values in the remedy that can replace `now`: numbers for an amount, else names of classes."""
     if isinstance(now, int):
         yield from map(int, _NUMBER.findall(remedy))
     elif isinstance(now, str) and readable(now) is not None:

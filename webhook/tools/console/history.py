@@ -3,7 +3,10 @@
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import floor, log10
+from time import monotonic
 from typing import NamedTuple
+
+from webhook.tools.status.report import QuotaRow
 
 MOST_STEPS = 240
 """Of one dimension; a chart is about so many pixels wide that more would not show."""
@@ -19,47 +22,37 @@ QuotaDimension = tuple[str, str]
 """A namespace, and a key of its quota."""
 
 
-class Level(NamedTuple):
-    """One dimension of a quota, in GPUs or units of its resource; `reserved` is of pods being created."""
-
-    used: float
-    reserved: float
-    hard: float
-
-    @property
-    def held(self) -> float:
-        return self.used + self.reserved
-
-
-class Step(NamedTuple):
-    """From the time `at` (seconds of any clock) on, the level was this."""
-
-    at: float
-    level: Level
+Step = tuple[float, QuotaRow]
+"""From this time (seconds of any clock) on, the quota held this."""
 
 
 class History:
-    """The steps of many dimensions. What does not change costs nothing; where steps are too many, every other one goes."""
+    """The steps of many dimensions. A row that did not change adds no step; of too many steps every other one goes."""
 
     def __init__(self, most: int = MOST_STEPS) -> None:
         self._most = most
         self._steps: dict[QuotaDimension, list[Step]] = {}
 
-    def record(self, at: float, levels: Mapping[QuotaDimension, Level]) -> None:
-        """Add what holds at a time not before the last one; dimensions that are not named are gone."""
-        for gone in self._steps.keys() - levels.keys():
+    def record(self, at: float, rows: Mapping[QuotaDimension, QuotaRow]) -> None:
+        """Add the rows that hold from `at` on, which is not before the last time; forget dimensions without a row."""
+        for gone in self._steps.keys() - rows.keys():
             del self._steps[gone]
-        for key, level in levels.items():
+        for key, row in rows.items():
             steps = self._steps.setdefault(key, [])
-            if steps and steps[-1].level == level:
+            if steps and steps[-1][1] == row:
                 continue
             if len(steps) >= self._most:
                 # The first one stays, where the line begins, and the last one, which still holds.
                 steps[1:-1] = steps[2:-1:2]
-            steps.append(Step(at, level))
+            steps.append((at, row))
 
     def steps(self, key: QuotaDimension) -> tuple[Step, ...]:
         return tuple(self._steps.get(key, ()))
+
+    def drawing(self, namespace: str, key: str) -> "Drawing | None":
+        """Draw what the dimension held until now, None where that is not known."""
+        steps = self.steps((namespace, key))
+        return draw(steps, monotonic()) if steps else None
 
 
 class Drawing(NamedTuple):
@@ -79,11 +72,14 @@ class Drawing(NamedTuple):
 
 
 def draw(steps: Sequence[Step], until: float) -> Drawing:
-    """Draw the steps from the first one to `until`."""
-    began = steps[0].at
+    began = steps[0][0]
     span = max(until - began, 1e-9)
-    top = max(max(level.hard, level.held) for _, level in steps) * HEADROOM or 1.0
-    edges = [(step.at - began) / span * SIDE for step in steps] + [float(SIDE)]
+    used, held, hard = (
+        [float(amount) for amount in amounts]
+        for amounts in zip(*((row.used or 0, row.held, row.hard) for _, row in steps), strict=True)
+    )
+    top = max(*hard, *held) * HEADROOM or 1.0
+    edges = [(at - began) / span * SIDE for at, _ in steps] + [float(SIDE)]
 
     def line(values: Sequence[float]) -> str:
         heights = [SIDE - value / top * SIDE for value in values]
@@ -95,12 +91,11 @@ def draw(steps: Sequence[Step], until: float) -> Drawing:
     def area(values: Sequence[float]) -> str:
         return f"M0 {SIDE} {line(values)} L{SIDE} {SIDE} Z"
 
-    used = [level.used for _, level in steps]
     return Drawing(
         used=area(used),
         edge=f"M{line(used)[1:]}",
-        held=area([level.held for _, level in steps]),
-        hard=f"M{line([level.hard for _, level in steps])[1:]}",
+        held=area(held),
+        hard=f"M{line(hard)[1:]}",
         top=top,
         ticks=_ticks(top),
         least=min(used),

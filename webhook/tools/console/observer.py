@@ -6,8 +6,6 @@ from collections.abc import Callable
 from time import monotonic, sleep
 from typing import Generic, TypeVar
 
-import msgspec
-
 from webhook.cluster import errors
 
 PAUSE_SECONDS = 5.0
@@ -22,15 +20,8 @@ T = TypeVar("T")
 log = logging.getLogger("gpu_admission.console")
 
 
-class Observation(msgspec.Struct, Generic[T], frozen=True):
-    """What was read last, None before anything was; `problem` is why the reading after it failed, "" if none did."""
-
-    read: T | None = None
-    problem: str = ""
-
-
 class Observer(Generic[T]):
-    """Calls `read` in a thread of its own, and `changed` with each result. The first one who asks waits for the first result."""
+    """Calls `read` in a thread of its own, and `changed` with each result. The first caller waits for the first result."""
 
     def __init__(
         self,
@@ -41,17 +32,19 @@ class Observer(Generic[T]):
     ) -> None:
         self._read, self._changed, self._pause, self._watched = read, changed, pause, watched
         self._condition = threading.Condition()
-        self._observation = self._none_yet = Observation[T]()
+        self._observation: tuple[T | None, str] | None = None
         self._requested_at = monotonic()
         self._thread: threading.Thread | None = None
 
-    def observation(self) -> Observation[T]:
+    def observation(self) -> tuple[T | None, str]:
+        """Return what was read last, None before anything was, and why the reading after it failed, "" where none did."""
         with self._condition:
             self._requested_at = monotonic()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
                 self._thread.start()
-            self._condition.wait_for(lambda: self._observation is not self._none_yet)
+            while self._observation is None:
+                self._condition.wait()
             return self._observation
 
     def _run(self) -> None:
@@ -61,12 +54,12 @@ class Observer(Generic[T]):
             pause = max(self._pause, SHARE * (monotonic() - began))
             with self._condition:
                 if monotonic() - self._requested_at > self._watched:
-                    self._thread = None  # the next one who asks starts another
+                    self._thread = None  # the next caller starts another
                     return
             sleep(pause)
 
     def _observe(self) -> None:
-        problem, read = "", self._observation.read
+        problem, read = "", self._observation[0] if self._observation else None
         try:
             read = self._read()
             self._changed(read)
@@ -76,5 +69,5 @@ class Observer(Generic[T]):
             log.exception("the cluster was not read")
             problem = "the console failed; its output on the terminal says why"
         with self._condition:
-            self._observation = Observation(read, problem)
+            self._observation = read, problem
             self._condition.notify_all()

@@ -1,4 +1,4 @@
-"""An object as it would be decided now, and differences of YAML: what its author can write, and what the webhook then adds."""
+"""Proposals: what the author of an object can write so that it is admitted, and what the webhook then adds, as YAML."""
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,7 +6,7 @@ from datetime import datetime
 from difflib import unified_diff
 from functools import cached_property
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any
 
 import jsonpatch
 import msgspec
@@ -29,23 +29,19 @@ MOST_LEVELS = 5
 MOST_PROPOSALS = 20
 LASTING_SECONDS = 30.0
 
-_NOT_WRITTEN = ("status",)
 _METADATA = ("name", "namespace", "labels", "annotations")
 """What authors write of metadata."""
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
-class DiffLine(NamedTuple):
-    """A line of a difference; `look` is `plus`, `minus`, `place` or empty."""
-
-    look: str
-    text: str
+DiffLine = tuple[str, str]
+"""How a line of a difference looks (`plus`, `minus`, `place` or ""), and its text."""
 
 
 class Proposal(msgspec.Struct, frozen=True, kw_only=True):
-    """What is decided about an object, `Kind/name`. `correction` is what its author can write, empty where none was found.
+    """The verdict on an object, `Kind/name`, and what its author can write instead: `correction`, empty where none was found.
 
-    `is_accepted`: with the correction nothing would be denied. `injected` is what we add then.
+    `is_accepted`: with the correction nothing would be denied. `injected`: what the webhook adds then.
     """
 
     title: str
@@ -56,7 +52,7 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProposalReader:
-    """Makes proposals by one reading of configuration and kinds. Raises `errors.ApiError`, UnknownKindError."""
+    """Makes proposals from one reading of configuration and kinds. Raises `errors.ApiError`, UnknownKindError."""
 
     def __init__(self, api: ApiClient, now: datetime) -> None:
         self._reader, self._now = Permitted(api), now
@@ -69,12 +65,10 @@ class ProposalReader:
             served, data = self._top(served, name, namespace)
         except errors.NotFound:
             return None
-        configuration = self._configuration
-        if self._reader.policy_of(configuration, namespace) is None:
+        reader, configuration = self._reader, self._configuration
+        if reader.policy_of(configuration, namespace) is None:
             return None
-        by = ClusterFacts(self._reader.api, namespace, self._reader.attempt).evaluator(
-            configuration, self._now
-        )
+        by = ClusterFacts(reader.api, namespace, reader.attempt).evaluator(configuration, self._now)
 
         def evaluated(document: Any) -> Evaluation:
             return evaluate(served.group, served.kind, namespace, msgspec.json.encode(document), by)
@@ -90,7 +84,7 @@ class ProposalReader:
         )
 
     def _top(self, served: ServedKind, name: str, namespace: str) -> tuple[ServedKind, dict[str, Any]]:
-        """Return the object that people wrote: follow controllers upwards as far as they are served and readable."""
+        """Return the object that people wrote: the last controller above it that is served and readable."""
         data = self._get(served, name, namespace)
         for _ in range(MOST_LEVELS):
             owners = data["metadata"].get("ownerReferences", ())
@@ -105,10 +99,8 @@ class ProposalReader:
         return served, data
 
     def _get(self, served: ServedKind, name: str, namespace: str) -> dict[str, Any]:
-        found: dict[str, Any] = msgspec.json.decode(
-            shallow(self._reader.api.get(served.resource.path(namespace, name)))
-        )
-        return found
+        document = shallow(self._reader.api.get(served.resource.path(namespace, name)))
+        return msgspec.json.decode(document, type=dict[str, Any])
 
     @cached_property
     def _configuration(self) -> Configuration:
@@ -116,7 +108,7 @@ class ProposalReader:
 
 
 class DenialProposals:
-    """Proposals for the owners of denied pods, the last ones of many; made when somebody looks, and again when they are old."""
+    """Proposals for the owners that were denied last; made when somebody looks, and again when they are old."""
 
     def __init__(self, api: ApiClient) -> None:
         self._api = api
@@ -125,15 +117,15 @@ class DenialProposals:
         self._made: dict[DeniedOwner, Proposal | None] = {}
 
     def of(self, denials: Sequence[DeniedOwner], now: datetime) -> Mapping[DeniedOwner, Proposal | None]:
-        """Return those that could be made. Raises `errors.ApiError`."""
+        """Return the proposals that could be made. Raises `errors.ApiError`."""
         shown = denials[:MOST_PROPOSALS]
         with self._lock:
             if monotonic() - self._made_at > LASTING_SECONDS:
                 self._made, self._made_at = {}, monotonic()
-            missing = [each for each in shown if each not in self._made]
-            reader = ProposalReader(self._api, now) if missing else None
-            made = {each: _proposal(reader, each) for each in missing if reader}
-            self._made = {each: made.get(each) or self._made.get(each) for each in shown}
+            if missing := [each for each in shown if each not in self._made]:
+                reader = ProposalReader(self._api, now)
+                self._made |= {each: _proposal(reader, each) for each in missing}
+            self._made = {each: self._made[each] for each in shown}
             return self._made
 
 
@@ -141,12 +133,16 @@ def _proposal(reader: ProposalReader, denial: DeniedOwner) -> Proposal | None:
     kind, _, name = denial.owner.partition("/")
     try:
         return reader.propose(kind, name, denial.namespace)
-    except (errors.Forbidden, UnknownKindError, RecursionError):  # the last of YAML that is nested deeply
+    except (
+        errors.Forbidden,
+        UnknownKindError,
+        RecursionError,
+    ):  # RecursionError: of YAML that is nested deeply
         return None
 
 
 def _admitted(data: dict[str, Any], evaluation: Evaluation) -> dict[str, Any]:
-    """Return a workload with its templates as their pods would be; a pod as it is, since its stored form has it already."""
+    """Return a workload with its templates as their pods would be; a stored pod has all changes already."""
     for pod in evaluation.pods:
         operations = [operation for each in pod.changes for operation in each.operations]
         if operations and pod.place.data:
@@ -156,20 +152,19 @@ def _admitted(data: dict[str, Any], evaluation: Evaluation) -> dict[str, Any]:
 
 
 def difference(before: dict[str, Any], after: dict[str, Any]) -> Iterator[DiffLine]:
-    """Yield the lines of the YAML that differ, with two around them; nothing of what only the cluster writes."""
+    """Yield the lines of the YAML that differ, with two around them, without fields that only the cluster writes."""
     if before == after:
         return
     lines = [dump_document(_written(each)).splitlines() for each in (before, after)]
     for number, line in enumerate(unified_diff(lines[0], lines[1], lineterm="", n=2)):
         if number > 1:  # after the names of the two files
             look = {"+": "plus", "-": "minus", "@": "place"}.get(line[:1], "")
-            yield DiffLine(look, "⋯" if look == "place" else line)
+            yield look, "⋯" if look == "place" else line
 
 
 def _written(data: dict[str, Any]) -> dict[str, Any]:
-    """Return what an author writes of an object."""
     metadata = {key: value for key, value in data["metadata"].items() if key in _METADATA}
     annotations = {key: text for key, text in metadata.pop("annotations", {}).items() if key != _LAST_APPLIED}
     if annotations:
         metadata["annotations"] = annotations
-    return {**{key: value for key, value in data.items() if key not in _NOT_WRITTEN}, "metadata": metadata}
+    return {**{key: value for key, value in data.items() if key != "status"}, "metadata": metadata}

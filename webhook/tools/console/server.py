@@ -1,7 +1,7 @@
-"""The console assembled: the caller's client, an observer of the status, the pages, and the server of them on loopback."""
+"""The server of the console on loopback, with an observer of the status."""
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from time import monotonic
 
@@ -11,7 +11,7 @@ from webhook.cluster.api import ApiClient
 from webhook.tools.console.app import create_app
 from webhook.tools.console.history import History
 from webhook.tools.console.observer import Observer
-from webhook.tools.console.views import levels
+from webhook.tools.console.views import counted_rows
 from webhook.tools.status.reading import read_status
 from webhook.tools.status.report import ClusterStatus, InstallationStatus
 
@@ -23,27 +23,22 @@ INSTALLATION_SECONDS = 60.0
 """The checks of the installation take seconds, so they are made less often than the rest is read."""
 
 
-class StatusReader:
-    """Reads the status again and again, the installation not each time."""
+def status_reader(api: ApiClient, namespaces: Sequence[str], home: str) -> Callable[[], ClusterStatus]:
+    """Return a function that reads the status, the installation not each time."""
+    installation: InstallationStatus | None = None
+    read_at = 0.0
 
-    def __init__(self, api: ApiClient, namespaces: Sequence[str], home: str) -> None:
-        self._api, self._namespaces, self._home = api, namespaces, home
-        self._installation: InstallationStatus | None = None
-        self._installation_read = 0.0
-
-    def read(self) -> ClusterStatus:
-        if monotonic() - self._installation_read > INSTALLATION_SECONDS:
-            self._installation = None
-        found = read_status(
-            self._api,
-            now=datetime.now(UTC),
-            namespaces=self._namespaces,
-            home=self._home,
-            installation=self._installation,
-        )
-        if self._installation is None:
-            self._installation, self._installation_read = found.installation, monotonic()
+    def read() -> ClusterStatus:
+        nonlocal installation, read_at
+        if monotonic() - read_at > INSTALLATION_SECONDS:
+            installation = None
+        now = datetime.now(UTC)
+        found = read_status(api, now=now, namespaces=namespaces, home=home, installation=installation)
+        if installation is None:
+            installation, read_at = found.installation, monotonic()
         return found
+
+    return read
 
 
 class _Handler(WSGIRequestHandler):
@@ -63,8 +58,8 @@ def console_server(
     """Return the server, bound to a port of loopback, by default a free one. Raises OSError for one that is taken."""
     history = History()
     observer = Observer(
-        StatusReader(api, namespaces, home).read,
-        lambda status: history.record(monotonic(), levels(status)),
+        status_reader(api, namespaces, home),
+        lambda status: history.record(monotonic(), counted_rows(status)),
     )
     app = create_app(api, observer, history, cluster=cluster, home=home)
     # Where werkzeug itself cannot bind, it ends the process.

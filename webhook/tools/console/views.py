@@ -2,12 +2,11 @@
 
 from datetime import datetime
 from fractions import Fraction
-from typing import NamedTuple
 
 from markupsafe import Markup
 
 from policies.quota.amounts import GPUS, NOTHING, format_amount
-from webhook.tools.console.history import Level, QuotaDimension
+from webhook.tools.console.history import QuotaDimension
 from webhook.tools.doctor.check import DoctorSeverity
 from webhook.tools.status.report import (
     ClusterStatus,
@@ -20,71 +19,41 @@ from webhook.tools.status.report import (
 from webhook.tools.why.explanation import Answer
 
 LOOKS: dict[QuotaState | Health | Answer | DoctorSeverity, str] = {
-    QuotaState.READY: "good",
-    QuotaState.STALE: "warn",
-    QuotaState.EXCEEDED: "bad",
-    QuotaState.NOT_COUNTED: "bad",
-    Health.OK: "good",
-    Health.UNKNOWN: "",
-    Health.FAILED: "bad",
-    Answer.REFUSED: "bad",
-    Answer.PENDING: "warn",
-    Answer.GATED: "warn",
-    Answer.STOPPED: "",
-    Answer.ENDED: "",
-    Answer.RUNNING: "good",
-    Answer.UNKNOWN: "",
-    DoctorSeverity.ERROR: "bad",
-    DoctorSeverity.WARNING: "warn",
+    **dict.fromkeys((QuotaState.READY, Health.OK, Answer.RUNNING), "good"),
+    **dict.fromkeys((QuotaState.STALE, Answer.PENDING, Answer.GATED, DoctorSeverity.WARNING), "warn"),
+    **dict.fromkeys((QuotaState.EXCEEDED, QuotaState.NOT_COUNTED), "bad"),
+    **dict.fromkeys((Health.FAILED, Answer.REFUSED, DoctorSeverity.ERROR), "bad"),
+    **dict.fromkeys((Health.UNKNOWN, Answer.STOPPED, Answer.ENDED, Answer.UNKNOWN), ""),
 }
 """Classes of the style sheet."""
 
 _AGES = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
-LIST_NODES = "list nodes"
-"""The right in `omitted` without which capacities are not known."""
-
-
-class Totals(NamedTuple):
-    """Sums over a status. `cards` and `free` are whole GPUs of nodes; `free` is None where pods cannot be read."""
-
-    cards: Fraction | None
-    free: Fraction | None
-    granted: Fraction
-    used: Fraction
-    reserved: Fraction
-    denied: int | None
-    owners: int
-
-
-def totals(status: ClusterStatus) -> Totals:
+def totals(status: ClusterStatus) -> dict[str, Fraction | int | None]:
+    """Return sums over a status. `cards` and `free` are whole GPUs of nodes; `free` is None where pods cannot be read."""
     capacities = [each.capacity for each in status.classes if each.capacity is not None]
     free = [each.free for each in capacities]
     rows = [row for quota in status.quotas for row in quota.rows if row.key == GPUS]
-    return Totals(
-        cards=sum((each.gpus for each in capacities), NOTHING) if knows_nodes(status) else None,
-        free=sum((each for each in free if each is not None), NOTHING) if None not in free else None,
-        granted=sum((row.hard for row in rows), NOTHING),
-        used=sum((row.used or NOTHING for row in rows), NOTHING),
-        reserved=sum((row.reserved for row in rows), NOTHING),
-        denied=None if status.denials is None else sum(each.count for each in status.denials),
-        owners=len(status.denials or ()),
-    )
+    return {
+        "cards": sum((each.gpus for each in capacities), NOTHING) if knows_nodes(status) else None,
+        "free": sum((each for each in free if each is not None), NOTHING) if None not in free else None,
+        "granted": sum((row.hard for row in rows), NOTHING),
+        "used": sum((row.used or NOTHING for row in rows), NOTHING),
+        "reserved": sum((row.reserved for row in rows), NOTHING),
+        "denied": None if status.denials is None else sum(each.count for each in status.denials),
+        "owners": len(status.denials or ()),
+    }
 
 
 def knows_nodes(status: ClusterStatus) -> bool:
-    return LIST_NODES not in status.omitted
+    return "list nodes" not in status.omitted
 
 
-def level(row: QuotaRow) -> Level:
-    return Level(float(row.used or 0), float(row.reserved), float(row.hard))
-
-
-def levels(status: ClusterStatus) -> dict[QuotaDimension, Level]:
-    """Return what every quota holds, by namespace and dimension; nothing of those that are not counted."""
+def counted_rows(status: ClusterStatus) -> dict[QuotaDimension, QuotaRow]:
+    """Return the rows of all quotas by namespace and key, without rows that are not counted yet."""
     return {
-        (quota.namespace, row.key): level(row)
+        (quota.namespace, row.key): row
         for quota in status.quotas
         for row in quota.rows
         if row.used is not None
@@ -99,7 +68,7 @@ def fill(row: QuotaRow) -> str:
 
 
 def percent(part: Fraction, whole: Fraction) -> str:
-    """Return a share as the attribute of an SVG; whatever is there shows, and only what is full looks full."""
+    """Return a share as the attribute of an SVG. The smallest part still shows."""
     if whole <= NOTHING:
         return "100%" if part > NOTHING else "0%"
     share = min(float(part / whole) * 100, 100.0)
@@ -154,10 +123,11 @@ def denied(count: int | None) -> str:
 
 
 def in_force(policy: PolicyStatus) -> Markup:
-    """Return a policy's state as a pill."""
-    if policy.paused_until is not None:
-        return _pill("warn", f"paused until {clock(policy.paused_until)}")
-    return Markup("") if policy.in_force else _pill("bad", "not in force")
+    if policy.paused_until is None and policy.in_force:
+        return Markup("")
+    until = policy.paused_until and f"paused until {clock(policy.paused_until)}"
+    look, text = ("warn", until) if until else ("bad", "not in force")
+    return Markup('<span class="pill {}">{}</span>').format(look, text)
 
 
 def summary(status: ClusterStatus) -> str:
@@ -171,7 +141,3 @@ def summary(status: ClusterStatus) -> str:
         if (count := severities.count(severity))
     ]
     return ", ".join(parts) or "no findings"
-
-
-def _pill(look: str, text: str) -> Markup:
-    return Markup('<span class="pill {}">{}</span>').format(look, text)

@@ -1,4 +1,4 @@
-"""The export: the objects of every policy and rule that CEL can express, what is left to the webhook and why, and their text."""
+"""The export: the objects of every policy and rule that CEL can express, and what stays with the webhook and why."""
 
 from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
@@ -24,9 +24,8 @@ from webhook.tools.export.objects import (
     LABELS,
     RULE_LABEL,
     ExportedRule,
-    MutationFragment,
+    Fragment,
     Object,
-    ValidationFragment,
     mutating_objects,
     validating_objects,
 )
@@ -39,7 +38,7 @@ SELECTOR = ",".join(f"{name}={value}" for name, value in LABELS.items() if not n
 
 
 class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What to export, and for which API server. `mutations` is the version of MutatingAdmissionPolicy, None where it has none."""
+    """What to export. `mutations` is the version of MutatingAdmissionPolicy that the API server has, None where it has none."""
 
     now: datetime
     mutations: str | None = "v1"
@@ -48,7 +47,7 @@ class ExportOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unsupported(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something that is not exported: of which rule, what of it, why; `policy` if that depends on the policy."""
+    """A rule, or a part of it, that is not exported, and why; `policy` if that depends on the policy."""
 
     rule: str
     what: str
@@ -61,7 +60,10 @@ class Unsupported(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AdmissionPolicies(msgspec.Struct, frozen=True, kw_only=True):
-    """`objects` to apply, by name, of which rules; what is not in them; what ends by itself. `version`: of the configuration."""
+    """`objects` to apply, in the order of their names, for `rules`; `ending`: pauses and exemptions that end by themselves.
+
+    `version`: of the configuration.
+    """
 
     version: str
     as_of: datetime
@@ -80,19 +82,16 @@ def export_policies(configuration: Configuration, options: ExportOptions) -> Adm
         for binding in governed.bindings:
             if binding.rule.id not in EXPRESSIBLE or binding.rule.id not in options.rules:
                 continue
-            found = list(_exported(configuration, options, governed, binding))
-            if found:
-                unsupported.update(dict.fromkeys(_never_exported(binding)))
-            for each in found:
+            for each in _exported(configuration, options, governed, binding):
+                unsupported |= dict.fromkeys(_never_exported(binding))
                 if isinstance(each, Unsupported):
                     unsupported[each] = None
                 else:
                     objects += each
     objects.sort(key=lambda each: (each["metadata"]["name"], each["kind"]))
     exported = {each["metadata"]["labels"][RULE_LABEL] for each in objects}
-    nowhere = set(EXPRESSIBLE) - exported - {each.rule for each in unsupported}
-    for rule_id in sorted(nowhere):
-        why = "every policy disables it, or exempts every namespace from it"
+    why = "every policy disables it, or exempts every namespace from it"
+    for rule_id in sorted(set(EXPRESSIBLE) - exported - {each.rule for each in unsupported}):
         unsupported[Unsupported(rule_id, _ALL, why)] = None
     return AdmissionPolicies(
         version=configuration.version,
@@ -116,7 +115,7 @@ def _exported(
     where = governed.scope + not_exempted
     rule = ExportedRule(policy.name, rule_id, configuration.version, where, options.excluded)
     for fragment in _fragments(configuration, governed, binding):
-        if isinstance(fragment, ValidationFragment):
+        if fragment.findings:
             yield validating_objects(fragment, rule, scope.action(mode, fragment.severity))
         elif options.mutations is None:
             why = "needs MutatingAdmissionPolicy: Kubernetes 1.36, or 1.34 where its beta is switched on"
@@ -128,15 +127,12 @@ def _exported(
             yield Unsupported(rule_id, "what it adds", why, policy.name)
 
 
-def _fragments(
-    configuration: Configuration, governed: Governed, binding: Binding
-) -> Iterator[ValidationFragment | MutationFragment]:
-    """Yield what the rule becomes with these options; nothing for a rule that CEL cannot express."""
+def _fragments(configuration: Configuration, governed: Governed, binding: Binding) -> Iterator[Fragment]:
     mapping, classes, options = configuration.resource_mapping, configuration.classes, binding.options
     if isinstance(options, gpu_requests.GPURequestsOptions):
-        yield from gpu_requests_cel.fragments(mapping, options, classes)
+        yield gpu_requests_cel.fragment(mapping, options, classes)
     elif isinstance(options, gpu_toleration.GPUTolerationOptions):
-        yield from gpu_toleration_cel.fragments(mapping, options, classes)
+        yield gpu_toleration_cel.fragment(mapping, options, classes)
     elif isinstance(options, gpu_isolation.GPUIsolationOptions):
         yield from gpu_isolation_cel.fragments(mapping, _gpu_taints(configuration, governed))
 
@@ -178,7 +174,7 @@ _STATIC: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     gpu_isolation.RULE.id: (("pod templates of workloads", "their pods are checked when they are created"),),
 }
-"""What is never exported of the rules that are."""
+"""Parts that are never exported, by exported rule."""
 
 
 def _left_out(options: ExportOptions) -> Iterator[Unsupported]:
@@ -191,10 +187,9 @@ def _left_out(options: ExportOptions) -> Iterator[Unsupported]:
 
 
 def _never_exported(binding: Binding) -> Iterator[Unsupported]:
-    """Yield what is never exported of this rule, with these options."""
     found, options = list(_STATIC.get(binding.rule.id, ())), binding.options
     if isinstance(options, gpu_requests.GPURequestsOptions):
-        if any(isinstance(each, dict) for each in (options.max_per_container, options.max_per_pod)):
+        if dict in {type(options.max_per_container), type(options.max_per_pod)}:
             found.append(
                 ("limits by class", "the largest of a resource holds for every pod, whatever its class")
             )
@@ -224,12 +219,10 @@ _Dumper.add_representer(str, _block)
 
 
 def as_text(exported: AdmissionPolicies, output: str) -> str:
-    """Return the objects as `yaml` documents under a comment, or as `json`."""
     return as_json(exported) if output == "json" else header(exported) + as_yaml(exported.objects)
 
 
 def header(exported: AdmissionPolicies) -> str:
-    """Return the comment that says what this is, what is not in it, and what of it ends by itself."""
     lines = [
         f"# Rules of gpu-admission as policies of the API server itself, from configuration {exported.version} "
         f"as of {timestamp(exported.as_of)}.",
@@ -253,7 +246,6 @@ def _listed(title: str, items: Iterable[str]) -> Iterator[str]:
 
 
 def as_yaml(objects: tuple[Object, ...]) -> str:
-    """Return the objects as YAML documents."""
     text = yaml.dump_all(
         objects, Dumper=_Dumper, explicit_start=True, sort_keys=False, allow_unicode=True, width=WIDTH
     )

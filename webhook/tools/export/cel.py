@@ -1,7 +1,7 @@
 """CEL that several exported rules share, as the API server of Kubernetes 1.33 and later reads it.
 
-Safe under failurePolicy Fail: `object` is read as `dyn`, every optional field through `.?` or `[?…]`, and a
-quantity only where the API server's own decoder has read it before, or after `isQuantity`. None of them can then err.
+Safe under failurePolicy Fail, because no expression can err: `object` is read as `dyn`, every optional field through `.?` or
+`[?…]`, and only quantities that the API server's own decoder has read before, or digits of whole numbers.
 """
 
 import re
@@ -47,11 +47,6 @@ def indented(expression: str, spaces: int) -> str:
     return expression.replace("\n", "\n" + " " * spaces)
 
 
-def present(optional: str, otherwise: str) -> str:
-    """Return the expression for a value that exists and is not null; custom resources may hold null."""
-    return f"{optional}.optFlatMap(x, type(x) == null_type ? optional.none() : optional.of(x)).orValue({otherwise})"
-
-
 # ---- names
 
 
@@ -71,16 +66,12 @@ def glob_regex(glob: str) -> str:
         elif character == "?":
             found += "."
         elif end > 0:
-            found, at = found + _character_class(glob[at:end]), end + 1
+            negated = glob.startswith("!", at)
+            ranges = re.sub(r"([\\\[\]^])", r"\\\1", glob[at + negated : end])
+            found, at = f"{found}[{'^' * negated}{ranges}]", end + 1
         else:
             found += escaped(character)
     return found
-
-
-def _character_class(inside: str) -> str:
-    negated = inside.startswith("!")
-    ranges = re.sub(r"([\\\[\]^])", r"\\\1", inside[negated:])
-    return f"[{'^' * negated}{ranges}]"
 
 
 def fits(subject: str, globs: Iterable[str]) -> str:
@@ -238,17 +229,10 @@ def sentence(
     path: str, message: str, rule: str, *, container: str = "", value: str = "", remedy: str = ""
 ) -> str:
     """Return the expression that makes of its parts the sentence that `Finding.sentence` makes; all but `rule` are CEL."""
-    parts = [path]
-    if container:
-        parts += ["""' (container "'""", container, """'")'"""]
-    if value:
-        parts.append(value)
-    parts.append("': '")
-    if remedy:
-        parts += [remedy, "'; '"]
-    parts.append(message)
-    parts.append(text(f" [{rule}]"))
-    return " + ".join(parts)
+    of_container = f"""' (container "' + {container} + '")'""" if container else ""
+    before = f"{remedy} + '; '" if remedy else ""
+    parts = (path, of_container, value, "': '", before, message, text(f" [{rule}]"))
+    return " + ".join(filter(None, parts))
 
 
 def quoted_value(value: str) -> str:

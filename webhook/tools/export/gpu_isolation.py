@@ -29,16 +29,14 @@ from webhook.tools.export.cel import (
     texts,
     tolerates_value,
 )
-from webhook.tools.export.objects import EPHEMERAL_CONTAINERS, PODS, MutationFragment, ValidationFragment
+from webhook.tools.export.objects import EPHEMERAL_CONTAINERS, PODS, Fragment
 
 LISTS = ("containers", "initContainers")
 EPHEMERAL = ("ephemeralContainers",)
 
 
-def fragments(
-    resource_mapping: ResourceMapping, gpu_taints: Iterable[Toleration]
-) -> Iterator[ValidationFragment | MutationFragment]:
-    """Yield what gpu-isolation comes to; `gpu_taints` are the taints of GPU nodes, as tolerations."""
+def fragments(resource_mapping: ResourceMapping, gpu_taints: Iterable[Toleration]) -> Iterator[Fragment]:
+    """Yield the fragments; `gpu_taints` are the taints of GPU nodes, as tolerations."""
     asking = f"({CONTAINERS}).filter(c,\n  {indented(ASKS, 2)}).map(c, c.?name.orValue(''))"
     having_gpus = (
         gpu_names(CONTAINERS, resource_mapping),
@@ -46,7 +44,7 @@ def fragments(
         ("served", fraction_container(resource_mapping)),
     )
     before = "dyn(oldObject).spec.?ephemeralContainers.orValue([]).map(c, c.name)"
-    yield MutationFragment(
+    yield Fragment(
         part="gpu-isolation.void",
         description=f"Containers that request no GPU get {rule.VARIABLE}={VOID}, unless they set the variable themselves.",
         resources=(PODS,),
@@ -54,14 +52,14 @@ def fragments(
         variables=(*having_gpus, ("spared", "variables.asking + [variables.served]")),
         patch=" +\n".join(_void(name) for name in LISTS),
     )
-    yield MutationFragment(
+    yield Fragment(
         part="gpu-isolation.void-ephemeral",
         description=f"Ephemeral containers, which cannot request a GPU, get {rule.VARIABLE}={VOID}.",
         resources=(EPHEMERAL_CONTAINERS,),
         variables=(("spared", before),),
         patch=_void(*EPHEMERAL),
     )
-    yield ValidationFragment(
+    yield Fragment(
         part="gpu-isolation.exposed",
         description="No container sees GPUs that it did not request, by a variable, files of the node or an annotation.",
         resources=(PODS,),
@@ -69,28 +67,42 @@ def fragments(
         variables=(*having_gpus, ("before", "dyn([])"), *_EXPOSURE),
         findings=" +\n".join((*map(_shown, LISTS), *map(_listed, LISTS), _mounted(CONTAINERS), _annotated())),
     )
-    yield ValidationFragment(
+    yield Fragment(
         part="gpu-isolation.exposed-ephemeral",
         description="No ephemeral container sees GPUs, by a variable or files of the node.",
         resources=(EPHEMERAL_CONTAINERS,),
         variables=(("asking", "dyn([])"), ("served", "''"), ("before", before), *_EXPOSURE),
         findings=" +\n".join((*map(_shown, EPHEMERAL), *map(_listed, EPHEMERAL), _mounted(_ADDED))),
     )
-    yield ValidationFragment(
+    yield Fragment(
         part="gpu-isolation.annotated",
         description="No annotation that names devices of the node is set on a pod after its creation.",
         resources=({**PODS, "operations": ["UPDATE"]},),
         conditions=(NOT_A_MIRROR_POD,),
         findings=_annotated("dyn(oldObject).metadata.?annotations[?key].orValue('') != value"),
     )
-    yield _advice(resource_mapping, gpu_taints, having_gpus[1:])
+    yield Fragment(
+        part="gpu-isolation.advice",
+        description="Values from elsewhere, privileged containers on GPU nodes, and pods there without a request are reported.",
+        severity=Severity.WARNING,
+        resources=(PODS,),
+        conditions=(NOT_A_MIRROR_POD,),
+        variables=(
+            *pod_asks(resource_mapping),
+            *having_gpus[1:],
+            *_EXPOSURE[:1],
+            ("tolerated", _tolerated(gpu_taints)),
+            ("madeByDaemonSet", _MADE_BY_DAEMONSET),
+        ),
+        findings=" +\n".join((*map(_unread, LISTS), *map(_privileged, LISTS), _TOLERATING)),
+    )
 
 
 # ---- variables
 
 
 def _void(containers: str) -> str:
-    """Return the operations that add the variable to the containers of that list which are not spared."""
+    """Return the operations that add the variable to the containers of a list, unless they are spared."""
     variable = f"{{'name': {text(rule.VARIABLE)}, 'value': {text(VOID)}}}"
     return f"""\
 {POD}.spec.?{containers}.orValue([]).transformList(i, c,
@@ -118,13 +130,20 @@ def _shown(containers: str) -> str:
         value=f"(e.?value.hasValue() ? {quoted_value('e.value')} : '')",
         remedy=f"({has_gpus} ? {text(rule.REMOVE_VARIABLE)} : {text(rule.EXPOSED_REMEDY)})",
     )
-    return f"""\
-{POD}.spec.?{containers}.orValue([]).transformList(i, c,
-  !(c.name in variables.before),
-  c.?env.orValue([]).transformList(j, e,
+    found = f"""\
+c.?env.orValue([]).transformList(j, e,
     (e.name in variables.visibleDevices || e.name.startsWith({text(exposure.DOCKER_RESOURCE)})) &&
       (e.?valueFrom.hasValue() ? !{has_gpus} : !(e.?value.orValue('') in {hiding})),
-    {finding}).join('; ')).filter(finding, finding != '')"""
+    {finding})"""
+    return _of_each(containers, "!(c.name in variables.before)", found)
+
+
+def _of_each(containers: str, condition: str, found: str) -> str:
+    """Return the sentences in the lists `found`, one for each container `c` of a list that meets the condition."""
+    return f"""\
+{POD}.spec.?{containers}.orValue([]).transformList(i, c,
+  {condition},
+  {found}.join('; ')).filter(finding, finding != '')"""
 
 
 # ---- files of the node
@@ -163,12 +182,11 @@ def _listed(containers: str) -> str:
         value=quoted_value("m.mountPath"),
         remedy=text(rule.REQUEST_GPUS),
     )
-    return f"""\
-{POD}.spec.?{containers}.orValue([]).transformList(i, c,
-  !(c.name in variables.before),
-  c.?volumeMounts.orValue([]).transformList(j, m,
+    found = f"""\
+c.?volumeMounts.orValue([]).transformList(j, m,
     m.mountPath.contains({text(exposure.DEVICE_LIST)}),
-    {finding}).join('; ')).filter(finding, finding != '')"""
+    {finding})"""
+    return _of_each(containers, "!(c.name in variables.before)", found)
 
 
 def _mounted(containers: str) -> str:
@@ -208,29 +226,14 @@ def _annotated(condition: str = "true") -> str:
 # ---- advice
 
 
-def _advice(
-    resource_mapping: ResourceMapping, gpu_taints: Iterable[Toleration], having_gpus: Iterable[Named]
-) -> ValidationFragment:
-    return ValidationFragment(
-        part="gpu-isolation.advice",
-        description="Values from elsewhere, privileged containers on GPU nodes, and pods there without a request are reported.",
-        severity=Severity.WARNING,
-        resources=(PODS,),
-        conditions=(NOT_A_MIRROR_POD,),
-        variables=(
-            *pod_asks(resource_mapping),
-            *having_gpus,
-            *_EXPOSURE[:1],
-            ("tolerated", _tolerated(gpu_taints)),
-            ("madeByDaemonSet", _MADE_BY_DAEMONSET),
-        ),
-        findings=" +\n".join((*map(_unread, LISTS), *map(_privileged, LISTS), _TOLERATING)),
-    )
-
-
 def _tolerated(gpu_taints: Iterable[Toleration]) -> str:
     """Return the indexes of the tolerations that admit the pod to GPU nodes (`gpu_isolation.admits`)."""
-    taints = ",\n    ".join(dict.fromkeys(map(_taint, gpu_taints)))
+    fields = ("key", "operator", "value", "effect")
+    literals = (
+        ", ".join(f"{text(name)}: {text(getattr(taint, name) or '')}" for name in fields)
+        for taint in gpu_taints
+    )
+    taints = ",\n    ".join(f"{{{literal}}}" for literal in dict.fromkeys(literals))
     return f"""\
 {POD}.spec.?tolerations.orValue([]).transformList(i, t,
   [
@@ -244,12 +247,6 @@ def _tolerated(gpu_taints: Iterable[Toleration]) -> str:
   i)"""
 
 
-def _taint(toleration: Toleration) -> str:
-    fields = ("key", "operator", "value", "effect")
-    members = (f"{text(name)}: {text(getattr(toleration, name) or '')}" for name in fields)
-    return f"{{{', '.join(members)}}}"
-
-
 _MADE_BY_DAEMONSET = f"""\
 request.userInfo.username == {text(DAEMONSET_CONTROLLER)} ||
 (request.userInfo.username == {text(CONTROLLER_MANAGER)} &&
@@ -258,34 +255,23 @@ request.userInfo.username == {text(DAEMONSET_CONTROLLER)} ||
 
 
 def _unread(containers: str) -> str:
-    """Return the warnings of variables and sources of variables that a container with a request takes from elsewhere."""
+    """Return warnings about variables whose values a container with a request takes from elsewhere."""
     prefix = text(exposure.DOCKER_RESOURCE)
-    parts = {"container": "c.name"}
-    variable = sentence(
-        f"'spec.{containers}[' + string(i) + '].env[' + string(j) + ']'",
-        text(rule.UNREAD),
-        rule.ID,
-        remedy=text(rule.REMOVE_VARIABLE),
-        **parts,
-    )
-    source = sentence(
-        f"'spec.{containers}[' + string(i) + '].envFrom[' + string(j) + ']'",
-        text(rule.UNREAD),
-        rule.ID,
-        remedy=text(rule.NAME_VARIABLES),
-        **parts,
-    )
-    return f"""\
-{POD}.spec.?{containers}.orValue([]).transformList(i, c,
-  c.name in variables.asking || c.name == variables.served,
-  (c.?env.orValue([]).transformList(j, e,
+
+    def finding(field: str, remedy: str) -> str:
+        path = f"'spec.{containers}[' + string(i) + '].{field}[' + string(j) + ']'"
+        return sentence(path, text(rule.UNREAD), rule.ID, remedy=text(remedy), container="c.name")
+
+    found = f"""\
+(c.?env.orValue([]).transformList(j, e,
     c.name in variables.asking && (e.name in variables.visibleDevices || e.name.startsWith({prefix})) && e.?valueFrom.hasValue(),
-    {variable}) +
+    {finding("env", rule.REMOVE_VARIABLE)}) +
   c.?envFrom.orValue([]).transformList(j, f,
     (c.name in variables.asking || !c.?env.orValue([]).exists(e, e.name == {text(rule.VARIABLE)})) &&
       (f.?prefix.orValue('').startsWith({prefix}) ||
         (variables.visibleDevices + [{prefix}]).exists(name, name.startsWith(f.?prefix.orValue('')))),
-    {source})).join('; ')).filter(finding, finding != '')"""
+    {finding("envFrom", rule.NAME_VARIABLES)}))"""
+    return _of_each(containers, "c.name in variables.asking || c.name == variables.served", found)
 
 
 def _privileged(containers: str) -> str:

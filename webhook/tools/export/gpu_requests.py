@@ -1,6 +1,8 @@
-"""gpu-requests in CEL: the numbers by themselves, limit and request together, and how many.
+"""gpu-requests in CEL: how many GPUs a container and a pod may have.
 
-The API server's validation has checked all but "how many" before any policy runs.
+The API server validates a pod before it asks these policies. It refuses amounts of extended resources that are negative or not
+whole, and requests that differ from their limit or have none (`ValidateResourceRequirements`), so none of this is repeated here.
+Only amounts of names in kubernetes.io (`deviceclass.resource.kubernetes.io/…`) may still not be whole: it does not check these.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,41 +12,37 @@ from policies.gpus.resource_limits import ResourceLimits, limit_of, limits_by_pa
 from policies.gpus.resource_mapping import GPUResource, Measure, ResourceMapping
 from policies.rules import gpu_requests as rule
 from webhook.tools.export.cel import (
+    CONTAINERS,
     NOT_A_MIRROR_POD,
     POD,
     Named,
     fits,
+    gpu_names,
     indented,
     may_ask,
     names_gpu,
-    present,
     quoted_value,
     sentence,
     text,
 )
-from webhook.tools.export.objects import PODS, ValidationFragment
+from webhook.tools.export.objects import PODS, Fragment
 
 MOST = "9223372036854775807m"
 """Validation counts in thousandths (`MilliValue()`), which overflow beyond it."""
 
 PERCENTAGES = frozenset({Measure.MEMORY_PERCENT, Measure.CORE_PERCENT})
 
-_LIMIT = "c.?resources.?limits[?name]"
-_EXTENDED = "!name.contains('kubernetes.io/') && !name.startsWith('requests.')"
-_JOINED = ".filter(finding, finding != '').join('; ')"
 
-
-def fragments(
+def fragment(
     resource_mapping: ResourceMapping, options: rule.GPURequestsOptions, catalogue: ClassCatalogue
-) -> Iterator[ValidationFragment]:
-    variables = tuple(_variables(resource_mapping, options, catalogue))
+) -> Fragment:
     found = "variables.amounts" if options.max_per_pod is None else "(variables.amounts + variables.totals)"
-    yield ValidationFragment(
+    return Fragment(
         part="gpu-requests",
-        description="GPU requests are whole numbers, equal to their limits, and at most what the policy allows.",
+        description="GPU requests are whole numbers, and at most what the policy allows.",
         resources=(PODS,),
         conditions=(NOT_A_MIRROR_POD, may_ask(resource_mapping)),
-        variables=variables,
+        variables=tuple(_variables(resource_mapping, options, catalogue)),
         findings=f"{found}.filter(finding, finding != '')",
     )
 
@@ -53,25 +51,14 @@ def _variables(
     resource_mapping: ResourceMapping, options: rule.GPURequestsOptions, catalogue: ClassCatalogue
 ) -> Iterator[Named]:
     """Yield the variables, of which `amounts` and `totals` are the sentences."""
-    lists = ",\n  ".join(
-        f"'{name}': dyn({present(f'{POD}.spec.?{name}', '[]')})" for name in ("containers", "initContainers")
-    )
-    yield "pods", f"[{{'overhead': dyn({POD}.spec.?overhead),\n  {lists}}}]"
-    yield (
-        "named",
-        f"""\
-variables.pods.map(p, (p.containers + p.initContainers).map(c, ['limits', 'requests'].map(kind,
-  {present("c.?resources[?kind]", "{}")}.map(name, name).join(' ')).join(' ')).join(' '))
-  .join(' ').split(' ')""",
-    )
+    yield gpu_names(CONTAINERS, resource_mapping)
+    counted = names_gpu("name", resource_mapping, lambda pattern: pattern.measure.is_count)
     # Each name once, at its first index: CEL has no sets.
     yield (
-        "gpus",
-        "variables.named.transformList(i, name, i == variables.named.indexOf(name) && (\n"
-        f"  {indented(names_gpu('name', resource_mapping), 2)}), name)",
+        "counted",
+        "variables.gpus.transformList(i, name, i == variables.gpus.indexOf(name) && (\n"
+        f"  {indented(counted, 2)}), name)",
     )
-    counted = names_gpu("name", resource_mapping, lambda pattern: pattern.measure.is_count)
-    yield "counted", f"variables.gpus.filter(name,\n  {indented(counted, 2)})"
     percentages = names_gpu("name", resource_mapping, lambda pattern: pattern.measure in PERCENTAGES)
     yield "percentages", f"variables.gpus.filter(name,\n  {indented(percentages, 2)})"
     yield "amounts", _amounts(options, catalogue)
@@ -99,70 +86,48 @@ def _most(limits: ResourceLimits, catalogue: ClassCatalogue) -> str:
 
 
 def _amounts(options: rule.GPURequestsOptions, catalogue: ClassCatalogue) -> str:
-    """Return the sentences about amounts by themselves, one text a pod."""
+    """Return the sentences about amounts by themselves: of each limit, and of a request that has none."""
     finding = sentence(
         "'spec.' + list + '[' + string(i) + '].resources.' + kind + '[' + name + ']'",
         "problem",
         rule.ID,
-        container="string(c.?name.orValue(''))",
+        container="c.name",
         value=quoted_value("amount"),
     )
+    joined = ".filter(finding, finding != '').join('; ')"
     return f"""\
-variables.pods.map(p, ['containers', 'initContainers'].map(list, p[list].transformList(i, c,
-  ['limits', 'requests'].map(kind, {present("c.?resources[?kind]", "{}")}.transformList(name, raw,
-    name in variables.gpus,
-    [{_as_text("raw")}].map(amount, [
+['containers', 'initContainers'].map(list, {POD}.spec[?list].orValue([]).transformList(i, c,
+  ['limits', 'requests'].map(kind, c.?resources[?kind].orValue({{}}).transformList(name, amount,
+    name in variables.gpus && (kind == 'limits' || !c.?resources.?limits[?name].hasValue()),
+    [
       {indented(_problem(options, catalogue), 6)}
     ].filter(problem, problem != '').map(problem,
-      {finding}).join(''))[0]
-  ){_JOINED}){_JOINED}){_JOINED}){_JOINED})"""
+      {finding}).join('')
+  ){joined}){joined}){joined}).filter(finding, finding != '')"""
 
 
 def _problem(options: rule.GPURequestsOptions, catalogue: ClassCatalogue) -> str:
-    """Return the expression for what is wrong with an `amount` of container `c`, of that kind and name; '' for nothing."""
-    request = "kind == 'requests' &&"
+    """Return the expression for what is wrong with an `amount` of resource `name`; '' for nothing."""
     over = "quantity(amount).isGreaterThan(quantity('{}'))".format
-    cases = [
-        (
-            f"{request} {_LIMIT}.hasValue() && isQuantity(amount) &&\n"
-            f"  [{_as_text(_LIMIT + '.value()')}].exists(limit,\n"
-            "  isQuantity(limit) && quantity(amount).compareTo(quantity(limit)) == 0)",
-            "",
-        ),
-        ("!isQuantity(amount)", _said(rule.NOT_A_QUANTITY)),
-        ("quantity(amount).isLessThan(quantity('0'))", _said(rule.NEGATIVE)),
-        (over(MOST), _said(rule.TOO_LARGE)),
-        (
-            f"!({_is_whole('amount')})",
-            f"set {rule.NAME}: 1, or request a slice of a GPU (MIG) or a time-sliced share; must be a whole number of GPUs",
-        ),
-        (f"name in variables.percentages && {over(100)}", _said(rule.OVER_100_PERCENT)),
-        (
-            f"{request} {_LIMIT}.hasValue() && {_EXTENDED}",
-            "set both to the same value, or omit the request; must equal the limit: GPUs cannot be overcommitted",
-        ),
+    whole = f"set {rule.NAME}: 1, or request a slice of a GPU (MIG) or a time-sliced share; must be a whole number of GPUs"
+    too_large, too_much = ("; ".join(reversed(each)) for each in (rule.TOO_LARGE, rule.OVER_100_PERCENT))
+    lines = [
+        f"{over(MOST)} ? {_named(too_large)} :",
+        f"!quantity(amount).isInteger() ? {_named(whole)} :",
+        f"name in variables.percentages && {over(100)} ? {_named(too_much)} :",
     ]
-    if not options.complete_limits:
-        no_limit = f"add {rule.NAME} to resources.limits; {rule.NO_LIMIT}"
-        cases.append((f"{request} !{_LIMIT}.hasValue() && {_EXTENDED}", no_limit))
-    lines = [f"{indented(condition, 2)} ? {_named(message)} :" for condition, message in cases]
     if options.max_per_container is None:
         return "\n".join([*lines, "''"])
-    is_the_limit = f"(kind == 'limits' || !{_LIMIT}.hasValue())"
     too_many = "'set ' + name + ': ' + string(most) + ' or less; must be at most ' + string(most) + ' per container by policy'"
     return "\n".join(
         [
             *lines,
-            f"!({is_the_limit} && name in variables.counted) ? '' :",
+            "!(name in variables.counted) ? '' :",
             f"[{_most(options.max_per_container, catalogue)}].filter(most,",
             "  most >= 0 && quantity(amount).isGreaterThan(quantity(string(most)))).map(most,",
             f"  {too_many}).join('')",
         ]
     )
-
-
-def _said(message_and_remedy: tuple[str, str]) -> str:
-    return "; ".join(reversed(message_and_remedy))
 
 
 def _named(message: str) -> str:
@@ -171,11 +136,12 @@ def _named(message: str) -> str:
 
 
 def _totals(most: str) -> str:
-    """Return the sentences about more than `most` (an expression) of one resource at one time.
+    """Return the sentences about more than `most` (an expression) of one resource at one time, once all amounts are in order.
 
-    One text a pod whose amounts are in order. By the scheduler's arithmetic: app containers and sidecars add up, an init step
-    runs beside the sidecars before it, overhead comes on top.
+    By the scheduler's arithmetic: app containers and sidecars add up, an init step runs beside the sidecars before it, overhead
+    comes on top.
     """
+    apps, steps = (f"{POD}.spec.?{each}.orValue([])" for each in ("containers", "initContainers"))
     sidecar = "{}.?restartPolicy.orValue('') == 'Always'"
     finding = sentence(
         "'spec'",
@@ -185,15 +151,15 @@ def _totals(most: str) -> str:
         remedy="'request ' + name + ': ' + string(most) + ' or less'",
     )
     return f"""\
-variables.pods.transformList(n, p, variables.amounts[n] == '', variables.counted.map(name, [(
-    [p.containers.map(c, {_count("c")}).sum() +
-     p.initContainers.filter(c, {sidecar.format("c")}).map(c, {_count("c")}).sum()] +
-    p.initContainers.transformList(i, c, !({sidecar.format("c")}),
+variables.amounts.size() > 0 ? [] : variables.counted.map(name, [(
+    [{apps}.map(c, {_count("c")}).sum() +
+     {steps}.filter(c, {sidecar.format("c")}).map(c, {_count("c")}).sum()] +
+    {steps}.transformList(i, c, !({sidecar.format("c")}),
       {_count("c")} +
-      p.initContainers.transformList(j, s, j < i && {sidecar.format("s")}, {_count("s")}).sum())
-  ).max() + {_whole("p.overhead[?name]")}
+      {steps}.transformList(j, s, j < i && {sidecar.format("s")}, {_count("s")}).sum())
+  ).max() + {_whole(f"{POD}.spec.?overhead[?name]")}
 ].map(total, [{most}].filter(most, most >= 0 && total > most).map(most,
-  {finding}).join('')).join('')){_JOINED})"""
+  {finding}).join('')).join(''))"""
 
 
 def _count(container: str) -> str:
@@ -201,20 +167,4 @@ def _count(container: str) -> str:
 
 
 def _whole(optional: str) -> str:
-    """Return the expression for an amount as a number, 0 if there is none; not asked where an amount is not in order."""
-    amount = f"[{_as_text('raw')}].map(amount, int(quantity(amount).asApproximateFloat()))[0]"
-    return f"[{optional}.orValue('0')].map(raw, {amount})[0]"
-
-
-def _is_whole(amount: str) -> str:
-    # isInteger() looks at how it is written: 1000m is none.
-    count = f"string(int(quantity({amount}).asApproximateFloat()))"
-    return f"quantity({amount}).isInteger() || quantity({amount}).compareTo(quantity({count})) == 0"
-
-
-def _as_text(raw: str) -> str:
-    """Return the expression for a quantity as text, which custom resources may hold as a number, too; null is zero.
-
-    `string` does not do: in the API server's CEL it takes only numbers whose type is known before it runs.
-    """
-    return f"type({raw}) == null_type ? '0' : '%s'.format([{raw}])"
+    return f"quantity({optional}.orValue('0')).asInteger()"

@@ -1,6 +1,6 @@
 """gpu-toleration in CEL: GPU pods get the tolerations of their vendor, their policy and the class to which they pin themselves.
 
-What a DRA claim asks for the API server cannot look up here, so a pod that has nothing but claims gets none.
+CEL cannot look up the devices of a DRA claim, so a pod that has nothing but claims gets none.
 """
 
 from collections import defaultdict
@@ -10,29 +10,31 @@ import msgspec
 
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, ResourceMapping, ResourcePattern
+from policies.placement.pinning import classes_of_label
 from policies.pods.pod import Toleration
 from policies.rules.gpu_toleration import GPUTolerationOptions, resource_taint
 from webhook.tools.export.cel import (
     CONTAINERS,
     NOT_A_MIRROR_POD,
     POD,
+    Named,
     gpu_names,
     indented,
     may_ask,
     names_gpu,
     text,
+    texts,
     tolerates_value,
 )
-from webhook.tools.export.objects import PODS, MutationFragment
-from webhook.tools.export.pinning import pinning_variables
+from webhook.tools.export.objects import PODS, Fragment
 
 
-def fragments(
+def fragment(
     resource_mapping: ResourceMapping, options: GPUTolerationOptions, catalogue: ClassCatalogue
-) -> Iterator[MutationFragment]:
+) -> Fragment:
     of_classes = {each.name: each.tolerations for each in catalogue if each.tolerations}
     taint = _literal(resource_taint("")).replace("'key': dyn('')", "'key': dyn(k)")
-    yield MutationFragment(
+    return Fragment(
         part="gpu-toleration",
         description="Pods that ask for a GPU tolerate the taints of GPU nodes; what is tolerated already is not added.",
         resources=(PODS,),
@@ -45,7 +47,7 @@ def fragments(
                 "cards",
                 f"(variables.asked.map(name,\n  {indented(_card(resource_mapping), 2)}) + variables.parts)",
             ),
-            *(pinning_variables(catalogue) if of_classes else ()),
+            *(_pinning(catalogue) if of_classes else ()),
             ("listed", _listed(options, of_classes)),
             (
                 "wanted",
@@ -69,7 +71,7 @@ variables.gpus.filter(name, ({CONTAINERS}).exists(c,
 
 
 def cards(resource_mapping: ResourceMapping) -> Iterator[tuple[str, str | None]]:
-    """Yield each resource of whole cards with the condition that `name` asks for some of them or a part; None is `name`."""
+    """Yield each resource of whole cards (None: `name` itself) with the condition that `name` requests cards or parts of it."""
     named: dict[str | None, set[ResourcePattern]] = defaultdict(set)
     for pattern in resource_mapping.patterns:
         is_implicit = pattern.pattern.startswith(IMPLICIT_DEVICE_CLASS)
@@ -80,7 +82,7 @@ def cards(resource_mapping: ResourceMapping) -> Iterator[tuple[str, str | None]]
 
 
 def _card(resource_mapping: ResourceMapping) -> str:
-    """Return the expression for the resource of the whole cards of which `name` asks for some or a part, '' if not known."""
+    """Return the expression for the resource of the whole cards that `name` requests, or requests a part of; '' if not known."""
     lines = [
         f"({indented(condition, 1)})\n  ? {'name' if card is None else text(card)} :"
         for condition, card in cards(resource_mapping)
@@ -89,7 +91,7 @@ def _card(resource_mapping: ResourceMapping) -> str:
 
 
 def _fractions(resource_mapping: ResourceMapping) -> str:
-    """Return the expression for the cards of which the first fraction annotation of the pod asks for a part."""
+    """Return the expression for the cards of which the first fraction annotation of the pod requests a part."""
     keys = [key for key in resource_mapping.fraction_annotations if not key.measure.is_count]
     has = f"{POD}.metadata.?annotations[?{{}}].hasValue()".format
     return " ".join([*(f"{has(text(key.key))} ? [{text(key.resource)}] :" for key in keys), "[]"])
@@ -140,3 +142,59 @@ def _literal(toleration: Toleration) -> str:
     fields = msgspec.to_builtins(toleration)
     members = (f"{text(name)}: dyn({text(v) if isinstance(v, str) else v})" for name, v in fields.items())
     return f"{{{', '.join(members)}}}"
+
+
+# ---- the classes to which a pod pins itself
+
+
+_TERMS = (
+    f"{POD}.spec.?affinity.?nodeAffinity.?requiredDuringSchedulingIgnoredDuringExecution"
+    ".?nodeSelectorTerms.orValue([])"
+)
+
+
+def _pinning(catalogue: ClassCatalogue) -> tuple[Named, ...]:
+    """Return the variables, of which `pins` is whether the pod pins itself to classes, and `pinned` the classes.
+
+    `labels` is label key → value → the classes whose nodes carry it. An empty term matches no node. Terms are alternatives, so
+    each of the others has to pin the pod. A value that no class carries pins nothing.
+    """
+    return (
+        ("labels", _label_classes(catalogue)),
+        (
+            "selectors",
+            f"{POD}.spec.?nodeSelector.orValue({{}}).transformList(key, value,\n"
+            "  variables.labels[?key][?value].hasValue(), variables.labels[key][value])",
+        ),
+        (
+            "terms",
+            f"{_TERMS}.filter(t, t.?matchExpressions.orValue([]).size() + t.?matchFields.orValue([]).size() > 0)\n"
+            "  .map(t, t.?matchExpressions.orValue([]).filter(e,\n"
+            "    e.operator == 'In' && e.key in variables.labels && e.?values.orValue([]).size() > 0 &&\n"
+            "    e.values.all(value, value in variables.labels[e.key])))",
+        ),
+        ("affinityPins", f"{_TERMS}.size() > 0 && variables.terms.all(t, t.size() > 0)"),
+        ("pins", "variables.selectors.size() > 0 || variables.affinityPins"),
+        (
+            "pinned",
+            f"{texts(catalogue.names())}.filter(c,\n"
+            "  variables.selectors.all(classes, c in classes) &&\n"
+            "  (!variables.affinityPins || variables.terms.exists(t,\n"
+            "    t.all(e, e.values.exists(value, c in variables.labels[e.key][value])))))",
+        ),
+    )
+
+
+def _label_classes(catalogue: ClassCatalogue) -> str:
+    """Return the node labels of all classes as a map literal. Where values are class names, families are values, too."""
+    lines = []
+    for key in sorted(catalogue.label_keys):
+        labels = (label for each in catalogue for label in each.node_labels if label.key == key)
+        values = {value for label in labels for value in label.values}
+        named = {value: classes_of_label(key, value, catalogue) for value in {*values, *catalogue.families()}}
+        entries = ",\n    ".join(
+            f"{text(value)}: {texts(sorted(classes))}" for value, classes in sorted(named.items()) if classes
+        )
+        lines.append(f"  {text(key)}: {{\n    {entries}}}")
+    joined = ",\n".join(lines)
+    return f"{{\n{joined}}}"

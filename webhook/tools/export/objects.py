@@ -28,8 +28,8 @@ PODS: Object = {
 EPHEMERAL_CONTAINERS: Object = {**PODS, "resources": ["pods/ephemeralcontainers"], "operations": ["UPDATE"]}
 
 
-class PolicyFragment(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rule, or a part of it, becomes in CEL: the requests that it matches, and its expressions, named for the reader."""
+class Fragment(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule in CEL, or a part of it: one policy of the API server, which has either findings or a patch."""
 
     part: str
     """Distinguishes the fragments of one rule in the names of the objects."""
@@ -37,19 +37,11 @@ class PolicyFragment(msgspec.Struct, frozen=True, kw_only=True):
     resources: tuple[Object, ...]
     conditions: tuple[Named, ...] = ()
     variables: tuple[Named, ...] = ()
-
-
-class ValidationFragment(PolicyFragment, frozen=True, kw_only=True):
-    """A ValidatingAdmissionPolicy. `findings` is a list of sentences; the request is in order where it is empty."""
-
-    findings: str
+    findings: str = ""
+    """Of a ValidatingAdmissionPolicy: a list of sentences. The request is in order where the list is empty."""
     severity: Severity = Severity.DENIAL
-
-
-class MutationFragment(PolicyFragment, frozen=True, kw_only=True):
-    """A MutatingAdmissionPolicy. `patch` is a list of JSONPatch operations."""
-
-    patch: str
+    patch: str = ""
+    """Of a MutatingAdmissionPolicy: a list of JSONPatch operations."""
 
 
 class ExportedRule(msgspec.Struct, frozen=True):
@@ -62,8 +54,7 @@ class ExportedRule(msgspec.Struct, frozen=True):
     excluded: tuple[str, ...]
 
 
-def validating_objects(fragment: ValidationFragment, rule: ExportedRule, action: str) -> list[Object]:
-    """Return the ValidatingAdmissionPolicy and its binding."""
+def validating_objects(fragment: Fragment, rule: ExportedRule, action: str) -> list[Object]:
     spec = {
         "failurePolicy": "Fail",
         **_common(fragment, rule),
@@ -82,7 +73,7 @@ def validating_objects(fragment: ValidationFragment, rule: ExportedRule, action:
     return _pair("ValidatingAdmissionPolicy", "v1", spec, binding, fragment, rule)
 
 
-def mutating_objects(fragment: MutationFragment, rule: ExportedRule, version: str) -> list[Object]:
+def mutating_objects(fragment: Fragment, rule: ExportedRule, version: str) -> list[Object]:
     """Return the MutatingAdmissionPolicy, of that version of its API, and its binding."""
     patch = _where_it_holds(fragment.patch, rule)
     spec = {
@@ -104,7 +95,7 @@ def object_name(rule: ExportedRule, part: str) -> str:
     return name[: LONGEST_NAME - len(ending)].rstrip("-.") + ending
 
 
-def _common(fragment: PolicyFragment, rule: ExportedRule) -> Object:
+def _common(fragment: Fragment, rule: ExportedRule) -> Object:
     constraints: Object = {"matchPolicy": "Equivalent", "resourceRules": list(fragment.resources)}
     if rule.excluded:
         excluded = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(rule.excluded)}
@@ -127,7 +118,7 @@ def _named(expressions: Iterable[Named]) -> list[Object]:
 
 
 def _pair(
-    kind: str, version: str, spec: Object, binding: Object, fragment: PolicyFragment, rule: ExportedRule
+    kind: str, version: str, spec: Object, binding: Object, fragment: Fragment, rule: ExportedRule
 ) -> list[Object]:
     name = object_name(rule, fragment.part)
     metadata = {

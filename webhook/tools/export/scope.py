@@ -1,10 +1,10 @@
 """In which namespaces a rule holds, and how strictly, as conditions of CEL.
 
-Exactly one policy governs a namespace, the first that matches; CEL evaluates every policy object, so each one excludes what
-those before it match. CEL has no clock either: what ends by itself is read at the time of the export.
+The first policy that matches a namespace governs it. CEL evaluates every policy object, so each object excludes the namespaces
+that earlier policies match. CEL has no clock: pauses and exemptions count as they are at the time of the export.
 
-What depends on the name of a namespace becomes match conditions. Those know nothing of its labels (`namespaceObject` is null in
-them), so what depends on labels is asked where findings and patches are made.
+Names of namespaces become match conditions. Labels become a variable of the policy, because `namespaceObject` is null in match
+conditions.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,7 +35,7 @@ class Scope(msgspec.Struct, frozen=True):
 
 
 class Governed(msgspec.Struct, frozen=True, kw_only=True):
-    """A policy, the rules as it holds them (those it disables left out), and where it governs."""
+    """A policy, its rules (without disabled ones), and where it governs."""
 
     policy: Policy
     bindings: tuple[Binding, ...]
@@ -43,7 +43,7 @@ class Governed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def governed(policies: PolicySet) -> Iterator[Governed]:
-    """Yield each policy that governs some namespace, the built-in one last where no policy matches every namespace."""
+    """Yield each policy that governs some namespace; the last is the built-in one, unless a policy matches every namespace."""
     before: list[Match] = []
     for policy in (*policies.policies, BUILT_IN_POLICY):
         if any(map(_is_everything, before)):
@@ -60,11 +60,8 @@ def governed(policies: PolicySet) -> Iterator[Governed]:
 
 def exempted(policy: Policy, rule_id: str, now: datetime) -> Scope | None:
     """Return where the namespace is not exempted from the rule; None where every one is."""
-    matches = [
-        each
-        for each in policy.spec.exemptions
-        if (each.rules is None or rule_id in each.rules) and each.is_in_force(now)
-    ]
+    in_force = (each for each in policy.spec.exemptions if each.is_in_force(now))
+    matches = [each for each in in_force if each.rules is None or rule_id in each.rules]
     return None if any(map(_is_everything, matches)) else _outside("not-exempted", matches)
 
 
@@ -81,7 +78,7 @@ def action(held: Mode, severity: Severity) -> str:
 
 
 def time_dependent(policy: Policy, now: datetime) -> Iterator[str]:
-    """Yield what of the policy ends by itself, in words for the header."""
+    """Yield the pause and the exemptions of the policy that end by themselves, in words for the header."""
     paused = still_paused(policy.spec.paused_until, now)
     if paused is not None:
         yield f"policy {policy.name} is paused until {paused.isoformat()}: its rules only audit"

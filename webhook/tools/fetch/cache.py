@@ -1,7 +1,7 @@
-"""A directory that is to hold one model, and its state beside it in `.NAME.warming`: lock, marker and partial files.
+"""The directory of one model, and its state beside it in `.NAME.warming`: lock, marker and partial files.
 
-The marker is written last and says what the directory holds: {"source": …, "files": {path: [size, tag]}}. A model whose
-marker and file sizes agree is complete. Partial files are named by path, size and tag, so no run resumes another version.
+The marker is written last: {"source": …, "files": {path: [size, tag]}}. A model whose marker and file sizes agree is complete.
+Partial files are named by path, size and tag, so no run resumes another version.
 """
 
 import contextlib
@@ -24,8 +24,6 @@ SAY_EVERY = 10  # seconds
 
 
 class ModelCache:
-    """The directory of one model."""
-
     def __init__(self, directory: Path, uri: ModelURI) -> None:
         self.directory = directory
         # A query may hold a signature, so the marker has its digest only.
@@ -39,19 +37,14 @@ class ModelCache:
         """Whether the directory holds this model, complete."""
         try:
             left = self._left()
-            held = {
-                path: [(self.directory / path).stat().st_size, tag]
-                for path, (_, tag) in left["files"].items()
-            }
+            sizes = {path: (self.directory / path).stat().st_size for path in left["files"]}
+            held = {path: [sizes[path], tag] for path, (_, tag) in left["files"].items()}
             return bool(left == {"source": self._identity, "files": held})
         except (OSError, ValueError, KeyError, TypeError):
             return False
 
     def lock(self, wait: float, report: FetchReport) -> TextIO:
-        """Lock the cache and return the file that holds the lock until the process ends; it names its holder.
-
-        Raises `LastingError` after `wait` seconds.
-        """
+        """Return the file whose lock lasts while it is open; it names its holder. Raises `LastingError` after `wait` seconds."""
         self._state.mkdir(parents=True, exist_ok=True)
         file = (self._state / "lock").open("a+", encoding="utf-8")
         began, say_at = time.monotonic(), 0.0
@@ -73,11 +66,11 @@ class ModelCache:
         return file
 
     def partial_file(self, file: RemoteFile) -> Path:
-        """Return where a file is while it is fetched. Raises `LastingError` for a path that leads out."""
+        """Return the place of a file while it is fetched. Raises `LastingError` for a path that leads out."""
         return self._partial(file.path, file.size, file.tag)
 
     def fetched(self, files: Iterable[RemoteFile]) -> int:
-        """Return how many bytes of the files are there in part; other threads may delete them meanwhile."""
+        """Return the number of bytes in partial files of these files; other threads may delete them meanwhile."""
         found = 0
         for file in files:
             with contextlib.suppress(FileNotFoundError):
@@ -85,7 +78,7 @@ class ModelCache:
         return found
 
     def reuse(self, files: list[RemoteFile]) -> None:
-        """Delete partial files of other versions and the files of the last run; those that still hold become partial."""
+        """Delete partial files of other versions. Files of the last run become partial files if they are still the same."""
         self.partial.mkdir(exist_ok=True)
         wanted = {self.partial_file(file) for file in files}
         for stale in set(self.partial.iterdir()) - wanted:
@@ -121,5 +114,4 @@ class ModelCache:
         return self.partial / hashlib.sha256(f"{safe(path)} {size} {tag}".encode()).hexdigest()[:32]
 
     def _left(self) -> Any:
-        """Return what the last run to finish wrote."""
         return json.loads(self._marker.read_text("utf-8"))

@@ -1,4 +1,4 @@
-"""One run of the fetcher: wait for others, list, check the space, fetch in parallel, retry, verify, install."""
+"""One run of the fetcher: wait for other runs, list, check the space, fetch in parallel, retry, verify, install."""
 
 import concurrent.futures
 import errno
@@ -41,7 +41,7 @@ def fetch_model(uri: ModelURI, directory: Path, lock_wait: int, **options: Any) 
 
 
 class _Run(NamedTuple):
-    """What is fetched, and how; sizes in bytes."""
+    """A model to fetch and the options; sizes in bytes."""
 
     uri: ModelURI
     cache: ModelCache
@@ -79,7 +79,7 @@ class _Run(NamedTuple):
     def _wait(
         self, pending: set[concurrent.futures.Future[None]], files: list[RemoteFile], total: int
     ) -> None:
-        """Wait for all files; say every ten seconds or five percent how far they are."""
+        """Wait for all files; report progress every ten seconds or five percent."""
         first = last = self.cache.fetched(files)
         began = said = time.monotonic()
         while pending:
@@ -93,7 +93,7 @@ class _Run(NamedTuple):
                 last, said = have, now
 
     def _complete(self, file: RemoteFile) -> None:
-        """Fetch what is missing of a file and compare its digest. Raises what the source raises, and `LastingError`."""
+        """Fetch the missing part of a file and compare its digest. Raises errors of the source, and `LastingError`."""
         partial = self.cache.partial_file(file)
         size = functools.partial(self.cache.fetched, [file])
 
@@ -115,7 +115,7 @@ class _Run(NamedTuple):
                 raise LastingError(f"{file.path} has checksum {found}, not {file.expected}")
 
     def _persist(self, what: str, action: Callable[[], Any], progress: Callable[[], int] = lambda: 0) -> Any:
-        """Try again after transient errors; an attempt that got further than those before counts as the first."""
+        """Try again after transient errors; an attempt that made progress counts as the first."""
         tries, best = 0, progress()
         while True:
             try:
@@ -131,7 +131,7 @@ class _Run(NamedTuple):
 
 
 def is_lasting(error: Any) -> bool:
-    """Would the same happen again? Each client library keeps the HTTP status somewhere else."""
+    """Whether another attempt would fail again. Each client library keeps the HTTP status in another place."""
     response = getattr(error, "response", None)
     code = getattr(error, "code", None) or getattr(response, "status_code", None)
     if isinstance(response, dict):

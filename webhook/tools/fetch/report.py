@@ -1,4 +1,4 @@
-"""What a run says: log lines, the termination message of its container, and exit codes, all without secrets."""
+"""The output of a run: log lines, the termination message of its container, and exit codes, all without secrets."""
 
 import contextlib
 import os

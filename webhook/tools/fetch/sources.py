@@ -1,8 +1,8 @@
-"""The sources of models: what files a URI names, and how the rest of one is read from an offset on.
+"""The sources of models: the files that a URI names, and how to read the rest of a file from an offset on.
 
 Each client library is imported where it is used: they are installed in the fetcher's image only, and one run needs one of them.
-The hosts are those of the arguments or the providers' own. Variables such as AWS_ENDPOINT_URL, HF_ENDPOINT or
-STORAGE_EMULATOR_HOST are not used, so that nothing in the environment can send credentials elsewhere.
+Hosts come from the arguments or are the providers' own. Variables such as AWS_ENDPOINT_URL, HF_ENDPOINT or STORAGE_EMULATOR_HOST
+are not used, so that nothing in the environment can send credentials elsewhere.
 """
 
 import base64
@@ -115,11 +115,10 @@ def _hub_files(uri: ModelURI, endpoint: str | None) -> Iterator[RemoteFile]:
 
 
 def _below(prefix: str, objects: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
-    """Return (path, object) of what lies in the folder `prefix`, or else of the object of that name."""
+    """Return (path, object) of all objects in the folder `prefix`, or else of the object of that name."""
     folder = prefix.rstrip("/") + "/" if prefix else ""
-    inside = [
-        (key[len(folder) :], found) for key, found in objects if key.startswith(folder) and key[-1] != "/"
-    ]
+    within = [(key, found) for key, found in objects if key.startswith(folder) and key[-1] != "/"]
+    inside = [(key.removeprefix(folder), found) for key, found in within]
     return inside or [(prefix.rpartition("/")[2], found) for key, found in objects if key == prefix]
 
 

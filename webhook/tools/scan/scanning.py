@@ -176,7 +176,7 @@ class Scan:
         self, tally: Tally, unknown: Kinds, configuration: Configuration, by: Evaluator
     ) -> dict[str, CountedPod]:
         """Judge the pods; return those to which a claim was given for an extended resource."""
-        reader = PodReader(configuration.classes, configuration.resource_mapping)
+        reader = PodReader(configuration)
         held: dict[str, CountedPod] = {}
 
         def read(raw: msgspec.Raw) -> None:
@@ -202,7 +202,7 @@ class Scan:
     def _count_claims(self, tally: Tally, configuration: Configuration, held: dict[str, CountedPod]) -> None:
         resource = served_resource(self._api, "resourceclaims")
         if resource is not None:
-            reader = ClaimReader(configuration.classes, configuration.resource_mapping, ExtendedClaims())
+            reader = ClaimReader(configuration, ExtendedClaims())
 
             def read(raw: msgspec.Raw) -> None:
                 record = reader.record(raw)

@@ -1,5 +1,8 @@
 """Kinds of objects as an API server serves them, found by any of the names that kubectl takes: kind, plural, singular, short."""
 
+from collections.abc import Iterable
+from typing import Any
+
 import msgspec
 
 from webhook.cluster.api import ApiClient
@@ -11,36 +14,6 @@ AGGREGATED = "application/json;as=APIGroupDiscoveryList;v=v2;g=apidiscovery.k8s.
 
 class UnknownKindError(Exception):
     """The API server serves no such kind; the message is a sentence."""
-
-
-class _Kind(msgspec.Struct, frozen=True):
-    kind: str = ""
-
-
-class _Resource(msgspec.Struct, frozen=True, rename="camel"):
-    resource: str
-    response_kind: _Kind | None = None
-    scope: str = ""
-    singular_resource: str = ""
-    short_names: tuple[str, ...] = ()
-
-
-class _Version(msgspec.Struct, frozen=True):
-    version: str
-    resources: tuple[_Resource, ...] = ()
-
-
-class _Name(msgspec.Struct, frozen=True):
-    name: str = ""
-
-
-class _Group(msgspec.Struct, frozen=True):
-    metadata: _Name = _Name()
-    versions: tuple[_Version, ...] = ()
-
-
-class _Groups(msgspec.Struct, frozen=True):
-    items: tuple[_Group, ...] = ()
 
 
 class ServedKind(msgspec.Struct, frozen=True):
@@ -63,12 +36,10 @@ class ServedKinds:
     """All kinds of namespaced objects that the API server serves, read once. Raises `errors.ApiError`."""
 
     def __init__(self, api: ApiClient) -> None:
-        groups = (
-            group
-            for path in ("/api", "/apis")
-            for group in msgspec.json.decode(api.get(path, accept=AGGREGATED), type=_Groups).items
-        )
-        self._kinds = [kind for group in groups for kind in _kinds(group)]
+        self._kinds: list[ServedKind] = []
+        for path in ("/api", "/apis"):
+            for group in msgspec.json.decode(api.get(path, accept=AGGREGATED)).get("items", ()):
+                self._kinds += _kinds(group)
 
     def find(self, word: str) -> ServedKind:
         """Return the kind that the word means, the first in the order of the API server. Raises UnknownKindError."""
@@ -84,16 +55,17 @@ class ServedKinds:
         return next((each for each in self._kinds if (each.group, each.kind) == (group, kind)), None)
 
 
-def _kinds(group: _Group) -> list[ServedKind]:
+def _kinds(group: dict[str, Any]) -> Iterable[ServedKind]:
+    of_group = group["metadata"].get("name", "")
     found: dict[str, ServedKind] = {}
-    for version in group.versions:  # the preferred one first
-        for each in version.resources:
-            kind = each.response_kind.kind if each.response_kind else ""
-            if each.scope == "Namespaced" and kind:
-                names = {kind.lower(), each.resource, each.singular_resource, *each.short_names} - {""}
-                qualified = {f"{name}.{group.metadata.name}" for name in names if group.metadata.name}
-                served = ServedKind(
-                    group.metadata.name, version.version, kind, each.resource, frozenset(names | qualified)
-                )
-                found.setdefault(each.resource, served)
-    return list(found.values())
+    for version in group.get("versions", ()):  # the preferred one first
+        for each in version.get("resources", ()):
+            kind = (each.get("responseKind") or {}).get("kind", "")
+            if each.get("scope") == "Namespaced" and kind:
+                plural = each["resource"]
+                names = {kind.lower(), plural, each.get("singularResource", ""), *each.get("shortNames", ())}
+                names -= {""}
+                names |= {f"{name}.{of_group}" for name in names if of_group}
+                served = ServedKind(of_group, version["version"], kind, plural, frozenset(names))
+                found.setdefault(plural, served)
+    return found.values()

@@ -28,13 +28,8 @@ from webhook.tools.status.capacity import GPUNode, read_gpu_nodes
 from webhook.tools.status.denials import read_events
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import quota_status
-from webhook.tools.why.discovery import ServedKind, ServedKinds
-from webhook.tools.why.explanation import (
-    Explanation,
-    PodState,
-    QuotaFit,
-    RuleSentence,
-)
+from webhook.tools.why.discovery import ServedKinds
+from webhook.tools.why.explanation import Explanation, PodState, QuotaFit, RuleSentence
 from webhook.tools.why.family import StoredPod, read_family
 from webhook.tools.why.fit import classes_for, index_of, node_fits, quota_fit, requested_of_nodes
 from webhook.tools.why.reasons import Situation, answered, observed
@@ -51,39 +46,29 @@ def explain(
 
     Raises UnknownKindError, ConfigurationError, and `errors.ApiError`: NotFound where there is no such object.
     """
-    reader = Permitted(api)
-    kinds = ServedKinds(api)
-    case = _Case(reader, kinds, kinds.find(kind), namespace, name, now, config)
-    return case.of_pod() if case.is_pod else case.of_workload()
+    case = _Case(api, kind, name, namespace, now, config)
+    is_pod = (case.served.group, case.served.kind) == ("", "Pod")
+    return case.of_pod() if is_pod else case.of_workload()
 
 
 class _Case:
     """One object and everything that explains it."""
 
     def __init__(
-        self,
-        reader: Permitted,
-        kinds: ServedKinds,
-        served: ServedKind,
-        namespace: str,
-        name: str,
-        now: datetime,
-        config: Path | None,
+        self, api: ApiClient, kind: str, name: str, namespace: str, now: datetime, config: Path | None
     ) -> None:
-        self.reader, self.kinds, self.served = reader, kinds, served
+        self.reader = reader = Permitted(api)
+        self.kinds = ServedKinds(api)
+        self.served = self.kinds.find(kind)
         self.namespace, self.name, self.now = namespace, name, now
-        self.document = shallow(reader.api.get(served.resource.path(namespace, name)))
+        self.document = shallow(api.get(self.served.resource.path(namespace, name)))
         self.configuration = reader.configuration(config)
-        read = partial(read_events, reader.api, namespace)
+        read = partial(read_events, api, namespace)
         self.events = reader.attempt(f"list events -n {namespace}", read) or []
-        self.nodes = reader.attempt("list nodes", partial(read_gpu_nodes, reader.api, self.configuration))
+        self.nodes = reader.attempt("list nodes", partial(read_gpu_nodes, api, self.configuration))
         if self.nodes and self.nodes[0].used is None:
             reader.omitted.append("list pods in all namespaces")
         self.quota = self._quota()
-
-    @property
-    def is_pod(self) -> bool:
-        return (self.served.group, self.served.kind) == ("", "Pod")
 
     def of_pod(self) -> Explanation:
         stored, pod = msgspec.json.decode(self.document, type=StoredPod), decode_pod(self.document)
@@ -96,11 +81,11 @@ class _Case:
         data, places = self._places(document)
         denied = [event for event in self.events if event.denial]
         uid = decode_metadata(document).uid
-        family = read_family(self.reader, self.kinds, self.namespace, uid, denied)
-        uids = {*family.uids, *(pod.metadata.uid for pod in family.pods)}
+        pods, owners = read_family(self.reader, self.kinds, self.namespace, uid, denied)
+        uids = {*owners, *(pod.metadata.uid for pod in pods)}
         events = [event for event in self.events if event.involved_object.uid in uids]
         wanted = _wanted(data, [place.count.running for place, _ in places])
-        situation = Situation(data=data, pods=family.pods, events=events, wanted=wanted)
+        situation = Situation(data=data, pods=pods, events=events, wanted=wanted)
         stuck = situation.stuck
         if stuck is None or situation.is_missing_pods:
             return self._explained(situation, self._template(places), is_stored=False)
@@ -108,7 +93,7 @@ class _Case:
         return self._explained(situation, decode_pod(self.reader.api.get(path)), is_stored=True)
 
     def _places(self, document: msgspec.Raw) -> tuple[Any, list[tuple[PodPlace, Pod]]]:
-        """Return the object as plain data, and the pods in it; none where they cannot be read, as the evaluation says."""
+        """Return the object as plain data, and the pods in it. The evaluation says so where the pods cannot be read."""
         served, kinds = self.served, self.configuration.workload_kinds
         try:
             return workload_pods(kinds, served.group, served.kind, document)
@@ -116,11 +101,11 @@ class _Case:
             return msgspec.json.decode(document), []
 
     def _template(self, places: Sequence[tuple[PodPlace, Pod]]) -> Pod:
-        """Return the first pod that the object would make with GPUs, as it would be admitted."""
+        """Return the first GPU pod that the object would make, as it would be admitted."""
         found = self.evaluation.pods if self.evaluation else ()
         pods = [each.admitted for each in found] or [pod for _, pod in places]
-        asks = self.configuration.resource_mapping.pod_asks
-        return next((pod for pod in pods if asks(pod)), pods[0] if pods else Pod())
+        is_gpu_pod = self.configuration.resource_mapping.pod_asks
+        return next((pod for pod in pods if is_gpu_pod(pod)), pods[0] if pods else Pod())
 
     @cached_property
     def policy(self) -> EffectivePolicy | None:
@@ -162,22 +147,21 @@ class _Case:
         configuration, nodes, evaluation = self.configuration, self.nodes or (), self.evaluation
         requested = requested_of_nodes(pod, configuration.resource_mapping)
         classes = classes_for(pod, nodes, configuration)
-        fits = (
-            None
-            if self.nodes is None or not requested
-            else node_fits(pod, _of_classes(nodes, classes), requested)
-        )
-        findings = tuple(evaluation.findings()) if evaluation else ()
+        fits, denials = None, None
+        if self.nodes is not None and requested:
+            of_classes = [node for node in nodes if not classes or {*node.classes} & {*classes}]
+            fits = node_fits(pod, of_classes, requested)
+        if evaluation is not None:
+            denied = (each for each in evaluation.findings() if each.outcome is Outcome.DENIED)
+            denials = tuple(each.finding for each in denied)
         situation = msgspec.structs.replace(
             situation,
-            denials=None
-            if evaluation is None
-            else tuple(each.finding for each in findings if each.outcome is Outcome.DENIED),
+            denials=denials,
             quota=self._quota_fit(pod, is_held=is_stored),
             classes=classes,
             nodes=fits,
             other_kinds=tuple(self._usable_kinds(nodes)),
-            whom=self.policy.contact if self.policy else PLATFORM_TEAM,
+            contact=self.policy.contact if self.policy else PLATFORM_TEAM,
         )
         answer, summary, reasons = answered(situation)
         ordered = sorted(
@@ -205,7 +189,7 @@ class _Case:
         )
 
     def _usable_kinds(self, nodes: Sequence[GPUNode]) -> Iterator[str]:
-        """Yield the classes with nodes that take pods, of those that the namespace may use."""
+        """Yield the classes that the namespace may use and that have nodes which take pods."""
         options = self.policy.options_of(gpu_class.RULE.id) if self.policy else None
         allowed = options.allowed if isinstance(options, gpu_class.GPUClassOptions) else (ANY,)
         for kind in dict.fromkeys(node.kind for node in nodes if node.takes_pods):
@@ -227,10 +211,6 @@ def _sentences(evaluation: Evaluation | None) -> Iterator[RuleSentence]:
         yield RuleSentence(outcome=UNREADABLE, sentence=evaluation.unreadable)
     for each in evaluation.findings() if evaluation else ():
         yield RuleSentence(outcome=each.outcome.value, sentence=each.finding.sentence())
-
-
-def _of_classes(nodes: Sequence[GPUNode], classes: Sequence[str]) -> list[GPUNode]:
-    return [node for node in nodes if not classes or set(node.classes) & set(classes)]
 
 
 def _wanted(data: Any, counts: Sequence[int | None]) -> int | None:

@@ -11,8 +11,6 @@ from webhook.tools.status.report import QuotaState, Shown
 
 
 class Answer(Enum):
-    """What the object is like, in one word."""
-
     REFUSED = "refused"
     """Its pods are denied: by the policy, or by the quota."""
     PENDING = "pending"
@@ -28,8 +26,6 @@ class Answer(Enum):
 
 
 class Source(Enum):
-    """Who says so."""
-
     POLICY = "policy"
     QUOTA = "quota"
     EVENT = "event"
@@ -55,7 +51,7 @@ class RuleSentence(Shown, frozen=True):
 
 
 class QuotaDemand(Shown, frozen=True):
-    """What one pod asks of a dimension of the quota, and what there is. `never`: more than the quota grants in all."""
+    """The demand of one pod on a dimension of the quota, and what there is. `never`: more than the quota grants in all."""
 
     key: str
     requested: Fraction
@@ -67,31 +63,27 @@ class QuotaDemand(Shown, frozen=True):
 
     @property
     def share(self) -> Fraction:
-        """How much of what it asks for there is: of all where it can never fit, else of what is free."""
+        """The part of the demand that the quota has: of its hard amount where it can never fit, else of what is free."""
         there = self.hard if self.never else self.hard - (self.used or NOTHING) - self.reserved
         return max(there, NOTHING) / self.requested
 
 
 class QuotaFit(Shown, frozen=True):
-    """What one pod asks of the namespace's quota; rows of which it asks nothing are omitted.
+    """The demand of one pod on the quota of its namespace, by dimension.
 
-    is_held: the pod exists, and what it asks is in what is used or reserved.
+    is_held: the pod exists, so what is used or reserved includes its demand.
     """
 
     is_held: bool
     state: QuotaState
     rows: tuple[QuotaDemand, ...]
 
-    @property
-    def fits(self) -> bool:
-        return all(row.fits for row in self.rows)
-
 
 class NodeFit(Shown, frozen=True):
-    """A GPU node and whether the pod could run there now. `against` are the reasons, none where it could.
+    """A GPU node, and why the pod could not run there now: `against` is empty where it could.
 
-    free: by resource that the pod asks for; None where the pods of the cluster cannot be read. remedy: what to write or wait for,
-      "" where nothing helps.
+    free: by requested resource; None where the pods of the cluster cannot be read. remedy: what to write or wait for, "" where
+      nothing helps.
     """
 
     name: str
@@ -124,7 +116,7 @@ class ObservedEvent(Shown, frozen=True):
 class Explanation(Shown, frozen=True):
     """Why an object's pods are refused, or pending. `summary` is the answer in one sentence, `reasons` the first one first.
 
-    asked: what one pod asks for, by resource name. classes: those on which it can run, none where it pins none.
+    requested: by one pod, by resource name. classes: on which it can run; empty where it pins none.
     verdicts: what the rules say now. quota: None where the namespace has none, or it cannot be read.
     pods: at most MOST_PODS, those that do not run first; pods_total is how many there are, pods_wanted how many it makes.
     nodes: the GPU nodes of its classes; None where they cannot be read.

@@ -6,6 +6,7 @@ calls, whatever operators there are, and however many objects.
 
 from collections.abc import Iterable, Mapping
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -23,40 +24,18 @@ MOST_LEVELS = 5
 class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
     name: str = ""
     uid: str = ""
-    deletion_timestamp: str | None = None
     owner_references: tuple[OwnerReference, ...] | None = None
-
-
-class _Owned(msgspec.Struct, frozen=True):
-    metadata: _Metadata
-
-
-class PodCondition(msgspec.Struct, frozen=True):
-    type: str
-    status: str
-    reason: str = ""
-    message: str = ""
-
-
-class _State(msgspec.Struct, frozen=True):
-    reason: str = ""
-    message: str = ""
-
-
-class _ContainerState(msgspec.Struct, frozen=True):
-    waiting: _State | None = None
 
 
 class _ContainerStatus(msgspec.Struct, frozen=True):
     name: str = ""
-    state: _ContainerState | None = None
+    state: dict[str, Any] | None = None
 
 
 class _Status(msgspec.Struct, frozen=True, rename="camel"):
     phase: str = ""
-    reason: str = ""
     message: str = ""
-    conditions: tuple[PodCondition, ...] | None = None
+    conditions: tuple[dict[str, Any], ...] | None = None
     init_container_statuses: tuple[_ContainerStatus, ...] | None = None
     container_statuses: tuple[_ContainerStatus, ...] | None = None
 
@@ -68,7 +47,7 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class StoredPod(msgspec.Struct, frozen=True):
-    """A stored pod, as far as it says why it does not run."""
+    """A stored pod, as far as it says why it does not run. Owners are read as this, too: their lists have metadata only."""
 
     metadata: _Metadata
     spec: _Spec = _Spec()
@@ -76,7 +55,9 @@ class StoredPod(msgspec.Struct, frozen=True):
 
     @property
     def owner(self) -> OwnerReference | None:
-        return owner_of(self.metadata)
+        """The controller, else the first owner."""
+        owners = self.metadata.owner_references or ()
+        return next((each for each in owners if each.controller), owners[0] if owners else None)
 
     @property
     def has_ended(self) -> bool:
@@ -93,45 +74,38 @@ class StoredPod(msgspec.Struct, frozen=True):
     @property
     def unscheduled(self) -> str:
         """What the scheduler says of a pod that it finds no node for, "" of any other."""
-        scheduled = next((each for each in self.status.conditions or () if each.type == "PodScheduled"), None)
-        is_pending = scheduled is not None and scheduled.status == "False" and not self.spec.node_name
-        return scheduled.message if scheduled is not None and is_pending else ""
+        if self.spec.node_name:
+            return ""
+        for each in self.status.conditions or ():
+            if each["type"] == "PodScheduled" and each["status"] == "False":
+                return str(each.get("message", ""))
+        return ""
 
     @property
     def waiting(self) -> tuple[str, ...]:
-        """For what its containers wait on their node: `container main: ImagePullBackOff: …`."""
+        """Why its containers wait on their node: `container main: ImagePullBackOff: …`."""
         statuses = (*(self.status.init_container_statuses or ()), *(self.status.container_statuses or ()))
-        found = ((each.name, each.state.waiting) for each in statuses if each.state)
-        return tuple(
-            f"container {name}: {': '.join(filter(None, (state.reason, state.message)))}"
-            for name, state in found
-            if state is not None
-        )
+        found = []
+        for each in statuses:
+            waiting = (each.state or {}).get("waiting")
+            if waiting is not None:
+                why = ": ".join(filter(None, (waiting.get("reason"), waiting.get("message"))))
+                found.append(f"container {each.name}: {why}")
+        return tuple(found)
 
 
-_POD = msgspec.json.Decoder(StoredPod)
-_OWNED = msgspec.json.Decoder(_Owned)
-
-
-def owner_of(metadata: _Metadata) -> OwnerReference | None:
-    """Return the controller, else the first owner."""
-    owners = metadata.owner_references or ()
-    return next((each for each in owners if each.controller), owners[0] if owners else None)
-
-
-class Family(msgspec.Struct, frozen=True):
-    """The pods of an object, and the uids of everything between it and them, with its own."""
-
-    pods: tuple[StoredPod, ...]
-    uids: frozenset[str]
+_STORED = msgspec.json.Decoder(StoredPod)
 
 
 def read_family(
     reader: Permitted, kinds: ServedKinds, namespace: str, uid: str, denied: Iterable[ClusterEvent]
-) -> Family:
-    """Return the family of the object `uid`; `denied` are the events of what was denied pods in its namespace."""
+) -> tuple[list[StoredPod], frozenset[str]]:
+    """Return the pods of the object `uid`, and the uids of everything between it and them, with its own.
+
+    `denied` are the Events about objects of its namespace whose pods were denied.
+    """
     listed = reader.attempt(
-        f"list pods -n {namespace}", partial(reader.api.list, PODS.path(namespace), _POD.decode)
+        f"list pods -n {namespace}", partial(reader.api.list, PODS.path(namespace), _STORED.decode)
     )
     pods = listed.items if listed else []
     parents: dict[str, str] = {}
@@ -153,7 +127,7 @@ def read_family(
             parents[gone] = ""
         unknown = above
     members = frozenset(each for each in {*parents, uid} if _belongs(each, uid, parents))
-    return Family(tuple(pod for pod in pods if pod.metadata.uid in members), members)
+    return [pod for pod in pods if pod.metadata.uid in members], members
 
 
 def _follow(
@@ -170,11 +144,11 @@ def _follow(
         if served is None:
             continue
         path = served.resource.path(namespace)
-        read = partial(reader.api.list, path, _OWNED.decode, accept=METADATA_LIST)
+        read = partial(reader.api.list, path, _STORED.decode, accept=METADATA_LIST)
         group = f".{served.group}" if served.group else ""
         listed = reader.attempt(f"list {served.plural}{group} -n {namespace}", read)
         for each in listed.items if listed else ():
-            owner = owner_of(each.metadata)
+            owner = each.owner
             parents[each.metadata.uid] = owner.uid if owner else ""
             if owner is not None:
                 found[owner.uid] = owner.api_version, owner.kind

@@ -27,24 +27,17 @@ def requested_of_nodes(pod: Pod, mapping: ResourceMapping) -> dict[str, Fraction
 
 
 def index_of(nodes: Iterable[GPUNode], catalogues: Catalogues) -> NodeIndex:
-    """Return the GPU nodes as charges look them up."""
+    """Return the GPU nodes as demands look them up."""
     keys = catalogues.classes.label_keys
-    return NodeIndex(
-        keys,
-        (
-            NamedNode(
-                each.name,
-                each.name,
-                each.labels.get(HOSTNAME, ""),
-                tuple(sorted((key, value) for key, value in each.labels.items() if key in keys)),
-            )
-            for each in nodes
-        ),
-    )
+    named = []
+    for each in nodes:
+        labels = tuple(sorted((key, value) for key, value in each.labels.items() if key in keys))
+        named.append(NamedNode(each.name, each.name, each.labels.get(HOSTNAME, ""), labels))
+    return NodeIndex(keys, named)
 
 
 def classes_for(pod: Pod, nodes: Sequence[GPUNode], catalogues: Catalogues) -> tuple[str, ...]:
-    """Return the classes to which the pod is pinned, none where it is pinned to none."""
+    """Return the classes to which the pod is pinned; empty where it is not pinned."""
     found = candidate_classes(pod, catalogues.classes, index_of(nodes, catalogues))
     return tuple(each.name for each in found.classes) if found.is_known else ()
 
@@ -58,14 +51,8 @@ def quota_fit(
     *,
     is_held: bool,
 ) -> QuotaFit:
-    """Return what the pod asks of the quota, and whether that is free; what it holds already is."""
-    demand = pod_demand(
-        pod,
-        classes=catalogues.classes,
-        resource_mapping=catalogues.resource_mapping,
-        unclassified_pods=unclassified_pods,
-        nodes=index_of(nodes, catalogues),
-    )
+    """Return the demand of the pod on the quota, and whether it fits. The demand of an existing pod does."""
+    demand = pod_demand(pod, catalogues, unclassified_pods, nodes=index_of(nodes, catalogues))
     rows = tuple(
         QuotaDemand(
             key=row.key,
@@ -83,7 +70,7 @@ def quota_fit(
 
 
 def node_fits(pod: Pod, nodes: Iterable[GPUNode], requested: dict[str, Fraction]) -> tuple[NodeFit, ...]:
-    """Return for each node what is against the pod on it, those with the least against it first; of a bound pod its own."""
+    """Return whether the pod fits on each node, or on the node that it is bound to; nodes with the fewest obstacles first."""
     if pod.spec.node_name:
         nodes = [node for node in nodes if node.name == pod.spec.node_name]
     found = (_node_fit(pod, node, requested) for node in nodes)
@@ -103,7 +90,7 @@ def _node_fit(pod: Pod, node: GPUNode, requested: dict[str, Fraction]) -> NodeFi
 
 
 Obstacle = tuple[str, str]
-"""What keeps a pod from a node, as the predicate of a sentence about the node, and what to write or wait for, "" for nothing."""
+"""The predicate of a sentence about a node that cannot take a pod, and what to write or wait for ("" for nothing)."""
 
 
 def _obstacles(pod: Pod, node: GPUNode, requested: dict[str, Fraction]) -> Iterator[Obstacle]:
@@ -119,8 +106,13 @@ def _obstacles(pod: Pod, node: GPUNode, requested: dict[str, Fraction]) -> Itera
                 f"has the taint {describe_toleration(taint)}, which the pod does not tolerate",
                 f"if its pods belong there, add to spec.tolerations: {_toleration(taint)}",
             )
-    for text in _unmet(pod, node):
-        yield text, ""
+    for key, value in sorted((pod.spec.node_selector or {}).items()):
+        if node.labels.get(key) != value:
+            label = f"the label {key}={node.labels[key]}" if key in node.labels else f"no label {key}"
+            yield f"has {label}, and nodeSelector demands {value}", ""
+    terms = required_terms(pod)
+    if terms and not any(_is_met(term, node) for term in terms):
+        yield "does not match the required node affinity", ""
     yield from _lacking(node, requested)
 
 
@@ -129,41 +121,21 @@ def _toleration(taint: Toleration) -> str:
     return f"{{key: {taint.key}, {value}, effect: {taint.effect}}}"
 
 
-def _unmet(pod: Pod, node: GPUNode) -> Iterator[str]:
-    for key, value in sorted((pod.spec.node_selector or {}).items()):
-        if node.labels.get(key) != value:
-            yield f"has {_label(node, key)}, and nodeSelector demands {value}"
-    terms = required_terms(pod)
-    if terms and not any(_is_met(term, node) for term in terms):
-        yield "does not match the required node affinity"
-
-
 def _lacking(node: GPUNode, requested: dict[str, Fraction]) -> Iterator[Obstacle]:
     for name, amount in requested.items():
         has = node.allocatable.get(name, NOTHING)
         free = has if node.free is None else node.free.get(name, NOTHING)
         demanded = f"the pod requests {format_amount(amount)}"
         if has < amount:
-            remedy = (
-                f"request {format_amount(has)} or fewer of {name}"
-                if has
-                else f"request what it has: {_offer(node)}"
-            )
-            yield f"has {format_amount(has)} {name} in all, and {demanded}", remedy
+            offer = ", ".join(node.allocatable) or "nothing that counts as GPU"
+            fewer = f"{format_amount(has)} or fewer of {name}" if has else f"what it has: {offer}"
+            yield f"has {format_amount(has)} {name} in all, and {demanded}", f"request {fewer}"
         elif free < amount:
             left = f"{format_amount(free)} of {format_amount(has)} {name}"
             yield (
                 f"has {left} free, and {demanded}",
                 f"wait until {format_amount(amount)} {'is' if amount == 1 else 'are'} free on one node",
             )
-
-
-def _offer(node: GPUNode) -> str:
-    return ", ".join(node.allocatable) or "nothing that counts as GPU"
-
-
-def _label(node: GPUNode, key: str) -> str:
-    return f"the label {key}={node.labels[key]}" if key in node.labels else f"no label {key}"
 
 
 def _is_met(term: NodeSelectorTerm, node: GPUNode) -> bool:

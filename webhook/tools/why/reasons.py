@@ -1,7 +1,7 @@
 """From what is known of an object to the answer: its reasons, the most certain first, and one sentence that sums them up."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from math import floor
 from typing import Any
@@ -34,14 +34,20 @@ DEFAULT_SCHEDULER = "default-scheduler"
 _ENDED = frozenset({"Complete", "Completed", "Succeeded", "Failed"})
 """Conditions with which Jobs, JobSets and training jobs say that they are over."""
 
+NO_REASON = Reason(
+    source=Source.CONTROLLER,
+    message="pods are missing, and no Event says why",
+    remedy="see the log of the controller that makes pods of this kind",
+)
+
 
 class Situation(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of an object and its pods.
 
     data: the object. wanted: how many pods it makes, None if it does not say. denials: what the rules deny now of its pods; None
-      where that is not known. events: warnings about the object, what owns its pods, and them.
-    nodes: those of its classes; None where they cannot be read, or the pods ask for no resource of a node.
-    other_kinds: classes with nodes, of those that the namespace may use.
+      where that is not known. events: warnings about the object, the owners of its pods, and its pods.
+    nodes: of its classes; None where they cannot be read, or where the pods request no resource of a node.
+    other_kinds: other classes that have nodes and that the namespace may use.
     """
 
     data: Any
@@ -53,7 +59,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     classes: Sequence[str] = ()
     nodes: Sequence[NodeFit] | None = None
     other_kinds: Sequence[str] = ()
-    whom: str = PLATFORM_TEAM
+    contact: str = PLATFORM_TEAM
 
     @property
     def living(self) -> list[StoredPod]:
@@ -108,17 +114,12 @@ def answered(of: Situation) -> tuple[Answer, str, tuple[Reason, ...]]:
         return Answer.ENDED, "it has ended", ()
     if of.stopped:
         return Answer.STOPPED, of.stopped, ()
-    reasons = tuple(_reasons(of)) or tuple(_no_reason(of))
+    reasons = tuple(_reasons(of)) or ((NO_REASON,) if of.is_missing_pods else ())
     answer = _answer(of, reasons)
     running, wanted = sum(pod.is_running for pod in of.living), of.wanted
     number = f"{running} of {len(of.living) if wanted is None else wanted} pods run"
-    if answer is Answer.RUNNING:
-        return answer, number, reasons
-    return (
-        answer,
-        f"{number}: {reasons[0].message if reasons else 'nothing that can be read says why'}",
-        reasons,
-    )
+    why = reasons[0].message if reasons else "nothing that can be read says why"
+    return answer, number if answer is Answer.RUNNING else f"{number}: {why}", reasons
 
 
 def observed(events: Sequence[ClusterEvent]) -> Iterator[ObservedEvent]:
@@ -139,13 +140,13 @@ def observed(events: Sequence[ClusterEvent]) -> Iterator[ObservedEvent]:
 
 def _answer(of: Situation, reasons: Sequence[Reason]) -> Answer:
     sources, living = {reason.source for reason in reasons}, of.living
-    tests: tuple[tuple[Answer, Callable[[], bool]], ...] = (
-        (Answer.REFUSED, lambda: bool(sources & {Source.POLICY, Source.QUOTA, Source.EVENT})),
-        (Answer.GATED, lambda: bool(living) and all(pod.gates for pod in living)),
-        (Answer.PENDING, lambda: any(not pod.is_running for pod in living)),
-        (Answer.RUNNING, lambda: bool(living) and not of.is_missing_pods),
-    )
-    return next((answer for answer, holds in tests if holds()), Answer.UNKNOWN)
+    if sources & {Source.POLICY, Source.QUOTA, Source.EVENT}:
+        return Answer.REFUSED
+    if living and all(pod.gates for pod in living):
+        return Answer.GATED
+    if any(not pod.is_running for pod in living):
+        return Answer.PENDING
+    return Answer.RUNNING if living and not of.is_missing_pods else Answer.UNKNOWN
 
 
 def _reasons(of: Situation) -> Iterator[Reason]:
@@ -154,7 +155,7 @@ def _reasons(of: Situation) -> Iterator[Reason]:
         found = [*map(_denial, of.denials or ()), *_quota_reasons(of)]
         yield from found
         yield from _event_reasons(of, is_explained=bool(found))
-    yield from _alike(of, _pod_reason)
+    yield from _pod_reasons(of)
     unscheduled = [pod for pod in of.living if pod.unscheduled]
     if unscheduled and of.nodes is not None:
         yield from _node_reasons(of, of.nodes)
@@ -166,20 +167,17 @@ def _denial(finding: Finding) -> Reason:
 
 
 def _quota_reasons(of: Situation) -> Iterator[Reason]:
-    """Yield what is lacking of the quota: the dimension that limits most; `quota` has the others.
-
-    Nothing where the amount itself is wrong: it would be compared in vain.
-    """
+    """Yield the dimension of the quota that limits most; nothing where the amount itself is invalid."""
     rows = [row for row in (of.quota.rows if of.quota else ()) if not row.fits]
     if not rows or any(each.rule == gpu_requests.RULE.id for each in of.denials or ()):
         return
     row = min(rows, key=lambda row: (not row.never, row.share, row.key == GPUS, row.key))
     message = f"a pod asks for {format_amount(row.requested)} of {row.key}{_lack(row)}"
-    remedy = _way_out(row, of.whom)
+    remedy = _way_out(row, of.contact)
     wanted = of.replicas
-    if not row.never and wanted * row.requested > row.hard:  # no other's end makes room for all of them
+    if not row.never and wanted * row.requested > row.hard:  # too many even for an unused quota
         message = f"{wanted} pods ask for {format_amount(wanted * row.requested)} of {row.key}{_lack(replace(row, never=True))}"
-        remedy = f"set replicas: {floor(row.hard / row.requested)}, or {_raised(row, of.whom)}"
+        remedy = f"set replicas: {floor(row.hard / row.requested)}, or {_raised(row, of.contact)}"
     yield Reason(source=Source.QUOTA, message=message, remedy=remedy)
 
 
@@ -193,12 +191,12 @@ def _lack(row: QuotaDemand) -> str:
     return f": {format_amount(row.used)} of {hard} are used{creating}"
 
 
-def _raised(row: QuotaDemand, whom: str) -> str:
-    return f"ask {whom} to raise {hard_field(row.key)}"
+def _raised(row: QuotaDemand, contact: str) -> str:
+    return f"ask {contact} to raise {hard_field(row.key)}"
 
 
-def _way_out(row: QuotaDemand, whom: str) -> str:
-    raised = _raised(row, whom)
+def _way_out(row: QuotaDemand, contact: str) -> str:
+    raised = _raised(row, contact)
     if row.never:
         return f"ask for {format_amount(row.hard)} or fewer in one pod, or {raised}"
     if row.used is None:
@@ -207,7 +205,7 @@ def _way_out(row: QuotaDemand, whom: str) -> str:
 
 
 def _event_reasons(of: Situation, *, is_explained: bool) -> Iterator[Reason]:
-    """Yield what controllers were answered, by us and by others; what already explains it is not repeated."""
+    """Yield why controllers could not create pods; of our denials the message only where no other reason explains them."""
     denied = of.denied
     if denied:
         last, number = denied[0], sum(each.times for each in denied)
@@ -226,20 +224,11 @@ def _event_reasons(of: Situation, *, is_explained: bool) -> Iterator[Reason]:
         yield Reason(source=Source.EVENT, message=f"{owner}: {message}")
 
 
-def _no_reason(of: Situation) -> Iterator[Reason]:
-    if of.is_missing_pods:
-        yield Reason(
-            source=Source.CONTROLLER,
-            message="pods are missing, and no Event says why",
-            remedy="see the log of the controller that makes pods of this kind",
-        )
-
-
-def _alike(of: Situation, reason_of: Callable[[StoredPod], Reason | None]) -> Iterator[Reason]:
-    """Yield the reasons of pods, one for all of which the same is said."""
+def _pod_reasons(of: Situation) -> Iterator[Reason]:
+    """Yield why pods do not run, one reason for all pods of which it is true."""
     found: dict[Reason, list[StoredPod]] = defaultdict(list)
     for pod in of.living:
-        reason = reason_of(pod)
+        reason = _pod_reason(pod)
         if reason is not None:
             found[reason].append(pod)
     for reason, pods in found.items():
@@ -269,13 +258,13 @@ def _pod_reason(pod: StoredPod) -> Reason | None:
 
 
 def _node_reasons(of: Situation, nodes: Sequence[NodeFit]) -> Iterator[Reason]:
-    """Yield what keeps an unscheduled pod from the nodes of its classes; nothing where one of them could take it."""
+    """Yield why no node of its classes can take an unscheduled pod; nothing where one of them can."""
     classes = " or ".join(of.classes)
     if not nodes:
         what = f"there is no node of class {classes} now" if classes else "there is no GPU node now"
         others = [kind for kind in of.other_kinds if kind not in of.classes]
         remedy = f"name a class that has nodes ({', '.join(others)}), or " if others and classes else ""
-        yield Reason(source=Source.NODES, message=what, remedy=f"{remedy}ask {of.whom} for nodes")
+        yield Reason(source=Source.NODES, message=what, remedy=f"{remedy}ask {of.contact} for nodes")
     elif all(node.against for node in nodes):
         first = nodes[0]
         kind = f"of class {classes}" if classes else "with GPUs"

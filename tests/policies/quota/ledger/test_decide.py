@@ -11,6 +11,7 @@ from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.decide import Reason, ReservationRequest, Shortfall, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT, Reservation, Reservations
+from tests.cases import cases
 
 Amounts = dict[str, int | str]
 
@@ -35,40 +36,22 @@ def creation(uid: str, **demand: int | str) -> ReservationRequest:
     return ReservationRequest.creation(uid, amounts(**demand), "c")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("hard", "used", "held", "requested", "want"),
-    [
-        pytest.param({"gpus": 4}, {"gpus": 3}, {}, {"gpus": 1}, Reason.RESERVED, id="the-last-one"),
-        pytest.param(
-            {"gpus": 4}, {"gpus": 3}, {"gpus": 1}, {"gpus": 1}, Reason.EXCEEDED, id="in-flight-counts"
-        ),
-        pytest.param(
-            {"gpus": 1}, {"gpus": "5/7"}, {}, {"gpus": "2/7"}, Reason.RESERVED, id="sevenths-are-exact"
-        ),
-        pytest.param(
-            {"gpus": 1}, {"gpus": "5/7"}, {}, {"gpus": "3/10"}, Reason.EXCEEDED, id="a-hair-too-much"
-        ),
-        pytest.param(
-            {"a": 1}, {"a": 0}, {}, {"gpus": 9}, Reason.RESERVED, id="what-is-not-granted-is-unlimited"
-        ),
-        pytest.param({"gpus": 0}, {"gpus": 0}, {}, {"gpus": 1}, Reason.EXCEEDED, id="zero-forbids"),
-        pytest.param(
-            {"gpus": 1, "a": 1}, {"gpus": 9, "a": 0}, {}, {"a": 1}, Reason.RESERVED, id="only-what-is-asked"
-        ),
-        pytest.param(
-            {"gpus": 1}, {"gpus": 9}, {}, {}, Reason.NOTHING_TO_RESERVE, id="nothing-passes-an-exceeded-quota"
-        ),
-        pytest.param({"gpus": 1}, None, {}, {"gpus": 1}, Reason.UNCOUNTED, id="not-initialised"),
-        pytest.param(
-            {"gpus": 1}, None, {}, {}, Reason.NOTHING_TO_RESERVE, id="nothing-passes-an-uncounted-one"
-        ),
-        pytest.param(
-            {"gpus": 9, "a": 1}, {"gpus": 0}, {}, {"a": 1}, Reason.UNCOUNTED, id="a-key-that-used-lacks"
-        ),
-        pytest.param(
-            {"gpus": 9, "a": 1}, {"gpus": 0}, {}, {"gpus": 1}, Reason.UNCOUNTED, id="even-for-others"
-        ),
-    ],
+    {
+        "the-last-one": ({"gpus": 4}, {"gpus": 3}, {}, {"gpus": 1}, Reason.RESERVED),
+        "in-flight-counts": ({"gpus": 4}, {"gpus": 3}, {"gpus": 1}, {"gpus": 1}, Reason.EXCEEDED),
+        "sevenths-are-exact": ({"gpus": 1}, {"gpus": "5/7"}, {}, {"gpus": "2/7"}, Reason.RESERVED),
+        "a-hair-too-much": ({"gpus": 1}, {"gpus": "5/7"}, {}, {"gpus": "3/10"}, Reason.EXCEEDED),
+        "what-is-not-granted-is-unlimited": ({"a": 1}, {"a": 0}, {}, {"gpus": 9}, Reason.RESERVED),
+        "zero-forbids": ({"gpus": 0}, {"gpus": 0}, {}, {"gpus": 1}, Reason.EXCEEDED),
+        "only-what-is-requested": ({"gpus": 1, "a": 1}, {"gpus": 9, "a": 0}, {}, {"a": 1}, Reason.RESERVED),
+        "nothing-passes-an-exceeded-quota": ({"gpus": 1}, {"gpus": 9}, {}, {}, Reason.NOTHING_TO_RESERVE),
+        "not-initialised": ({"gpus": 1}, None, {}, {"gpus": 1}, Reason.UNCOUNTED),
+        "nothing-passes-an-uncounted-one": ({"gpus": 1}, None, {}, {}, Reason.NOTHING_TO_RESERVE),
+        "a-key-that-used-lacks": ({"gpus": 9, "a": 1}, {"gpus": 0}, {}, {"a": 1}, Reason.UNCOUNTED),
+        "even-for-others": ({"gpus": 9, "a": 1}, {"gpus": 0}, {}, {"gpus": 1}, Reason.UNCOUNTED),
+    },
 )
 def test_one_request(
     hard: Amounts, used: Amounts | None, held: Amounts, requested: Amounts, want: Reason
@@ -82,19 +65,19 @@ def test_one_request(
     assert ("pod" in decided.ledger.reservations) is (want is Reason.RESERVED)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("charged_by", "demand", "want"),
-    [
-        pytest.param(["now", "next"], {"gpus": 1}, Reason.RESERVED, id="by-both"),
-        pytest.param(["now", "next", "more"], {"gpus": 1}, Reason.RESERVED, id="and-by-another"),
-        pytest.param(["now"], {"gpus": 1}, Reason.OTHER_CATALOGUE, id="only-by-the-old-one"),
-        pytest.param(["next"], {"gpus": 1}, Reason.OTHER_CATALOGUE, id="only-by-the-next-one"),
-        pytest.param([], {"gpus": 1}, Reason.OTHER_CATALOGUE, id="by-none"),
-        pytest.param(["now", "next"], {}, Reason.NOTHING_TO_RESERVE, id="nothing-by-both"),
-        pytest.param(["now"], {}, Reason.OTHER_CATALOGUE, id="nothing-by-the-old-one-alone"),
-    ],
+    {
+        "by-both": (["now", "next"], {"gpus": 1}, Reason.RESERVED),
+        "and-by-another": (["now", "next", "more"], {"gpus": 1}, Reason.RESERVED),
+        "only-by-the-old-one": (["now"], {"gpus": 1}, Reason.OTHER_CATALOGUE),
+        "only-by-the-next-one": (["next"], {"gpus": 1}, Reason.OTHER_CATALOGUE),
+        "by-none": ([], {"gpus": 1}, Reason.OTHER_CATALOGUE),
+        "nothing-by-both": (["now", "next"], {}, Reason.NOTHING_TO_RESERVE),
+        "nothing-by-the-old-one-alone": (["now"], {}, Reason.OTHER_CATALOGUE),
+    },
 )
-def test_a_ledger_that_moves_takes_what_was_charged_under_both_bases(
+def test_a_ledger_that_moves_takes_what_was_counted_under_both_catalogue_versions(
     charged_by: list[str], demand: Amounts, want: Reason
 ) -> None:
     before = ledger(amounts(gpus=1), amounts(gpus=0))
@@ -114,21 +97,19 @@ def test_another_class_catalogue_denies(demand: Amounts) -> None:
     assert verdict.reason is Reason.OTHER_CATALOGUE
 
 
-@pytest.mark.parametrize(
+@cases(
     ("used", "stored", "held", "requested", "want"),
-    [
-        pytest.param(2, {}, [("train", 2)], ("train", 2), Reason.RESERVED, id="one-of-a-name-in-flight"),
-        pytest.param(2, {}, [("train", 2)], ("other", 2), Reason.EXCEEDED, id="another-name-in-flight"),
-        pytest.param(2, {}, [("train", 2)], ("train", 3), Reason.EXCEEDED, id="a-larger-one-of-that-name"),
-        pytest.param(1, {}, [("train", 2)], ("train", 3), Reason.RESERVED, id="a-larger-one-that-fits"),
-        pytest.param(2, {}, [("train", 3)], ("train", 1), Reason.EXCEEDED, id="of-an-exceeded-quota-nothing"),
-        pytest.param(4, {"train": 4}, [], ("train", 4), Reason.RESERVED, id="in-place-of-what-is-stored"),
-        pytest.param(4, {"train": 2}, [], ("train", 4), Reason.EXCEEDED, id="more-than-what-is-stored"),
-        pytest.param(
-            3, {"train": 3}, [("train", 4)], ("train", 4), Reason.RESERVED, id="stored-and-in-flight"
-        ),
-        pytest.param(4, {"train": 4}, [], ("other", 1), Reason.EXCEEDED, id="another-name-is-stored"),
-    ],
+    {
+        "one-of-a-name-in-flight": (2, {}, [("train", 2)], ("train", 2), Reason.RESERVED),
+        "another-name-in-flight": (2, {}, [("train", 2)], ("other", 2), Reason.EXCEEDED),
+        "a-larger-one-of-that-name": (2, {}, [("train", 2)], ("train", 3), Reason.EXCEEDED),
+        "a-larger-one-that-fits": (1, {}, [("train", 2)], ("train", 3), Reason.RESERVED),
+        "of-an-exceeded-quota-nothing": (2, {}, [("train", 3)], ("train", 1), Reason.EXCEEDED),
+        "in-place-of-what-is-stored": (4, {"train": 4}, [], ("train", 4), Reason.RESERVED),
+        "more-than-what-is-stored": (4, {"train": 2}, [], ("train", 4), Reason.EXCEEDED),
+        "stored-and-in-flight": (3, {"train": 3}, [("train", 4)], ("train", 4), Reason.RESERVED),
+        "another-name-is-stored": (4, {"train": 4}, [], ("other", 1), Reason.EXCEEDED),
+    },
 )
 def test_creations_of_one_name_take_what_one_of_them_takes(
     used: int, stored: dict[str, int], held: list[tuple[str, int]], requested: tuple[str, int], want: Reason
@@ -164,13 +145,13 @@ def test_a_batch_of_one_name_takes_what_one_of_them_takes() -> None:
     assert decided.ledger.reserved == amounts(gpus=8)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("uid", "demand", "want"),
-    [
-        pytest.param("new", {"gpus": 1}, Reason.UNREADABLE, id="a-creation"),
-        pytest.param("there", {"gpus": 1}, Reason.ALREADY_RESERVED, id="a-call-that-is-repeated"),
-        pytest.param("new", {}, Reason.NOTHING_TO_RESERVE, id="nothing"),
-    ],
+    {
+        "a-creation": ("new", {"gpus": 1}, Reason.UNREADABLE),
+        "a-call-that-is-repeated": ("there", {"gpus": 1}, Reason.ALREADY_RESERVED),
+        "nothing": ("new", {}, Reason.NOTHING_TO_RESERVE),
+    },
 )
 def test_a_line_that_cannot_be_read_denies(uid: str, demand: Amounts, want: Reason) -> None:
     before = msgspec.structs.replace(
@@ -210,14 +191,14 @@ def test_a_batch_is_decided_in_its_order_and_each_id_once() -> None:
     assert late == (Shortfall("gpus", Fraction(1), Fraction(1), Fraction(3), Fraction(4)),)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("before", "after", "want"),
-    [
-        pytest.param({"gpus": 1}, {"gpus": 1, "a": 1}, {"a": 1}, id="a-class-is-chosen"),
-        pytest.param({"a": 1}, {"b": 1}, {"b": 1}, id="what-is-left-is-not-given-back"),
-        pytest.param({"gpus": "1/2"}, {"gpus": "5/7"}, {"gpus": "3/14"}, id="a-larger-share"),
-        pytest.param({"gpus": 2}, {"gpus": 1}, {}, id="nothing-grows"),
-    ],
+    {
+        "a-class-is-chosen": ({"gpus": 1}, {"gpus": 1, "a": 1}, {"a": 1}),
+        "what-is-left-is-not-given-back": ({"a": 1}, {"b": 1}, {"b": 1}),
+        "a-larger-share": ({"gpus": "1/2"}, {"gpus": "5/7"}, {"gpus": "3/14"}),
+        "nothing-grows": ({"gpus": 2}, {"gpus": 1}, {}),
+    },
 )
 def test_of_a_change_only_what_grows(before: Amounts, after: Amounts, want: Amounts) -> None:
     reservation = ReservationRequest.change(
@@ -270,10 +251,7 @@ def admitted(*requests: ReservationRequest) -> tuple[QuotaLedger, int]:
 LONG_NAME = f"pods/{'n' * 63}"
 
 
-@pytest.mark.parametrize(
-    ("create", "fewest", "most"),
-    [pytest.param(heavy, 5, 8, id="ever-other-resources"), pytest.param(equal, 140, 170, id="equal")],
-)
+@cases(("create", "fewest", "most"), {"ever-other-resources": (heavy, 5, 8), "equal": (equal, 140, 170)})
 def test_creations_of_one_name_leave_room_for_others(
     create: Callable[[int, str], ReservationRequest], fewest: int, most: int
 ) -> None:
@@ -288,9 +266,8 @@ def test_creations_of_one_name_leave_room_for_others(
     assert later.reason is Reason.FULL, "in a later batch, too"
 
 
-@pytest.mark.parametrize(
-    ("create", "fewest", "most"),
-    [pytest.param(heavy, 130, 150, id="ever-other-resources"), pytest.param(equal, 3650, 3750, id="equal")],
+@cases(
+    ("create", "fewest", "most"), {"ever-other-resources": (heavy, 130, 150), "equal": (equal, 3650, 3750)}
 )
 def test_so_many_creations_fill_the_reservations(
     create: Callable[[int, str], ReservationRequest], fewest: int, most: int

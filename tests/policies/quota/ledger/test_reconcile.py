@@ -3,7 +3,6 @@
 from fractions import Fraction
 
 import msgspec
-import pytest
 
 from policies.quota.amounts import Vector
 from policies.quota.demand import UnclassifiedPods
@@ -22,23 +21,24 @@ from policies.quota.ledger.reconcile import (
 )
 from policies.quota.ledger.reservations import Reservation, Reservations
 from tests.builders import listing
+from tests.cases import cases
 
 BEFORE = {"gpus": Fraction(1)}
 AFTER = {"gpus": Fraction(2)}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("reviewed", "listed", "goes"),
-    [
-        pytest.param(7, StoredObject(BEFORE, version=7), False, id="not-stored-yet"),
-        pytest.param(7, StoredObject(AFTER, version=6), False, id="it-showed-that-once-before"),
-        pytest.param(7, StoredObject(AFTER, version=8), True, id="stored"),
-        pytest.param(7, StoredObject(BEFORE, version=9), True, id="another-write-came-between"),
-        pytest.param(7, StoredObject(BEFORE, terminal=True, version=7), True, id="the-pod-has-ended"),
-        pytest.param(7, None, False, id="not-listed"),
-        pytest.param(0, StoredObject(AFTER, version=8), False, id="reviewed-without-a-version"),
-        pytest.param(99, StoredObject(AFTER, version=100), True, id="versions-are-numbers"),
-    ],
+    {
+        "not-stored-yet": (7, StoredObject(BEFORE, version=7), False),
+        "it-showed-that-once-before": (7, StoredObject(AFTER, version=6), False),
+        "stored": (7, StoredObject(AFTER, version=8), True),
+        "another-write-came-between": (7, StoredObject(BEFORE, version=9), True),
+        "the-pod-has-ended": (7, StoredObject(BEFORE, terminal=True, version=7), True),
+        "not-listed": (7, None, False),
+        "reviewed-without-a-version": (0, StoredObject(AFTER, version=8), False),
+        "versions-are-numbers": (99, StoredObject(AFTER, version=100), True),
+    },
 )
 def test_a_change_goes_by_the_version_that_is_listed(
     reviewed: int, listed: StoredObject | None, goes: bool
@@ -60,13 +60,13 @@ def test_a_change_goes_by_the_version_that_is_listed(
     assert settled.confirmed == (("pod/request",) if goes else ())
 
 
-@pytest.mark.parametrize(
+@cases(
     ("objects", "expired", "want"),
-    [
-        pytest.param({}, frozenset(), Reason.OTHER_CATALOGUE, id="in-flight"),
-        pytest.param({"pod": StoredObject(AFTER)}, frozenset(), Reason.RESERVED, id="stored"),
-        pytest.param({}, frozenset({"pod"}), Reason.RESERVED, id="given-up"),
-    ],
+    {
+        "in-flight": ({}, frozenset(), Reason.OTHER_CATALOGUE),
+        "stored": ({"pod": StoredObject(AFTER)}, frozenset(), Reason.RESERVED),
+        "given-up": ({}, frozenset({"pod"}), Reason.RESERVED),
+    },
 )
 def test_a_count_by_another_catalogue_is_in_force_once_nothing_else_is_in_flight(
     objects: dict[str, StoredObject], expired: frozenset[str], want: Reason
@@ -116,43 +116,27 @@ MARKED, UNMARKED = Reservation("marked", AFTER, catalogue=NEXT), Reservation("un
 OTHERWISE = Reservation("otherwise", BEFORE, catalogue=LATER)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("ledger", "catalogue_version", "stored", "expired", "want"),
-    [
-        pytest.param(on_the_way(), NEXT, {}, set(), (NEXT, None), id="nothing-in-flight"),
-        pytest.param(on_the_way(MARKED), NEXT, {}, set(), (NEXT, None), id="all-marked"),
-        pytest.param(on_the_way(MARKED, UNMARKED), NEXT, {}, set(), Refused.UNMARKED, id="one-unmarked"),
-        pytest.param(
-            on_the_way(OTHERWISE), NEXT, {}, set(), Refused.UNMARKED, id="marked-with-another-basis"
-        ),
-        pytest.param(
-            on_the_way(MARKED, UNMARKED),
-            NEXT,
-            {"unmarked": BEFORE},
-            set(),
-            (NEXT, None),
-            id="that-one-stored",
-        ),
-        pytest.param(
-            on_the_way(MARKED, UNMARKED), NEXT, {}, {"unmarked"}, (NEXT, None), id="that-one-expired"
-        ),
-        pytest.param(
-            on_the_way(MARKED, UNMARKED), NOW, {}, set(), (NOW, NEXT), id="counted-by-its-own-meanwhile"
-        ),
-        pytest.param(on_the_way(MARKED), NOW, {}, set(), (NOW, NEXT), id="its-own-never-flips"),
-        pytest.param(on_the_way(), LATER, {}, set(), Refused.OTHER_CATALOGUE, id="a-third-basis"),
-        pytest.param(
-            on_the_way(next_catalogue=None), NEXT, {}, set(), Refused.OTHER_CATALOGUE, id="on-no-way"
-        ),
-        pytest.param(
+    {
+        "nothing-in-flight": (on_the_way(), NEXT, {}, set(), (NEXT, None)),
+        "all-marked": (on_the_way(MARKED), NEXT, {}, set(), (NEXT, None)),
+        "one-unmarked": (on_the_way(MARKED, UNMARKED), NEXT, {}, set(), Refused.UNMARKED),
+        "marked-with-another-catalogue-version": (on_the_way(OTHERWISE), NEXT, {}, set(), Refused.UNMARKED),
+        "that-one-stored": (on_the_way(MARKED, UNMARKED), NEXT, {"unmarked": BEFORE}, set(), (NEXT, None)),
+        "that-one-expired": (on_the_way(MARKED, UNMARKED), NEXT, {}, {"unmarked"}, (NEXT, None)),
+        "counted-by-its-own-meanwhile": (on_the_way(MARKED, UNMARKED), NOW, {}, set(), (NOW, NEXT)),
+        "its-own-never-flips": (on_the_way(MARKED), NOW, {}, set(), (NOW, NEXT)),
+        "a-third-catalogue-version": (on_the_way(), LATER, {}, set(), Refused.OTHER_CATALOGUE),
+        "on-no-way": (on_the_way(next_catalogue=None), NEXT, {}, set(), Refused.OTHER_CATALOGUE),
+        "a-line-that-cannot-be-read": (
             on_the_way(reservations=Reservations.parse("gpus=1 | x x")),
             NEXT,
             {},
             set(),
             Refused.UNMARKED,
-            id="a-line-that-cannot-be-read",
         ),
-    ],
+    },
 )
 def test_a_ledger_flips_when_all_that_is_left_bears_the_mark(
     ledger: QuotaLedger,
@@ -170,7 +154,7 @@ def test_a_ledger_flips_when_all_that_is_left_bears_the_mark(
         assert counted is want
 
 
-def test_between_the_mark_and_the_flip_a_pod_costs_the_larger_amount() -> None:
+def test_between_the_mark_and_the_flip_a_pod_counts_the_larger_amount() -> None:
     pod = ReservationRequest.creation("pod", AFTER, NOW, NEXT)
     moving = begin_transition(on_the_way(next_catalogue=None), NEXT)
     (verdict,), moving = (decided := decide(moving, [pod])).verdicts, decided.ledger
@@ -184,53 +168,52 @@ def test_between_the_mark_and_the_flip_a_pod_costs_the_larger_amount() -> None:
     assert decide(flipped.ledger, [later]).verdicts[0].reason is Reason.RESERVED
 
 
-@pytest.mark.parametrize(
+@cases(
     ("ledger", "catalogue_version", "want"),
-    [
-        pytest.param(on_the_way(next_catalogue=None), NEXT, NEXT, id="begun"),
-        pytest.param(on_the_way(), NEXT, NEXT, id="begun-again"),
-        pytest.param(on_the_way(), LATER, LATER, id="to-yet-another-one"),
-        pytest.param(on_the_way(), NOW, None, id="called-off"),
-        pytest.param(
-            on_the_way(class_catalogue=None, next_catalogue=None), NEXT, None, id="without-a-basis-of-its-own"
+    {
+        "begun": (on_the_way(next_catalogue=None), NEXT, NEXT),
+        "begun-again": (on_the_way(), NEXT, NEXT),
+        "to-yet-another-one": (on_the_way(), LATER, LATER),
+        "called-off": (on_the_way(), NOW, None),
+        "without-a-catalogue-version-of-its-own": (
+            on_the_way(class_catalogue=None, next_catalogue=None),
+            NEXT,
+            None,
         ),
-    ],
+    },
 )
 def test_a_transition_begins(ledger: QuotaLedger, catalogue_version: str, want: str | None) -> None:
     assert begin_transition(ledger, catalogue_version) == msgspec.structs.replace(ledger, next_catalogue=want)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("ledger", "want"),
-    [
-        pytest.param(on_the_way(next_catalogue=None), NOW, id="on-no-way"),
-        pytest.param(on_the_way(), NEXT, id="nothing-in-flight"),
-        pytest.param(on_the_way(MARKED), NEXT, id="all-marked"),
-        pytest.param(on_the_way(MARKED, UNMARKED), NOW, id="one-unmarked"),
-        pytest.param(on_the_way(class_catalogue=None, next_catalogue=None), None, id="none-of-its-own"),
-    ],
+    {
+        "on-no-way": (on_the_way(next_catalogue=None), NOW),
+        "nothing-in-flight": (on_the_way(), NEXT),
+        "all-marked": (on_the_way(MARKED), NEXT),
+        "one-unmarked": (on_the_way(MARKED, UNMARKED), NOW),
+        "none-of-its-own": (on_the_way(class_catalogue=None, next_catalogue=None), None),
+    },
 )
-def test_by_which_basis_to_count(ledger: QuotaLedger, want: str | None) -> None:
+def test_by_which_catalogue_version_to_count(ledger: QuotaLedger, want: str | None) -> None:
     assert catalogue_version_to_count_by(ledger) == want
 
 
-@pytest.mark.parametrize(
+@cases(
     ("ledger", "catalogue_version", "want"),
-    [
-        pytest.param(on_the_way(MARKED, UNMARKED), NEXT, (None, None), id="its-own-is-not-known-any-more"),
-        pytest.param(on_the_way(MARKED), NEXT, (NEXT, None), id="its-own-is-not-known-and-all-marked"),
-        pytest.param(
+    {
+        "its-own-is-not-known-any-more": (on_the_way(MARKED, UNMARKED), NEXT, (None, None)),
+        "its-own-is-not-known-and-all-marked": (on_the_way(MARKED), NEXT, (NEXT, None)),
+        "a-dimension-is-gained-on-the-way": (
             on_the_way(UNMARKED, hard={"gpus": Fraction(4), "classes/a": Fraction(1)}),
             NOW,
             (NOW, NEXT),
-            id="a-dimension-is-gained-on-the-way",
         ),
-        pytest.param(
-            on_the_way(used=None, class_catalogue=None, next_catalogue=None), NOW, (NOW, None), id="the-first"
-        ),
-    ],
+        "the-first": (on_the_way(used=None, class_catalogue=None, next_catalogue=None), NOW, (NOW, None)),
+    },
 )
-def test_what_is_initialised_has_a_basis_if_all_was_charged_by_it(
+def test_what_is_initialised_has_a_catalogue_version_if_all_was_counted_by_it(
     ledger: QuotaLedger, catalogue_version: str, want: tuple[str | None, str | None]
 ) -> None:
     counted = initialise(ledger, listed(catalogue_version), frozenset(), waited=True)
@@ -239,23 +222,18 @@ def test_what_is_initialised_has_a_basis_if_all_was_charged_by_it(
     assert (counted.ledger.class_catalogue, counted.ledger.next_catalogue) == want
 
 
-@pytest.mark.parametrize(
+@cases(
     ("objects", "want"),
-    [
-        pytest.param(
-            {"old": StoredObject(AFTER, name="pods/train")}, {"pods/train": AFTER}, id="another-object"
-        ),
-        pytest.param(
-            {"old": StoredObject(AFTER, terminal=True, name="pods/train")}, {}, id="one-that-has-ended"
-        ),
-        pytest.param({"old": StoredObject(AFTER, name="resourceclaims/train")}, {}, id="another-kind"),
-        pytest.param({"pod": StoredObject(AFTER, name="pods/train")}, {}, id="the-reservation-s-own"),
-        pytest.param(
+    {
+        "another-object": ({"old": StoredObject(AFTER, name="pods/train")}, {"pods/train": AFTER}),
+        "one-that-has-ended": ({"old": StoredObject(AFTER, terminal=True, name="pods/train")}, {}),
+        "another-kind": ({"old": StoredObject(AFTER, name="resourceclaims/train")}, {}),
+        "the-reservation-s-own": ({"pod": StoredObject(AFTER, name="pods/train")}, {}),
+        "only-what-is-granted": (
             {"old": StoredObject({**AFTER, "classes/b": Fraction(1)}, name="pods/train")},
             {"pods/train": AFTER},
-            id="only-what-is-granted",
         ),
-    ],
+    },
 )
 def test_what_is_stored_under_the_name_of_a_creation_is_in_the_ledger(
     objects: dict[str, StoredObject], want: dict[str, Vector]
@@ -290,13 +268,13 @@ def test_used_has_only_what_is_granted_and_gpus() -> None:
     assert counted.ledger.used == {"gpus": Fraction(1), "classes/a": Fraction(1)}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("expired", "left", "dropped"),
-    [
-        pytest.param(set(), ("77ab", "gpus=1 | x x"), (), id="before-the-bound"),
-        pytest.param({"unreadable 77ab"}, ("gpus=1 | x x",), ("77ab",), id="one-of-them-expired"),
-        pytest.param({"x x", "77ab", "x"}, ("77ab", "gpus=1 | x x"), (), id="by-the-ids-that-it-may-hold"),
-    ],
+    {
+        "before-the-bound": (set(), ("77ab", "gpus=1 | x x"), ()),
+        "one-of-them-expired": ({"unreadable 77ab"}, ("gpus=1 | x x",), ("77ab",)),
+        "by-the-ids-that-it-may-hold": ({"x x", "77ab", "x"}, ("77ab", "gpus=1 | x x"), ()),
+    },
 )
 def test_a_line_that_cannot_be_read_goes_by_the_bound_alone(
     expired: set[str], left: tuple[str, ...], dropped: tuple[str, ...]

@@ -14,9 +14,9 @@ from policies.quota.ledger.reservations import (
     LIMIT,
     Reservation,
     Reservations,
-    ReservationsError,
     _remembered,
 )
+from tests.cases import cases
 
 ids = st.uuids().map(str)
 keys = st.sampled_from(
@@ -81,26 +81,26 @@ def test_an_id_that_is_there_stays_what_it_is() -> None:
     assert first.plus([Reservation("a", {"gpus": Fraction(2)})]) == first
 
 
-@pytest.mark.parametrize(
+@cases(
     ("line", "others"),
-    [
-        pytest.param("gpus=1", "", id="no-ids"),
-        pytest.param("gpus=1 | x x", "", id="a-uid-with-a-space"),
-        pytest.param("gpus=2 | a", "gpus=1 | a", id="an-id-of-another-line"),
-        pytest.param("gpus=1 | a  b", "", id="an-empty-id"),
-        pytest.param("gpus=1 | ", "", id="only-an-empty-id"),
-        pytest.param("", "gpus=1 | a", id="an-empty-line"),
-        pytest.param("77ab", "gpus=1 | a", id="what-followed-a-newline-in-a-uid"),
-        pytest.param("gpus=1 | a\u2028b", "", id="a-line-separator-that-is-not-a-newline"),
-        pytest.param("gpus=1 | a:", "", id="an-empty-name"),
-        pytest.param("gpus=-1 | a", "", id="a-negative-amount"),
-        pytest.param("gpus=one | a", "", id="a-word-for-an-amount"),
-        pytest.param("gpus=4 gpus=1 | a", "", id="a-dimension-twice"),
-        pytest.param("gpus=1 >x | a/b", "", id="a-resource-version-that-is-none"),
-        pytest.param("cpu=1 | a", "", id="an-unknown-dimension"),
-        pytest.param(" | a", "", id="no-demand"),
-        pytest.param("gpus=1 resources/x y=1 | a", "", id="a-resource-name-with-a-space"),
-    ],
+    {
+        "no-ids": ("gpus=1", ""),
+        "a-uid-with-a-space": ("gpus=1 | x x", ""),
+        "an-id-of-another-line": ("gpus=2 | a", "gpus=1 | a"),
+        "an-empty-id": ("gpus=1 | a  b", ""),
+        "only-an-empty-id": ("gpus=1 | ", ""),
+        "an-empty-line": ("", "gpus=1 | a"),
+        "what-followed-a-newline-in-a-uid": ("77ab", "gpus=1 | a"),
+        "a-line-separator-that-is-not-a-newline": ("gpus=1 | a\u2028b", ""),
+        "an-empty-name": ("gpus=1 | a:", ""),
+        "a-negative-amount": ("gpus=-1 | a", ""),
+        "a-word-for-an-amount": ("gpus=one | a", ""),
+        "a-dimension-twice": ("gpus=4 gpus=1 | a", ""),
+        "a-resource-version-that-is-none": ("gpus=1 >x | a/b", ""),
+        "an-unknown-dimension": ("cpu=1 | a", ""),
+        "no-demand": (" | a", ""),
+        "a-resource-name-with-a-space": ("gpus=1 resources/x y=1 | a", ""),
+    },
 )
 def test_a_line_that_cannot_be_read_is_kept_as_it_is(line: str, others: str) -> None:
     text = f"{others}\n{line}" if others else line
@@ -122,48 +122,39 @@ def test_an_id_is_not_the_line_that_reads_like_it() -> None:
     assert read.without(["unreadable a"]).text == "gpus=1 | a"
 
 
-@pytest.mark.parametrize(
+@cases(
     "reservation",
-    [
-        pytest.param(Reservation("x x", {"gpus": Fraction(1)}), id="a-uid-with-a-space"),
-        pytest.param(Reservation("", {"gpus": Fraction(1)}), id="no-uid"),
-        pytest.param(Reservation("a\ngpus=1 | b", {"gpus": Fraction(1)}), id="a-uid-with-a-line"),
-        pytest.param(Reservation("a:pods/b", {"gpus": Fraction(1)}), id="a-uid-with-a-name"),
-        pytest.param(Reservation("a", {"gpus": Fraction(1)}, name="pods/b c"), id="a-name-with-a-space"),
-        pytest.param(Reservation("a", {"resources/x y": Fraction(1)}), id="a-resource-with-a-space"),
-        pytest.param(Reservation("a", {"gpus": Fraction(10**500)}), id="an-amount-without-end"),
-    ],
+    {
+        "a-uid-with-a-space": Reservation("x x", {"gpus": Fraction(1)}),
+        "no-uid": Reservation("", {"gpus": Fraction(1)}),
+        "a-uid-with-a-line": Reservation("a\ngpus=1 | b", {"gpus": Fraction(1)}),
+        "a-uid-with-a-name": Reservation("a:pods/b", {"gpus": Fraction(1)}),
+        "a-name-with-a-space": Reservation("a", {"gpus": Fraction(1)}, name="pods/b c"),
+        "a-resource-with-a-space": Reservation("a", {"resources/x y": Fraction(1)}),
+        "an-amount-without-end": Reservation("a", {"gpus": Fraction(10**500)}),
+    },
 )
 def test_what_could_not_be_read_again_is_not_asked_for(reservation: Reservation) -> None:
-    with pytest.raises(ReservationsError, match="no reservation can be written as "):
+    with pytest.raises(ValueError, match="no reservation can be written as "):
         ReservationRequest(reservation=reservation, catalogues=frozenset("c"))
 
 
 GPU, TWO, CLASS = {"gpus": Fraction(1)}, {"gpus": Fraction(2)}, {"classes/a": Fraction(1)}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("held", "stored", "want"),
-    [
-        pytest.param(
-            [("a", TWO, "pods/x"), ("b", GPU, "pods/x")], {}, {"gpus": 2}, id="the-largest-of-a-name"
-        ),
-        pytest.param(
-            [("a", TWO, "pods/x"), ("b", CLASS, "pods/x")], {}, {"gpus": 2, "classes/a": 1}, id="by-dimension"
-        ),
-        pytest.param([("a", GPU, "pods/x"), ("b", GPU, "pods/y")], {}, {"gpus": 2}, id="two-names"),
-        pytest.param(
-            [("a", GPU, "pods/x"), ("b", GPU, "resourceclaims/x")],
-            {},
-            {"gpus": 2},
-            id="two-kinds-of-one-name",
-        ),
-        pytest.param([("a", GPU, ""), ("b", GPU, "")], {}, {"gpus": 2}, id="names-that-are-not-known"),
-        pytest.param([("a", TWO, "pods/x")], {"pods/x": GPU}, {"gpus": 1}, id="less-what-is-stored"),
-        pytest.param([("a", GPU, "pods/x")], {"pods/x": TWO}, {}, id="never-less-than-nothing"),
-        pytest.param([("a", GPU, "pods/x")], {"pods/y": TWO}, {"gpus": 1}, id="stored-under-another-name"),
-        pytest.param([("a/r", GPU, ""), ("b", GPU, "pods/x")], {}, {"gpus": 2}, id="a-change-has-no-name"),
-    ],
+    {
+        "the-largest-of-a-name": ([("a", TWO, "pods/x"), ("b", GPU, "pods/x")], {}, {"gpus": 2}),
+        "by-dimension": ([("a", TWO, "pods/x"), ("b", CLASS, "pods/x")], {}, {"gpus": 2, "classes/a": 1}),
+        "two-names": ([("a", GPU, "pods/x"), ("b", GPU, "pods/y")], {}, {"gpus": 2}),
+        "two-kinds-of-one-name": ([("a", GPU, "pods/x"), ("b", GPU, "resourceclaims/x")], {}, {"gpus": 2}),
+        "names-that-are-not-known": ([("a", GPU, ""), ("b", GPU, "")], {}, {"gpus": 2}),
+        "less-what-is-stored": ([("a", TWO, "pods/x")], {"pods/x": GPU}, {"gpus": 1}),
+        "never-less-than-nothing": ([("a", GPU, "pods/x")], {"pods/x": TWO}, {}),
+        "stored-under-another-name": ([("a", GPU, "pods/x")], {"pods/y": TWO}, {"gpus": 1}),
+        "a-change-has-no-name": ([("a/r", GPU, ""), ("b", GPU, "pods/x")], {}, {"gpus": 2}),
+    },
 )
 def test_creations_of_one_name_hold_what_one_of_them_can_take(
     held: list[tuple[str, Vector, str]], stored: dict[str, Vector], want: Vector

@@ -8,7 +8,7 @@ from policies.quota.amounts import NOTHING, Vector
 from policies.quota.ledger import reconcile as settling
 from policies.quota.ledger.reconcile import StoredObject
 from policies.quota.ledger.reservations import Reservation, Reservations
-from tests.webhook.quota.histories.setting import History, plain, row_of, stored_pod, world
+from tests.webhook.quota.histories.setting import History, plain, stored_pod, world
 from tests.webhook.quota.world import Controller, World, vector
 
 _LARGEST = Reservations.__dict__["_largest"]
@@ -106,7 +106,7 @@ def a_change_frees_before_it_is_stored(*, rule: bool) -> World:
     change = around.change(uid, b=1)
     around.admit(change)
     if not rule:
-        ledger = row_of(around).ledger
+        ledger = around.read().ledger
         plain(around).store.put(msgspec.structs.replace(ledger, used={**(ledger.used or {}), **vector(a=0)}))
     around.fail(change)
     around.admit(around.request(a=1))
@@ -121,12 +121,12 @@ def a_call_is_repeated(*, rule: bool) -> World:
     if rule:
         around.admit(flight)
     else:  # an id of its own for every call
-        ledger = row_of(around).ledger
+        ledger = around.read().ledger
         second = Reservation(f"{flight.id}-again", flight.growth)
         plain(around).store.put(
             msgspec.structs.replace(ledger, reservations=ledger.reservations.plus([second]))
         )
-    if row_of(around).ledger.reserved != around.committed():
+    if around.read().ledger.reserved != around.committed():
         around.broken.append("charged twice")
     return around
 
@@ -138,7 +138,7 @@ def a_repeated_call_gives_back(*, rule: bool) -> World:
     around.admit(flight)
     around.admit(flight)
     if not rule:
-        ledger = row_of(around).ledger
+        ledger = around.read().ledger
         plain(around).store.put(
             msgspec.structs.replace(ledger, reservations=ledger.reservations.without([flight.id]))
         )

@@ -12,15 +12,10 @@ from policies.quota.amounts import NOTHING
 from policies.quota.catalogue import CatalogueVersion
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger import reconcile as settling
-from policies.quota.ledger.quota_ledger import (
-    EXPIRY_SECONDS,
-    NO_QUOTA_SECONDS,
-    QuotaLedger,
-    Revisions,
-)
+from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, NO_QUOTA_SECONDS, QuotaLedger, Revisions
 from policies.quota.ledger.reconcile import Reconciled, StoredObject
 from policies.quota.ledger.reservations import Reservation, Reservations
-from tests.webhook.quota.histories.setting import History, plain, row_of, stored_pod, world
+from tests.webhook.quota.histories.setting import History, plain, stored_pod, world
 from tests.webhook.quota.world import NAMESPACE, Controller, Held, PlainLedger, World, vector
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_ledgers import ObservedLedgers
@@ -29,11 +24,11 @@ from webhook.controller.usage_counter import DELETED, Counted
 from webhook.quota.store import VersionedLedger
 
 
-def two_replicas_decide_on_one_row(*, rule: bool) -> World:
+def two_replicas_decide_on_one_ledger(*, rule: bool) -> World:
     """Swap by resourceVersion in serve."""
     around = world(gpus=1)
     plain(around).store.blind = not rule
-    first, second, before = around.request(gpus=1), around.request(gpus=1), row_of(around)
+    first, second, before = around.request(gpus=1), around.request(gpus=1), around.read()
     around.admit(first, before)
     around.admit(second, before)
     return around
@@ -43,7 +38,7 @@ def serve_reserves_while_a_controller_counts(*, rule: bool) -> World:
     """Swap by resourceVersion in the controller."""
     around = world(gpus=1)
     plain(around).store.blind = not rule
-    held, before = around.list(Controller()), row_of(around)
+    held, before = around.list(Controller()), around.read()
     around.admit(around.request(gpus=1))
     around.reconcile(held, before)
     return around
@@ -52,10 +47,10 @@ def serve_reserves_while_a_controller_counts(*, rule: bool) -> World:
 def hard_is_lowered_under_a_decision(*, rule: bool) -> World:
     """`hard` read in the same ledger."""
     around = world(gpus=2)
-    before = row_of(around)
+    before = around.read()
     around.grant(vector(gpus=0))
     if not rule:
-        now = row_of(around)
+        now = around.read()
         before = VersionedLedger(msgspec.structs.replace(now.ledger, hard=before.ledger.hard), now.version)
     around.admit(around.request(gpus=1), before)
     return around
@@ -133,7 +128,7 @@ def an_entry_goes_before_it_is_counted(*, rule: bool) -> World:
     if rule:
         around.reconcile(around.list(Controller()))
     else:
-        ledger = row_of(around).ledger
+        ledger = around.read().ledger
         plain(around).store.put(
             msgspec.structs.replace(ledger, reservations=ledger.reservations.without([flight.id]))
         )
@@ -216,7 +211,7 @@ def a_quota_for_what_runs_already(*, rule: bool) -> World:
     around = World(PlainLedger(granted), granted)
     around.pods["pod0"] = StoredObject(vector(gpus=1))
     if not rule:
-        ledger = row_of(around).ledger
+        ledger = around.read().ledger
         zeros = dict.fromkeys(ledger.hard, NOTHING)
         plain(around).store.put(
             msgspec.structs.replace(ledger, used=zeros, class_catalogue=around.ledger.catalogue)
@@ -236,7 +231,7 @@ def a_list_from_before_the_quota(*, rule: bool) -> World:
     since = ObservedLedgers.spec_since if rule else lambda *_: listed
     with patch.object(ObservedLedgers, "spec_since", since):
         reconciler_that_holds(old, listed, around).reconcile(NAMESPACE)
-    assert row_of(around).ledger.used is not None
+    assert around.read().ledger.used is not None
     around.admit(around.request(gpus=1))
     return around
 
@@ -298,7 +293,7 @@ def a_class_is_added_that_used_lacks(*, rule: bool) -> World:
     around.pods["pod0"] = StoredObject(vector(gpus=1, a=1))  # admitted before classes were counted
     around.grant(vector(gpus=9, a=1))
     if not rule:
-        ledger = row_of(around).ledger
+        ledger = around.read().ledger
         plain(around).store.put(msgspec.structs.replace(ledger, used={**(ledger.used or {}), **vector(a=0)}))
     around.admit(around.request(gpus=1, a=1))
     return around
@@ -311,7 +306,7 @@ def an_entry_knows_only_what_was_granted(*, rule: bool) -> World:
     if rule:
         around.admit(flight)
     else:
-        ledger = row_of(around).ledger
+        ledger = around.read().ledger
         cut = Reservations.of(Reservation(flight.id, vector(gpus=1)))
         plain(around).store.put(msgspec.structs.replace(ledger, reservations=cut))
         around.flights[flight.id] = flight
@@ -325,7 +320,7 @@ def an_entry_knows_only_what_was_granted(*, rule: bool) -> World:
 
 
 HISTORIES: tuple[History, ...] = (
-    two_replicas_decide_on_one_row,
+    two_replicas_decide_on_one_ledger,
     serve_reserves_while_a_controller_counts,
     hard_is_lowered_under_a_decision,
     an_old_list_comes_late,

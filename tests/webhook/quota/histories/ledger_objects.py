@@ -14,8 +14,8 @@ from policies.quota.ledger.quota_ledger import NO_QUOTA_SECONDS
 from policies.quota.ledger.reconcile import Reconciled, StoredObject, begin_transition, initialise
 from policies.quota.ledger.reservations import Reservations
 from tests.builders import listing, used_by
-from tests.webhook.quota.histories.setting import History, plain, row_of, stored_pod, world
-from tests.webhook.quota.quota_and_ledger_object import QuotaAndRow
+from tests.webhook.quota.histories.setting import History, plain, stored_pod, world
+from tests.webhook.quota.quota_and_ledger_object import QuotaAndLedger
 from tests.webhook.quota.world import NAMESPACE, Controller, Flight, World, vector
 from webhook.cluster.collection import Line, MergedCollection, Position
 from webhook.controller.gone_claims import GoneClaims
@@ -28,9 +28,9 @@ NEXT = "the next catalogue"
 LINE = "gpus=1 | pod pod"
 
 
-def counted(gpus: int) -> QuotaAndRow:
+def counted(gpus: int) -> QuotaAndLedger:
     """Return a quota whose ledger is counted."""
-    around = QuotaAndRow(gpus)
+    around = QuotaAndLedger(gpus)
     controller = around.controller()
     controller.keep()
     controller.count(used=vector(gpus=0))
@@ -48,7 +48,7 @@ def unreadable(around: World) -> Flight:
     """Admit a pod, and damage the line of its reservation."""
     flight = around.request(gpus=1)
     around.admit(flight)
-    damaged = msgspec.structs.replace(row_of(around).ledger, reservations=Reservations.parse(LINE))
+    damaged = msgspec.structs.replace(around.read().ledger, reservations=Reservations.parse(LINE))
     plain(around).store.put(damaged)
     return flight
 
@@ -58,7 +58,7 @@ def a_line_cannot_be_read(*, rule: bool) -> World:
     around = world(gpus=1)
     unreadable(around)
     if not rule:
-        ledger = row_of(around).ledger
+        ledger = around.read().ledger
         plain(around).store.put(msgspec.structs.replace(ledger, reservations=Reservations({})))
     around.admit(around.request(gpus=1))
     return around
@@ -80,21 +80,21 @@ def a_line_that_cannot_be_read_is_dropped(*, rule: bool) -> World:
 def on_the_way(around: World) -> World:
     """Have the controller move the ledger to a catalogue version under which everything costs double."""
     around.costs[NEXT] = 2
-    plain(around).store.put(begin_transition(row_of(around).ledger, NEXT))
+    plain(around).store.put(begin_transition(around.read().ledger, NEXT))
     return around
 
 
-def a_creation_while_the_row_moves(*, rule: bool) -> World:
+def a_creation_while_the_ledger_moves(*, rule: bool) -> World:
     """Charge by both catalogue versions while the ledger moves."""
     around = on_the_way(world(gpus=3))
     flight = around.request(gpus=1)
-    around.try_admit(flight, row_of(around), cost=None if rule else 1)
+    around.try_admit(flight, around.read(), cost=None if rule else 1)
     around.reconcile(around.list(Controller()))
     around.admit(around.request(gpus=1))
     return around
 
 
-def a_creation_from_before_the_row_moved(*, rule: bool) -> World:
+def a_creation_from_before_the_ledger_moved(*, rule: bool) -> World:
     """Flip once every reservation bears the mark."""
     around = world(gpus=3)
     around.admit(around.request(gpus=1))
@@ -108,7 +108,7 @@ def a_creation_from_before_the_row_moved(*, rule: bool) -> World:
     return around
 
 
-def a_pod_from_before_the_row_moved(*, rule: bool) -> World:
+def a_pod_from_before_the_ledger_moved(*, rule: bool) -> World:
     """Flip by a count under the next catalogue version."""
     around = world(gpus=3)
     stored_pod(around, gpus=1)
@@ -127,7 +127,7 @@ def a_replica_knows_only_the_old_basis(*, rule: bool) -> World:
     """Decide on what was charged by every catalogue version of the ledger."""
     around = on_the_way(world(gpus=3))
     around.reconcile(around.list(Controller()))
-    flight, before = around.request(gpus=1), row_of(around)
+    flight, before = around.request(gpus=1), around.read()
     if rule:
         old = ReservationRequest.creation(flight.id, flight.after, around.ledger.catalogue)
         if decide(before.ledger, [old]).verdicts[0].allowed:
@@ -220,7 +220,7 @@ def count_without(around: World, claim: ClaimRecord, counted: Mapping[str, Claim
     around.admit(around.request(gpus=1))
 
 
-def a_spec_that_was_read_before_the_row(*, rule: bool) -> QuotaAndRow:
+def a_spec_that_was_read_before_the_ledger(*, rule: bool) -> QuotaAndLedger:
     """Read the GPUQuota after the ledger that its spec goes into."""
     around = counted(2)
     other = around.controller()
@@ -239,7 +239,7 @@ def a_spec_that_was_read_before_the_row(*, rule: bool) -> QuotaAndRow:
     return around
 
 
-def a_quota_that_was_gone_before_its_row_was_read(*, rule: bool) -> QuotaAndRow:
+def a_quota_that_was_gone_before_its_ledger_was_read(*, rule: bool) -> QuotaAndLedger:
     """Read that the GPUQuota is gone after the ledger that is deleted for it."""
     around = counted(1)
     around.remove()
@@ -256,7 +256,7 @@ def a_quota_that_was_gone_before_its_row_was_read(*, rule: bool) -> QuotaAndRow:
     return around
 
 
-def a_row_is_deleted_late(*, rule: bool) -> QuotaAndRow:
+def a_ledger_is_deleted_late(*, rule: bool) -> QuotaAndLedger:
     """Delete only the version of the ledger after which the GPUQuota was read."""
     around = counted(1)
     around.remove()
@@ -266,14 +266,14 @@ def a_row_is_deleted_late(*, rule: bool) -> QuotaAndRow:
         around.controller().keep()
 
     around.before("DELETE", ledger_objects.PLURAL, replaced)
-    with patch.object(QuotaAndRow, "_check", QuotaAndRow._check if rule else lambda *_: None):
+    with patch.object(QuotaAndLedger, "_check", QuotaAndLedger._check if rule else lambda *_: None):
         around.controller().keep()
     return around
 
 
-def a_row_of_a_quota_that_was_known_before(*, rule: bool) -> QuotaAndRow:
+def a_ledger_of_a_quota_that_was_known_before(*, rule: bool) -> QuotaAndLedger:
     """Wait, and list, since this very ledger was first seen."""
-    around, now, observed = QuotaAndRow(1), [0.0], ObservedLedgers()
+    around, now, observed = QuotaAndLedger(1), [0.0], ObservedLedgers()
     held = listing({}, catalogue="catalogue")
 
     def kept() -> VersionedLedger:
@@ -299,7 +299,7 @@ def a_row_of_a_quota_that_was_known_before(*, rule: bool) -> QuotaAndRow:
     if isinstance(initialise(again.ledger, held, frozenset(), waited=waited), Reconciled):
         around.broken.append("S2: counted while a replica may believe in no quota")
     if observed.spec_since(NAMESPACE) <= listed:
-        around.broken.append("S2: counted by a list from before the row")
+        around.broken.append("S2: counted by a list from before the ledger")
     return around
 
 
@@ -342,18 +342,18 @@ def a_list_ends_while_the_watch_goes_on(*, rule: bool) -> World:
 HISTORIES: tuple[History, ...] = (
     a_line_cannot_be_read,
     a_line_that_cannot_be_read_is_dropped,
-    a_creation_while_the_row_moves,
-    a_creation_from_before_the_row_moved,
-    a_pod_from_before_the_row_moved,
+    a_creation_while_the_ledger_moves,
+    a_creation_from_before_the_ledger_moved,
+    a_pod_from_before_the_ledger_moved,
     a_replica_knows_only_the_old_basis,
     a_claim_is_made_for_a_pod,
     a_claim_outlives_its_pod,
     a_claim_that_is_gone_before_its_pod,
     a_claim_is_gone_beside_an_old_list_of_pods,
-    a_spec_that_was_read_before_the_row,
-    a_quota_that_was_gone_before_its_row_was_read,
-    a_row_is_deleted_late,
-    a_row_of_a_quota_that_was_known_before,
+    a_spec_that_was_read_before_the_ledger,
+    a_quota_that_was_gone_before_its_ledger_was_read,
+    a_ledger_is_deleted_late,
+    a_ledger_of_a_quota_that_was_known_before,
     sums_that_lag_behind_their_revision,
     a_list_ends_while_the_watch_goes_on,
 )

@@ -3,9 +3,8 @@
 from typing import Protocol
 
 from policies.quota.ledger.reconcile import Reconciled
-from tests.webhook.quota.quota_and_ledger_object import QuotaAndRow
+from tests.webhook.quota.quota_and_ledger_object import QuotaAndLedger
 from tests.webhook.quota.world import Controller, PlainLedger, World, vector
-from webhook.quota.store import VersionedLedger
 
 
 class History(Protocol):
@@ -13,17 +12,13 @@ class History(Protocol):
 
     __name__: str
 
-    def __call__(self, *, rule: bool) -> World | QuotaAndRow: ...
+    def __call__(self, *, rule: bool) -> World | QuotaAndLedger: ...
 
 
 def world(**hard: int) -> World:
     """Return a world with an initialised quota."""
     granted = vector(**hard)
     return World(PlainLedger(granted), granted).initialised()
-
-
-def row_of(world: World) -> VersionedLedger:
-    return world.read()
 
 
 def plain(world: World) -> PlainLedger:

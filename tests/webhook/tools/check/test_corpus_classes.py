@@ -55,8 +55,8 @@ def pods(folder: Path, default: str) -> Iterator[tuple[str, Pod, PodResult]]:
     engine, now = Engine(configuration(folder, default)), datetime.now(UTC)
     manifests = read_manifests([str(CORPUS)], recursive=True).manifests
     for manifest, found in zip(manifests, Run(manifests, engine, now).results(), strict=True):
-        for source, result in zip(manifest.pods, found.pods, strict=True):
-            yield manifest.file, source.pod, result
+        for (_, pod), result in zip(manifest.pods, found.pods, strict=True):
+            yield manifest.file, pod, result
 
 
 def selected(pod: Pod) -> set[str]:

@@ -14,33 +14,15 @@ KYAML = """\
 {
   kind: "Deployment",
   apiVersion: "apps/v1",
-  metadata: {
-    name: "chat",
-    labels: {
-      "on": "yes",
-    },
-  },
+  metadata: { name: "chat", labels: { "on": "yes", }, },
   spec: {
-    replicas: 1,
-    selector: {
-      matchLabels: {
-        app: "chat",
-      },
-    },
     template: {
-      metadata: {
-        labels: {
-          app: "chat",
-        },
-      },
       spec: {
         containers: [{
           name: "x",
           # half a GPU
           image: "x", resources: {
-            limits: {
-              "nvidia.com/gpu": "0.5",
-            },
+            limits: { "nvidia.com/gpu": "0.5", },
           },
         }],
       },
@@ -72,17 +54,11 @@ def only(found: Manifests) -> Manifest:
 def test_a_pod(tmp_path: Path) -> None:
     manifest = only(read(tmp_path, POD))
 
-    assert (manifest.group, manifest.kind, manifest.namespace, manifest.name) == (
-        "",
-        "Pod",
-        "default",
-        "train",
-    )
-    assert manifest.is_pod
+    assert (manifest.group, manifest.kind, manifest.name, manifest.is_pod) == ("", "Pod", "train", True)
     assert manifest.line_of(("spec", "containers", 0, "name")) == 5
-    (pod,) = manifest.pods
-    assert pod.place.path == ""
-    assert [place.container.name for place in pod.pod.places] == ["main"]
+    ((at, pod),) = manifest.pods
+    assert at.path == ""
+    assert [place.container.name for place in pod.places] == ["main"]
 
 
 def test_kyaml(tmp_path: Path) -> None:
@@ -90,10 +66,10 @@ def test_kyaml(tmp_path: Path) -> None:
     manifest = only(read(tmp_path, KYAML))
 
     assert (manifest.kind, manifest.name) == ("Deployment", "chat")
-    assert manifest.line_of(("spec", "template", "spec", "containers", 0, "resources")) == 28
-    assert manifest.line_of(("spec", "template", "spec", "containers", 0, "resources", "limits")) == 29
-    (pod,) = manifest.pods
-    assert [place.container.limits for place in pod.pod.places] == [{"nvidia.com/gpu": "0.5"}]
+    assert manifest.line_of(("spec", "template", "spec", "containers", 0, "resources")) == 12
+    assert manifest.line_of(("spec", "template", "spec", "containers", 0, "resources", "limits")) == 13
+    ((_, pod),) = manifest.pods
+    assert [place.container.limits for place in pod.places] == [{"nvidia.com/gpu": "0.5"}]
 
 
 @pytest.mark.parametrize(
@@ -115,38 +91,18 @@ def test_pods_of_workloads(tmp_path: Path, api_version: str, kind: str, spec: st
     template = "{metadata: {labels: {a: b}}, spec: {containers: [{name: main}]}}"
     text = f"apiVersion: {api_version}\nkind: {kind}\nmetadata: {{name: x}}\nspec: {spec.replace('TEMPLATE', template)}\n"
 
-    (pod,) = only(read(tmp_path, text)).pods
+    ((at, pod),) = only(read(tmp_path, text)).pods
 
-    assert pod.place.path == want
-    assert pod.pod.labels == {"a": "b"}
-
-
-def test_what_is_wrong_in_a_list_of_templates_is_reported_with_its_line(tmp_path: Path) -> None:
-    text = """\
-apiVersion: ray.io/v1
-kind: RayCluster
-metadata: {name: x}
-spec:
-  headGroupSpec:
-    template: {spec: {containers: []}}
-  workerGroupSpecs:
-  - template: {spec: {containers: []}}
-  - template:
-      spec:
-        containers: none
-"""
-
-    found = read(tmp_path, text)
-
-    assert reported(found, tmp_path) == [
-        'm.yaml:11: spec.workerGroupSpecs[1].template.spec.containers: must be a list, not text "none"'
-    ]
+    assert at.path == want
+    assert pod.labels == {"a": "b"}
 
 
 @pytest.mark.parametrize(
     ("text", "known"),
     [
         pytest.param("apiVersion: v1\nkind: Service\nmetadata: {name: x}\n", False, id="service"),
+        pytest.param("apiVersion: a.b/v1\nkind: AllowList\nmetadata: {name: x}\n", False, id="a-list-without-items"),
+        pytest.param("apiVersion: apps/v1\nkind: Deployment\nmetadata: {generateName: x}\n", True, id="a-generated-name"),
         pytest.param("apiVersion: batch.example.com/v1\nkind: Job\nmetadata: {name: x}\n", False, id="job-of-another-group"),
         pytest.param("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\n", True, id="deployment-without-spec"),
         pytest.param("apiVersion: v1\nkind: PodTemplate\nmetadata: {name: x}\ntemplate: null\n", True, id="null-template"),
@@ -155,8 +111,7 @@ spec:
 def test_objects_without_pods(tmp_path: Path, text: str, known: bool) -> None:
     manifest = only(read(tmp_path, text))
 
-    assert manifest.pods == ()
-    assert manifest.is_known is known
+    assert (manifest.name, manifest.pods, manifest.is_known) == ("x", (), known)
 
 
 @pytest.mark.parametrize(
@@ -173,12 +128,6 @@ def test_namespace(tmp_path: Path, metadata: str, option: str | None, want: str)
     text = f"apiVersion: v1\nkind: Pod\nmetadata: {metadata}\n"
 
     assert only(read(tmp_path, text, namespace=option)).namespace == want
-
-
-def test_generated_name(tmp_path: Path) -> None:
-    assert (
-        only(read(tmp_path, "apiVersion: v1\nkind: Pod\nmetadata: {generateName: train-}\n")).name == "train-"
-    )
 
 
 def test_lists_are_unwrapped(tmp_path: Path) -> None:
@@ -216,12 +165,6 @@ kind: List
     ]
     assert found.manifests[1].line_of(("spec", "containers")) == 14
     assert found.problems == []
-
-
-def test_a_kind_that_ends_with_list_but_holds_no_items(tmp_path: Path) -> None:
-    assert (
-        only(read(tmp_path, "apiVersion: a.b/v1\nkind: AllowList\nmetadata: {name: x}\n")).kind == "AllowList"
-    )
 
 
 @pytest.mark.parametrize(
@@ -281,7 +224,18 @@ spec:
             ["m.yaml:4: spec.template: must be a map"],
             id="template-no-map",
         ),
+        pytest.param(
+            f"{POD}  terminationGracePeriodSeconds: ${{GRACE}}\n  nodeSelector: [a]\n",
+            ["m.yaml:7: spec.nodeSelector: must be a map, not a list"],
+            id="a-field-beside-a-placeholder",
+        ),
         pytest.param("apiVersion: apps/v1\nkind: Deployment\nspec: 5\n", ["m.yaml:3: spec: must be a map"], id="spec-no-map"),
+        pytest.param(
+            "apiVersion: ray.io/v1\nkind: RayCluster\nspec:\n  workerGroupSpecs:\n"
+            "  - template: {spec: {containers: []}}\n  - template:\n      spec:\n        containers: none\n",
+            ['m.yaml:8: spec.workerGroupSpecs[1].template.spec.containers: must be a list, not text "none"'],
+            id="the-second-of-several-templates",
+        ),
         pytest.param("", ["m.yaml: must contain an object"], id="empty"),
         pytest.param("# only\n---\n", ["m.yaml: must contain an object"], id="only-comments"),
     ],
@@ -331,8 +285,8 @@ def test_a_document_without_apiversion_and_kind_is_not_a_manifest(tmp_path: Path
 def test_duplicate_keys_warn_and_the_last_one_counts(tmp_path: Path) -> None:
     found = read(tmp_path, f"{POD}  nodeSelector: {{a: b}}\n  nodeSelector: {{c: d}}\n")
 
-    (pod,) = only(found).pods
-    assert pod.place.data["spec"]["nodeSelector"] == {"c": "d"}
+    ((at, _),) = only(found).pods
+    assert at.data["spec"]["nodeSelector"] == {"c": "d"}
     (warning,) = found.warnings
     assert str(warning).endswith('m.yaml:7: Duplicate value: key "nodeSelector"; the last one counts')
     assert warning.column == 3
@@ -380,14 +334,6 @@ def test_a_placeholder_where_a_number_must_be_is_not_a_problem(tmp_path: Path) -
     assert manifest.pods == ()
     assert [each.sentence() for each in manifest.placeholders] == [
         'spec.containers[0].readinessProbe.periodSeconds = "${PERIOD}": a placeholder; render the file first'
-    ]
-
-
-def test_what_is_wrong_beside_a_placeholder_is_a_problem(tmp_path: Path) -> None:
-    text = f"{POD}  terminationGracePeriodSeconds: ${{GRACE}}\n  nodeSelector: [a]\n"
-
-    assert reported(read(tmp_path, text), tmp_path) == [
-        "m.yaml:7: spec.nodeSelector: must be a map, not a list"
     ]
 
 
@@ -454,7 +400,7 @@ def test_only_pods_get_requests_from_limits(tmp_path: Path) -> None:
     workload = f"apiVersion: apps/v1\nkind: Deployment\nspec: {{template: {{spec: {spec}}}}}\n"
     text = f"apiVersion: v1\nkind: Pod\nspec: {spec}\n---\n{workload}"
 
-    pods = [manifest.pods[0].place.data for manifest in read(tmp_path, text).manifests]
+    pods = [manifest.pods[0][0].data for manifest in read(tmp_path, text).manifests]
 
     assert [data["spec"]["containers"][0]["resources"] for data in pods] == [
         {"limits": {"nvidia.com/gpu": 1}, "requests": {"nvidia.com/gpu": 1}},
@@ -477,14 +423,9 @@ def test_only_pods_get_requests_from_limits(tmp_path: Path) -> None:
 def test_quantities_reach_the_rules_as_the_api_server_gets_them(
     tmp_path: Path, written: str, want: Any
 ) -> None:
-    text = (
-        "apiVersion: v1\nkind: Pod\nspec: {containers: [{resources: {limits: {nvidia.com/gpu: "
-        + written
-        + "}}}]}\n"
-    )
+    limits = f"{{limits: {{nvidia.com/gpu: {written}}}}}"
+    ((_, pod),) = only(read(tmp_path, POD.replace("main", f"main, resources: {limits}"))).pods
 
-    (pod,) = only(read(tmp_path, text)).pods
-
-    (place,) = pod.pod.places
+    (place,) = pod.places
     assert place.container.resources is not None
     assert place.container.resources.limits == {"nvidia.com/gpu": want}

@@ -170,9 +170,3 @@ def test_a_quota_of_the_configuration_counts_as_well(tmp_path: Any) -> None:
         "a": "spec.replicas: needs 5 GPUs, which can never fit: the GPUQuota of ml grants 4 in all; 4 of 5 pods will start"
     }
     assert found([quota(gpus="5"), deployment("a", 5)], "--config", str(tmp_path)) == {}
-
-
-def test_what_does_not_fit_is_no_refusal() -> None:
-    shown = document(stdin=yaml.safe_dump_all([quota(gpus="1"), pod("p", 2), deployment("a", 2)]))
-
-    assert shown["summary"]["refused"] == 0

@@ -1,5 +1,4 @@
 import io
-import json
 import os
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import pytest
 from webhook.tools.check.manifests import Manifests, read_manifests
 from webhook.tools.check.rendering import sentences
 
-POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: NAME}\nspec: {containers: [{name: main}]}\n"
+POD = '{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "NAME"}, "spec": {"containers": [{"name": "main"}]}}\n'
 TEMPLATE = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {{ .Release.Name }}\n"
 
 
@@ -38,23 +37,17 @@ def pod(name: str) -> str:
     return POD.replace("NAME", name)
 
 
-def folder(tmp_path: Path) -> str:
-    files = {"b.yml": "b", "a.yaml": "a", "sub/c.yaml": "c", "notes.txt": "d"}
-    (tmp_path / "sub").mkdir()
-    for path, name in files.items():
-        (tmp_path / path).write_text(pod(name))
-    (tmp_path / "e.json").write_text(
-        json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "e"}})
-    )
-    return str(tmp_path)
+def folder(tmp_path: Path) -> Path:
+    files = {"b.yml": "b", "a.yaml": "a", "sub__c.yaml": "c", "notes.txt": "d", "e.json": "e"}
+    return tree(tmp_path, **{path: pod(name) for path, name in files.items()})
 
 
 def test_a_directory_is_read_like_kubectl_does(tmp_path: Path) -> None:
-    assert names(read_manifests([folder(tmp_path)])) == ["a", "b", "e"]
+    top = folder(tmp_path)
 
-
-def test_a_directory_with_those_below(tmp_path: Path) -> None:
-    assert names(read_manifests([folder(tmp_path)], recursive=True)) == ["a", "b", "e", "c"]
+    assert names(read_manifests([str(top)])) == ["a", "b", "e"]
+    assert names(read(top)) == ["a", "b", "e", "c"], "with the directories below"
+    assert names(read_manifests([f"{top}/notes.txt", f"{top}/a.yaml"])) == ["d", "a"], "as they are named"
 
 
 @pytest.mark.timeout(20)
@@ -70,12 +63,6 @@ def test_a_device_that_is_named_is_read_up_to_the_limit() -> None:
     problems = read_manifests(["/dev/zero"]).problems
 
     assert [str(problem) for problem in problems] == ["/dev/zero: must be at most 64 MiB"]
-
-
-def test_a_named_file_may_be_called_anything(tmp_path: Path) -> None:
-    directory = folder(tmp_path)
-
-    assert names(read_manifests([f"{directory}/notes.txt", f"{directory}/a.yaml"])) == ["d", "a"]
 
 
 @pytest.mark.parametrize(
@@ -110,16 +97,10 @@ def test_sources_that_cannot_be_read(tmp_path: Path) -> None:
 
 def test_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(pod("train").encode())))
-
     found = read_manifests(["-"])
+    assert [(manifest.name, manifest.file) for manifest in found.manifests] == [("train", "stdin")]
 
-    assert names(found) == ["train"]
-    assert found.manifests[0].file == "stdin"
-
-
-def test_nothing_on_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO()))
-
     assert [str(problem) for problem in read_manifests(["-"]).problems] == ["-: must contain an object"]
 
 

@@ -61,9 +61,9 @@ def gpus(limit: str, request: str = "") -> dict[str, Any]:
 
 def changes(before: Any, after: Any) -> list[str]:
     return [
-        f"{line.text[0]} {line.text[1:].strip()}"
-        for line in difference(before, after)
-        if line.look in {"plus", "minus"}
+        f"{line[0]} {line[1:].strip()}"
+        for look, line in difference(before, after)
+        if look in {"plus", "minus"}
     ]
 
 

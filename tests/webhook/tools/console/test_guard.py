@@ -8,6 +8,9 @@ from webhook.tools.console.guard import guard
 
 HERE = {"Host": "127.0.0.1:7080"}
 SECRET = "what the cluster holds"
+NO_HOST = "Host must be 127.0.0.1 or localhost"
+NO_ORIGIN = "requests of other origins are refused"
+NO_SITE = "open http://127.0.0.1:7080/ from the address bar: links and requests of other pages are refused"
 
 
 def answer(headers: dict[str, str], method: str = "GET") -> tuple[int, str, TestResponse]:
@@ -38,47 +41,21 @@ def test_the_user_and_our_own_pages_get_the_page(headers: dict[str, str]) -> Non
 @pytest.mark.parametrize(
     ("headers", "want"),
     [
+        pytest.param({"Host": "evil.example:7080"}, NO_HOST, id="a-rebound-name"),
+        pytest.param({"Host": "127.0.0.1.evil.example"}, NO_HOST, id="a-name-like-an-address"),
+        pytest.param({"Host": "10.0.0.5:7080"}, NO_HOST, id="an-address-of-the-network"),
+        pytest.param({"Host": ""}, NO_HOST, id="no-host"),
+        pytest.param({"Host": "[::1"}, NO_HOST, id="half-an-address"),
+        pytest.param({**HERE, "Origin": "https://evil.example"}, NO_ORIGIN, id="foreign"),
+        pytest.param({**HERE, "Origin": "null"}, NO_ORIGIN, id="a-sandboxed-frame"),
         pytest.param(
-            {"Host": "evil.example:7080"},
-            "Host must be 127.0.0.1 or localhost",
-            id="a-rebound-name",
+            {**HERE, "Origin": "http://127.0.0.1:3000"}, NO_ORIGIN, id="another-port-of-this-machine"
         ),
+        pytest.param({**HERE, "Origin": "https://127.0.0.1:7080"}, NO_ORIGIN, id="another-scheme"),
         pytest.param(
-            {"Host": "127.0.0.1.evil.example"},
-            "Host must be 127.0.0.1 or localhost",
-            id="a-name-like-an-address",
+            {**HERE, "Sec-Fetch-Site": "cross-site"}, NO_SITE, id="an-image-or-a-frame-in-another-page"
         ),
-        pytest.param(
-            {"Host": "10.0.0.5:7080"}, "Host must be 127.0.0.1 or localhost", id="an-address-of-the-network"
-        ),
-        pytest.param({"Host": ""}, "Host must be 127.0.0.1 or localhost", id="no-host"),
-        pytest.param({"Host": "[::1"}, "Host must be 127.0.0.1 or localhost", id="half-an-address"),
-        pytest.param(
-            {**HERE, "Origin": "https://evil.example"}, "requests of other origins are refused", id="foreign"
-        ),
-        pytest.param(
-            {**HERE, "Origin": "null"}, "requests of other origins are refused", id="a-sandboxed-frame"
-        ),
-        pytest.param(
-            {**HERE, "Origin": "http://127.0.0.1:3000"},
-            "requests of other origins are refused",
-            id="another-port-of-this-machine",
-        ),
-        pytest.param(
-            {**HERE, "Origin": "https://127.0.0.1:7080"},
-            "requests of other origins are refused",
-            id="another-scheme",
-        ),
-        pytest.param(
-            {**HERE, "Sec-Fetch-Site": "cross-site"},
-            "open http://127.0.0.1:7080/ from the address bar: links and requests of other pages are refused",
-            id="an-image-or-a-frame-in-another-page",
-        ),
-        pytest.param(
-            {**HERE, "Sec-Fetch-Site": "same-site"},
-            "open http://127.0.0.1:7080/ from the address bar: links and requests of other pages are refused",
-            id="another-server-of-this-machine",
-        ),
+        pytest.param({**HERE, "Sec-Fetch-Site": "same-site"}, NO_SITE, id="another-server-of-this-machine"),
     ],
 )
 def test_other_pages_get_nothing(headers: dict[str, str], want: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from webhook.cluster import errors
-from webhook.tools.console.observer import Observation, Observer
+from webhook.tools.console.observer import Observer
 
 QUICK = {"pause": 0.01, "watched": 0.0}
 """Every thread ends as soon as nobody asks."""
@@ -30,7 +30,7 @@ def test_the_first_who_asks_waits_for_the_first_result() -> None:
     observed = Observer(read, noted.append, **QUICK)
     threading.Timer(0.05, may_read.set).start()
 
-    assert observed.observation() == Observation("read")
+    assert observed.observation() == ("read", "")
     assert noted == ["read"]
 
 
@@ -38,7 +38,7 @@ def test_it_reads_again_while_somebody_looks() -> None:
     results = iter(range(10**6))
     observed = Observer(lambda: next(results), lambda _: None, **QUICK)
 
-    assert eventually(lambda: (observed.observation().read or 0) > 3)
+    assert eventually(lambda: (observed.observation()[0] or 0) > 3)
 
 
 def test_a_failure_leaves_what_was_read_before() -> None:
@@ -52,14 +52,14 @@ def test_a_failure_leaves_what_was_read_before() -> None:
 
     observed = Observer(read, lambda _: None, **QUICK)
 
-    assert eventually(lambda: observed.observation() == Observation("read", "GET /version: refused"))
+    assert eventually(lambda: observed.observation() == ("read", "GET /version: refused"))
 
 
 def test_a_failure_at_first_is_an_answer() -> None:
     def read() -> str:
         raise errors.Forbidden("not you")
 
-    assert Observer(read, lambda _: None, **QUICK).observation() == Observation(None, "not you")
+    assert Observer(read, lambda _: None, **QUICK).observation() == (None, "not you")
 
 
 def test_a_defect_is_logged_and_shown_without_its_details(caplog: pytest.LogCaptureFixture) -> None:
@@ -68,7 +68,7 @@ def test_a_defect_is_logged_and_shown_without_its_details(caplog: pytest.LogCapt
 
     found = Observer(read, lambda _: None, **QUICK).observation()
 
-    assert found == Observation(None, "the console failed; its output on the terminal says why")
+    assert found == (None, "the console failed; its output on the terminal says why")
     assert "a defect" in caplog.text
 
 
@@ -78,4 +78,4 @@ def test_it_rests_when_nobody_looks_and_begins_again() -> None:
     observed.observation()
 
     assert eventually(lambda: not any(each.is_alive() for each in readers))
-    assert eventually(lambda: observed.observation().problem == "" and len(set(readers)) > 1)
+    assert eventually(lambda: observed.observation()[1] == "" and len(set(readers)) > 1)

@@ -1,7 +1,5 @@
 """The model fetcher, run as its container runs it, and a web server with TLS of its own."""
 
-import datetime as dt
-import ipaddress
 import os
 import signal
 import ssl
@@ -10,54 +8,29 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
+from tests.controlplane.pki import Authority
 from tests.webhook.tools.fetch.servers import Store, serving
 
 
-@dataclass
-class Authority:
-    """A self-signed identity for 127.0.0.1: the file that clients trust, the context that servers use."""
+class Identity(NamedTuple):
+    """An identity for 127.0.0.1: the file that clients trust, the context that servers use."""
 
     file: Path
     context: ssl.SSLContext
 
 
 @pytest.fixture(scope="session")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "models.test")])
-    now = dt.datetime.now(dt.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(minutes=5))
-        .not_valid_after(now + dt.timedelta(days=1))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False
-        )
-        .sign(key, hashes.SHA256())
-    )
-    folder = tmp_path_factory.mktemp("tls")
-    public, private = folder / "tls.crt", folder / "tls.key"
-    public.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    private.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-    )
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Identity:
+    folder, authority = tmp_path_factory.mktemp("tls"), Authority("models.test")
+    (folder / "ca.pem").write_bytes(authority.certificate)
+    (folder / "server.pem").write_bytes(authority.issue(names=["localhost"], addresses=["127.0.0.1"]))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(public, private)
-    return Authority(public, context)
+    context.load_cert_chain(folder / "server.pem")
+    return Identity(folder / "ca.pem", context)
 
 
 @dataclass
@@ -111,7 +84,7 @@ class Warmer:
 
 
 @pytest.fixture
-def warmer(tmp_path: Path, authority: Authority) -> Iterator[Warmer]:
+def warmer(tmp_path: Path, authority: Identity) -> Iterator[Warmer]:
     environment = {
         "PATH": os.environ["PATH"],
         "SSL_CERT_FILE": str(authority.file),
@@ -135,6 +108,6 @@ def store() -> Store:
 
 
 @pytest.fixture
-def web(store: Store, authority: Authority) -> Iterator[str]:
+def web(store: Store, authority: Identity) -> Iterator[str]:
     with serving(store, tls=authority.context) as url:
         yield url

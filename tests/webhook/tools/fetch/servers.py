@@ -196,14 +196,13 @@ class GSHandler(Handler):
 
 
 class HubHandler(Handler):
-    """Model info, the tree of a commit, and file downloads; files ending in .safetensors are LFS files."""
+    """Model info, and file downloads; files ending in .safetensors are LFS files."""
 
     commit = "c0ffee" + "0" * 34
 
-    def described(self, name: str, body: bytes, key: str) -> dict[str, Any]:
+    def described(self, name: str, body: bytes) -> dict[str, Any]:
         blob = hashlib.sha1(b"blob %d\0" % len(body) + body, usedforsecurity=False).hexdigest()
-        entry: dict[str, Any] = {key: name, "size": len(body), "type": "file"}
-        entry["blobId" if key == "rfilename" else "oid"] = blob
+        entry: dict[str, Any] = {"rfilename": name, "size": len(body), "blobId": blob}
         if name.endswith(".safetensors"):
             sha256 = hashlib.sha256(body).hexdigest()
             entry["lfs"] = {"sha256": sha256, "oid": sha256, "size": len(body), "pointerSize": 134}
@@ -212,20 +211,13 @@ class HubHandler(Handler):
     def route(self, path: str, _query: dict[str, list[str]]) -> None:
         objects = self.server.store.objects
         repository, _, rest = path.removeprefix("/api/models/").partition("/revision/")
-        if path.startswith("/api/models/") and "/tree/" in path:
-            files = [self.described(name, body, "path") for name, body in objects.items()]
-            self.reply(200, json.dumps(files).encode(), Content_Type="application/json")
-        elif path.startswith("/api/models/"):
-            files = [self.described(name, body, "rfilename") for name, body in objects.items()]
+        if path.startswith("/api/models/"):
+            files = [self.described(name, body) for name, body in objects.items()]
             info = {"id": repository, "sha": self.commit, "siblings": files, "tags": [rest]}
             self.reply(200, json.dumps(info).encode(), Content_Type="application/json")
         else:
-            name = path.partition(f"/resolve/{self.commit}/")[2]
-            body = objects[name]
-            about = self.described(name, body, "path")
-            etag = about["lfs"]["oid"] if "lfs" in about else about["oid"]
             self.server.store.validator = None
-            self.content(body, ETag=f'"{etag}"', X_Repo_Commit=self.commit)
+            self.content(objects[path.partition(f"/resolve/{self.commit}/")[2]])
 
 
 class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):

@@ -1,6 +1,5 @@
 """The model fetcher with the real client libraries against loopback stores, and with a claim."""
 
-import hashlib
 import os
 import random
 import signal
@@ -10,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from huggingface_hub import HfApi
 
 from tests.cluster.controllers import eventually
 from tests.webhook.tools.fetch.conftest import Warmer
@@ -21,6 +19,13 @@ pytestmark = pytest.mark.processes
 WEIGHTS = random.Random(7).randbytes(2_000_000)  # noqa: S311 - any bytes will do
 SHARD = random.Random(8).randbytes(300_000)  # noqa: S311 - likewise
 MODEL = {"config.json": b"{}", "model.safetensors": WEIGHTS, "shards/2.bin": SHARD, "empty": b""}
+AWS = {
+    "AWS_ACCESS_KEY_ID": "AKIAEXAMPLE",
+    "AWS_SECRET_ACCESS_KEY": "t0pS3cretKey",
+    "AWS_REGION": "eu-west-1",
+}
+HUB = {"HF_TOKEN": "hf_t0pS3cretKey"}
+ENDPOINTS = ("AWS_ENDPOINT_URL", "HF_ENDPOINT", "STORAGE_EMULATOR_HOST", "API_ENDPOINT_OVERRIDE")
 
 
 @dataclass
@@ -32,6 +37,28 @@ class Source:
     environment: dict[str, str]
     prefix: str
 
+    def fetch(self, warmer: Warmer, below: str = "", **environment: str) -> tuple[int, str]:
+        """Return (exit code, everything it said)."""
+        return warmer.run(self.uri + below, *self.options, **self.environment, **environment)
+
+    def only_weights(self, store: Store) -> None:
+        for name in MODEL.keys() - {"model.safetensors"}:
+            del store.objects[self.prefix + name]
+
+    def stopped(self, warmer: Warmer, store: Store, least: int, number: signal.Signals) -> int:
+        """Stop a run that has so many bytes of the weights; return its exit code."""
+        self.only_weights(store)
+        store.pause_at = 1_200_000
+        process = warmer.start(self.uri, *self.options, **self.environment)
+        assert store.paused.wait(60)
+        assert eventually(lambda: warmer.has(least))
+        began = time.monotonic()
+        code, _ = warmer.stop(process, number)
+        assert time.monotonic() - began < 30  # which a kubelet gives
+        store.pause_at = None
+        store.resume.set()
+        return code
+
 
 @pytest.fixture(params=["s3", "gs", "hf"])
 def source(request: pytest.FixtureRequest, store: Store) -> Iterator[Source]:
@@ -40,18 +67,9 @@ def source(request: pytest.FixtureRequest, store: Store) -> Iterator[Source]:
     with serving(store, handler) as url:
         endpoint = ("--endpoint", url)
         made = {
-            "s3": Source(
-                "s3://models/llama",
-                endpoint,
-                {
-                    "AWS_ACCESS_KEY_ID": "AKIAEXAMPLE",
-                    "AWS_SECRET_ACCESS_KEY": "t0pS3cretKey",
-                    "AWS_REGION": "eu-west-1",
-                },
-                prefix,
-            ),
+            "s3": Source("s3://models/llama", endpoint, AWS, prefix),
             "gs": Source("gs://models/llama", endpoint, {}, prefix),
-            "hf": Source("hf://meta/llama@main", endpoint, {"HF_TOKEN": "hf_t0pS3cretKey"}, prefix),
+            "hf": Source("hf://meta/llama@main", endpoint, HUB, prefix),
         }[request.param]
         store.objects.update({prefix + name: body for name, body in MODEL.items()})
         yield made
@@ -64,7 +82,7 @@ def test_a_folder_is_fetched_and_the_second_start_asks_nothing(
     if not source.prefix:
         del store.objects["models/llama-2/other.bin"]
 
-    code, said = warmer.run(source.uri, *source.options, **source.environment)
+    code, said = source.fetch(warmer)
 
     assert (code, warmer.files()) == (0, MODEL)
     assert f"{source.uri}: 4 file(s), 2.193 MiB" in said
@@ -72,19 +90,15 @@ def test_a_folder_is_fetched_and_the_second_start_asks_nothing(
     assert sorted(file.name for file in warmer.state.iterdir()) == ["lock", "marker.json"]
 
     requested = len(store.seen)
-    assert warmer.run(source.uri, *source.options, **source.environment) == (
-        0,
-        f"warm: {warmer.destination} holds {source.uri}\n",
-    )
+    assert source.fetch(warmer) == (0, f"warm: {warmer.destination} holds {source.uri}\n")
     assert len(store.seen) == requested
 
 
 def test_a_dropped_connection_is_resumed(warmer: Warmer, source: Source, store: Store) -> None:
-    for name in ("config.json", "shards/2.bin", "empty"):
-        del store.objects[source.prefix + name]
+    source.only_weights(store)
     store.cuts = [600_000]
 
-    code, _ = warmer.run(source.uri, *source.options, **source.environment)
+    code, _ = source.fetch(warmer)
 
     assert (code, warmer.files()) == (0, {"model.safetensors": WEIGHTS})
     assert store.sent <= len(WEIGHTS) + 300_000  # at most one buffer is fetched twice
@@ -95,25 +109,14 @@ def test_a_dropped_connection_is_resumed(warmer: Warmer, source: Source, store: 
 def test_a_stopped_run_is_resumed(
     warmer: Warmer, source: Source, store: Store, number: signal.Signals
 ) -> None:
-    for name in ("config.json", "shards/2.bin", "empty"):
-        del store.objects[source.prefix + name]
-    store.pause_at = 1_200_000
-    process = warmer.start(source.uri, *source.options, **source.environment)
-    assert store.paused.wait(60)
-    assert eventually(lambda: warmer.has(900_000))
-    began = time.monotonic()
+    code = source.stopped(warmer, store, 900_000, number)
 
-    code, _ = warmer.stop(process, number)
-
-    assert time.monotonic() - began < 30  # which a kubelet gives
     assert code == (143 if number == signal.SIGTERM else -number)
     assert warmer.files() == {}
-    store.pause_at = None
-    store.resume.set()
     assert eventually(lambda: not store.pouring), "what was sent to the first run is counted"
     before = store.sent
 
-    code, _ = warmer.run(source.uri, *source.options, **source.environment)
+    code, _ = source.fetch(warmer)
 
     assert (code, warmer.files()) == (0, {"model.safetensors": WEIGHTS})
     assert store.sent - before <= len(WEIGHTS) - 900_000
@@ -122,7 +125,7 @@ def test_a_stopped_run_is_resumed(
 def test_transient_errors_pass(warmer: Warmer, source: Source, store: Store) -> None:
     store.statuses = [503]
 
-    code, _ = warmer.run(source.uri, *source.options, **source.environment)
+    code, _ = source.fetch(warmer)
 
     assert (code, warmer.files()) == (0, MODEL)
 
@@ -131,7 +134,7 @@ def test_transient_errors_pass(warmer: Warmer, source: Source, store: Store) -> 
 def test_lasting_errors_are_said_at_once(warmer: Warmer, source: Source, store: Store, status: int) -> None:
     store.statuses = [status] * 20
 
-    code, said = warmer.run(source.uri, *source.options, **source.environment)
+    code, said = source.fetch(warmer)
 
     assert code == 1
     assert said.count("\n") == 1
@@ -143,7 +146,7 @@ def test_lasting_errors_are_said_at_once(warmer: Warmer, source: Source, store: 
 def test_a_source_without_files_fails(warmer: Warmer, source: Source, store: Store) -> None:
     store.objects.clear()
 
-    code, said = warmer.run(source.uri, *source.options, **source.environment)
+    code, said = source.fetch(warmer)
 
     assert (code, said) == (1, f"failed: {source.uri}: holds no files\n")
 
@@ -163,7 +166,7 @@ def test_a_source_without_files_fails(warmer: Warmer, source: Source, store: Sto
 def test_names_that_lead_out_are_refused(warmer: Warmer, source: Source, store: Store, name: str) -> None:
     store.objects[source.prefix + name] = b"evil"
 
-    code, said = warmer.run(source.uri, *source.options, **source.environment)
+    code, said = source.fetch(warmer)
 
     assert code == 1
     assert f"failed: {source.uri}: has an object named {name!r}, which could lead out" in said
@@ -179,7 +182,7 @@ def test_a_link_in_the_destination_is_not_written_through(
     warmer.destination.mkdir()
     (warmer.destination / "shards").symlink_to(outside)
 
-    code, said = warmer.run(source.uri, *source.options, **source.environment)
+    code, said = source.fetch(warmer)
 
     assert code == 1
     assert "would have shards/2.bin written through a link" in said
@@ -200,7 +203,7 @@ def test_what_a_prefix_names(
 ) -> None:
     store.objects["models/llama/shards/"] = b""  # the placeholder that consoles create for a folder
 
-    code, _ = warmer.run(source.uri + below, *source.options, **source.environment)
+    code, _ = source.fetch(warmer, below)
 
     assert (code, warmer.files()) == (0, want)
 
@@ -209,44 +212,22 @@ def test_what_a_prefix_names(
 def test_content_that_does_not_match_its_checksum_is_refused(
     warmer: Warmer, source: Source, store: Store
 ) -> None:
-    for name in ("config.json", "shards/2.bin", "empty"):
-        del store.objects[source.prefix + name]
-    store.pause_at = 1_200_000
-    process = warmer.start(source.uri, *source.options, **source.environment)
-    assert store.paused.wait(60)
-    assert eventually(lambda: warmer.has(500_001))
-    warmer.stop(process, signal.SIGKILL)
-    store.pause_at = None
-    store.resume.set()
-    parts = [
+    source.stopped(warmer, store, 500_001, signal.SIGKILL)
+    (part,) = (
         file
         for file in (warmer.state / "partial").rglob("*")
         if file.is_file() and file.stat().st_size > 500_000
-    ]
-    assert len(parts) == 1
-    with parts[0].open("r+b") as file:
+    )
+    with part.open("r+b") as file:
         file.write(b"rotten")
 
-    code, said = warmer.run(source.uri, *source.options, **source.environment)
+    code, said = source.fetch(warmer)
 
     assert code == 1
     assert f"failed: {source.uri}: model.safetensors has checksum " in said
     assert warmer.files() == {}
-    assert warmer.run(source.uri, *source.options, **source.environment)[0] == 0
+    assert source.fetch(warmer)[0] == 0
     assert warmer.files() == {"model.safetensors": WEIGHTS}
-
-
-def test_the_hub_speaks_as_its_own_client_library_expects(store: Store, tmp_path: Path) -> None:
-    store.objects.update(MODEL)
-    with serving(store, HubHandler) as url:
-        hub = HfApi(endpoint=url, token=False)
-        info = hub.model_info("meta/llama", revision="main", files_metadata=True)
-        file = hub.hf_hub_download("meta/llama", "model.safetensors", revision=info.sha, local_dir=tmp_path)
-
-    listed = {file.rfilename: (file.size, file.lfs and file.lfs.sha256) for file in info.siblings or ()}
-    sha256 = hashlib.sha256(WEIGHTS).hexdigest()
-    assert listed == {name: (len(body), sha256 if body is WEIGHTS else None) for name, body in MODEL.items()}
-    assert Path(file).read_bytes() == WEIGHTS
 
 
 def test_the_hub_is_asked_for_the_revision_with_the_token(warmer: Warmer, store: Store) -> None:
@@ -355,15 +336,8 @@ def test_nothing_in_the_environment_leads_credentials_elsewhere(
     warmer: Warmer, source: Source, store: Store, stranger: tuple[Store, str]
 ) -> None:
     elsewhere, url = stranger
-    names = (
-        "AWS_ENDPOINT_URL",
-        "AWS_ENDPOINT_URL_S3",
-        "HF_ENDPOINT",
-        "STORAGE_EMULATOR_HOST",
-        "API_ENDPOINT_OVERRIDE",
-    )
 
-    code, _ = warmer.run(source.uri, *source.options, **source.environment, **dict.fromkeys(names, url))
+    code, _ = source.fetch(warmer, **dict.fromkeys(ENDPOINTS, url), AWS_ENDPOINT_URL_S3=url)
 
     assert (code, warmer.files()) == (0, MODEL)
     assert elsewhere.seen == []
@@ -384,21 +358,9 @@ def test_without_an_endpoint_only_the_provider_is_asked(
     """A proxy shows which host a client would reach; it refuses all."""
     elsewhere, url = stranger
     uri, host = PROVIDERS[scheme]
-    names = ("AWS_ENDPOINT_URL", "HF_ENDPOINT", "STORAGE_EMULATOR_HOST", "API_ENDPOINT_OVERRIDE")
-    credentials = {
-        "AWS_ACCESS_KEY_ID": "AKIAEXAMPLE",
-        "AWS_SECRET_ACCESS_KEY": "t0pS3cretKey",
-        "HF_TOKEN": "hf_t0pS3cretKey",
-    }
+    endpoints = dict.fromkeys(ENDPOINTS, "http://127.0.0.1:9")
 
-    code, said = warmer.run(
-        uri,
-        "--attempts=1",
-        **credentials,
-        **dict.fromkeys(names, "http://127.0.0.1:9"),
-        AWS_REGION="eu-west-1",
-        HTTPS_PROXY=url,
-    )
+    code, said = warmer.run(uri, "--attempts=1", **AWS, **HUB, **endpoints, HTTPS_PROXY=url)
 
     assert code == 1, said
     assert {(seen.method, f"https://{seen.path.removesuffix(':443')}") for seen in elsewhere.seen} == {

@@ -151,8 +151,8 @@ def test_the_family_of_a_job_set(
 ) -> None:
     with ApiServer(tmp_path, answering(collections)) as server:
         reader = Permitted(server.client())
-        found = read_family(reader, ServedKinds(reader.api), "team", "set", events)
+        found, uids = read_family(reader, ServedKinds(reader.api), "team", "set", events)
         requested = [request.path.partition(TEAM)[2] for request in server.requests if TEAM in request.path]
-    assert [pod.metadata.name for pod in found.pods] == pods
-    assert (set(found.uids), reader.omitted) == (members, omitted)
+    assert [pod.metadata.name for pod in found] == pods
+    assert (set(uids), reader.omitted) == (members, omitted)
     assert len(requested) == len(set(requested)), "each kind is listed once"

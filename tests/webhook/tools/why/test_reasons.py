@@ -143,10 +143,7 @@ RUNNING = pod("train-0", "Running")
             id="what-was-denied-before-does-not-matter-any-more",
         ),
         pytest.param(
-            {"wanted": None, "pods": [RUNNING]},
-            Answer.RUNNING,
-            "1 of 1 pods run",
-            id="an-unknown-number-of-pods",
+            {"wanted": None, "pods": [RUNNING]}, Answer.RUNNING, "1 of 1 pods run", id="an-unknown-number"
         ),
     ],
 )
@@ -155,46 +152,80 @@ def test_the_answer(given: JSON, answer: Answer, summary: str) -> None:
 
 
 RAISE = "ask ml-support to raise spec.hard.{}"
+WAIT = "wait until others finish, delete pods that are not needed any more, or "
+HALF = demand("gpus", "2", "2", "4")
 
 
 @pytest.mark.parametrize(
-    ("rows", "message", "remedy"),
+    ("rows", "given", "message", "remedy"),
     [
         pytest.param(
             [demand("gpus", "8", "3", "4")],
+            {},
             "a pod asks for 8 of gpus and can never fit: the quota grants 4 in all",
             "ask for 4 or fewer in one pod, or " + RAISE.format("gpus"),
             id="larger-than-the-quota",
         ),
         pytest.param(
             [demand("gpus", "3", "2", "4", reserved="1")],
+            {},
             "a pod asks for 3 of gpus: 2 of 4 are used, being created: 1",
-            "wait until others finish, delete pods that are not needed any more, or " + RAISE.format("gpus"),
+            WAIT + RAISE.format("gpus"),
             id="taken-for-now",
         ),
         pytest.param(
             [demand("gpus", "8", "0", "16"), demand("classes/nvidia-a100", "8", "0", "4")],
+            {},
             "a pod asks for 8 of classes/nvidia-a100 and can never fit: the quota grants 4 in all",
             "ask for 4 or fewer in one pod, or " + RAISE.format("classes[nvidia-a100]"),
             id="what-never-fits-comes-before-what-is-taken",
         ),
         pytest.param(
             [demand("gpus", "4", "14", "16"), demand("resources/nvidia.com/gpu", "4", "8", "8")],
+            {},
             "a pod asks for 4 of resources/nvidia.com/gpu: 8 of 8 are used",
-            "wait until others finish, delete pods that are not needed any more, or "
-            + RAISE.format("resources[nvidia.com/gpu]"),
+            WAIT + RAISE.format("resources[nvidia.com/gpu]"),
             id="the-scarcest-dimension",
         ),
         pytest.param(
             [demand("gpus", "1", None, "4")],
+            {},
             "a pod asks for 1 of gpus: the quota is not counted yet, and denies until it is",
             "wait some seconds; if it stays so, gpu-admission doctor says what keeps the controller from counting",
             id="not-counted-yet",
         ),
+        pytest.param(
+            [HALF],
+            {"data": {"spec": {"replicas": 3}}, "wanted": 3, "pods": [RUNNING]},
+            "3 pods ask for 6 of gpus and can never fit: the quota grants 4 in all",
+            "set replicas: 2, or " + RAISE.format("gpus"),
+            id="its-replicas-are-larger-than-the-whole-quota",
+        ),
+        pytest.param(
+            [HALF],
+            {"data": {"spec": {"replicas": 2}}, "wanted": 2, "pods": [RUNNING]},
+            "a pod asks for 2 of gpus: 2 of 4 are used",
+            WAIT + RAISE.format("gpus"),
+            id="others-hold-what-it-lacks",
+        ),
+        pytest.param(
+            [HALF],
+            {"data": {"spec": {"parallelism": 3}}, "wanted": 3, "pods": [RUNNING]},
+            "a pod asks for 2 of gpus: 2 of 4 are used",
+            WAIT + RAISE.format("gpus"),
+            id="pods-of-a-job-take-turns",
+        ),
+        pytest.param(
+            [HALF],
+            {"denials": [NO_GPU]},
+            "spec: must be whole [gpu-requests]",
+            "set 1, or ask the platform team to allow it",
+            id="what-is-no-amount-of-gpus-is-not-compared",
+        ),
     ],
 )
-def test_the_quota(rows: list[QuotaDemand], message: str, remedy: str) -> None:
-    answer, _, (reason,) = answered(situation(quota=quota(*rows), whom="ml-support"))
+def test_the_quota(rows: list[QuotaDemand], given: Any, message: str, remedy: str) -> None:
+    answer, _, (reason,) = answered(situation(quota=quota(*rows), contact="ml-support", **given))
     assert (answer, reason.message, reason.remedy) == (Answer.REFUSED, message, remedy)
 
 
@@ -265,70 +296,13 @@ def test_nothing_is_said_of_nodes_that_may_fit(nodes: list[NodeFit] | None) -> N
     assert [each.source.value for each in reasons] == ["scheduler"]
 
 
-HALF = [demand("gpus", "2", "2", "4")]
-
-
-@pytest.mark.parametrize(
-    ("given", "want"),
-    [
-        pytest.param(
-            {"data": {"spec": {"replicas": 3}}, "wanted": 3, "pods": [RUNNING]},
-            [
-                (
-                    "3 pods ask for 6 of gpus and can never fit: the quota grants 4 in all",
-                    "set replicas: 2, or ask the platform team to raise spec.hard.gpus",
-                )
-            ],
-            id="its-replicas-are-larger-than-the-whole-quota",
-        ),
-        pytest.param(
-            {"data": {"spec": {"replicas": 2}}, "wanted": 2, "pods": [RUNNING]},
-            [
-                (
-                    "a pod asks for 2 of gpus: 2 of 4 are used",
-                    "wait until others finish, delete pods that are not needed any more, or ask the platform team to raise "
-                    "spec.hard.gpus",
-                )
-            ],
-            id="others-hold-what-it-lacks",
-        ),
-        pytest.param(
-            {"data": {"spec": {"parallelism": 3}}, "wanted": 3, "pods": [RUNNING]},
-            [
-                (
-                    "a pod asks for 2 of gpus: 2 of 4 are used",
-                    "wait until others finish, delete pods that are not needed any more, or ask the platform team to raise "
-                    "spec.hard.gpus",
-                )
-            ],
-            id="pods-of-a-job-take-turns",
-        ),
-        pytest.param(
-            {"denials": [NO_GPU]},
-            [("spec: must be whole [gpu-requests]", "set 1, or ask the platform team to allow it")],
-            id="what-is-no-amount-of-gpus-is-not-compared",
-        ),
-    ],
-)
-def test_what_is_lacking_of_the_quota(given: Any, want: list[tuple[str, str]]) -> None:
-    _, _, reasons = answered(situation(**{"quota": quota(*HALF), **given}))
-    assert [(reason.message, reason.remedy) for reason in reasons] == want
-
-
 def test_denials_of_one_owner_are_one_line() -> None:
     """Each names another pod, and so is an Event of its own."""
     quota_denial = WEBHOOK + "pod ml/train-{}: no [gpu-quota]"
-    found = observed(
-        [
-            event(quota_denial.format(1), minute=1, count=2),
-            event(quota_denial.format(2), minute=3),
-            event("exceeded quota: compute", minute=2),
-        ]
-    )
+    denials = (event(quota_denial.format(1), minute=1, count=2), event(quota_denial.format(2), minute=3))
+    found = observed([*denials, event("exceeded quota: compute", minute=2)])
 
-    assert [
-        (each.about, each.count, each.last.minute if each.last else None, each.message) for each in found
-    ] == [
+    assert [(each.about, each.count, each.last and each.last.minute, each.message) for each in found] == [
         ("Job/train", 3, 3, "pod ml/train-2: no [gpu-quota]"),
         ("Job/train", 1, 2, "exceeded quota: compute"),
     ]

@@ -1,0 +1,206 @@
+"""model-warming: the credentials that fetch the model, of the policy and of the servers."""
+
+from tests.builders import JSON, gpu_container, pod
+from tests.cases import cases
+from tests.policies.rules.test_model_warming import LLAMA, URI, env, fetcher, options, run
+
+
+def from_secret(name: str, key: str = "token", of: str = "mine") -> JSON:
+    return {"name": name, "valueFrom": {"secretKeyRef": {"name": of, "key": key}}}
+
+
+TOKEN = from_secret("HF_TOKEN")
+KEYS = [from_secret("AWS_ACCESS_KEY_ID", "id"), from_secret("AWS_SECRET_ACCESS_KEY", "key")]
+REGION = {"name": "AWS_REGION", "value": "eu-west-1"}
+MINE_ALL = {"secretRef": {"name": "mine"}}
+KEY_FILE = {"name": "GOOGLE_APPLICATION_CREDENTIALS", "value": "/app/keys/sa.json"}
+OURS = {"name": "GOOGLE_APPLICATION_CREDENTIALS", "value": "/gpu-admission/credentials/sa.json"}
+KEY_MOUNT = {"name": "keys", "mountPath": "/app/keys/"}
+
+
+@cases(
+    ("uri", "server", "want_env", "want_from"),
+    {
+        "token-from-a-secret": ("hf://meta/llama", {"env": [TOKEN]}, [TOKEN], None),
+        "token-as-text": (
+            "hf://meta/llama",
+            {"env": [{"name": "HF_TOKEN", "value": "hf_literal"}]},
+            [{"name": "HF_TOKEN", "value": "hf_literal"}],
+            None,
+        ),
+        "token-in-a-whole-secret": ("hf://meta/llama", {"envFrom": [MINE_ALL]}, [], [MINE_ALL]),
+        "no-whole-secret-where-the-token-is-named": (
+            "hf://meta/llama",
+            {"env": [TOKEN], "envFrom": [MINE_ALL]},
+            [TOKEN],
+            None,
+        ),
+        "prefix-and-optional-stay-and-config-maps-do-not-come": (
+            "hf://meta/llama",
+            {
+                "envFrom": [
+                    {"prefix": "HF_", "secretRef": {"name": "mine", "optional": True}},
+                    {"configMapRef": {"name": "c"}},
+                ]
+            },
+            [],
+            [{"prefix": "HF_", "secretRef": {"name": "mine", "optional": True}}],
+        ),
+        "keys-and-region": ("s3://models/llama", {"env": [REGION, *KEYS]}, [REGION, *KEYS], None),
+        "region-as-text-and-keys-in-a-whole-secret": (
+            "s3://models/llama",
+            {"env": [REGION], "envFrom": [MINE_ALL]},
+            [REGION],
+            [MINE_ALL],
+        ),
+        "nothing-of-another-source": ("s3://models/llama", {"env": [TOKEN, REGION]}, [], None),
+        "never-an-endpoint": (
+            "s3://models/llama",
+            {"env": [*KEYS, {"name": "AWS_ENDPOINT_URL", "value": "https://evil.example"}]},
+            KEYS,
+            None,
+        ),
+        "not-what-refers-to-other-variables": (
+            "hf://meta/llama",
+            {"env": [{"name": "HF_TOKEN", "value": "$(TOKEN)"}]},
+            [],
+            None,
+        ),
+        "key-file-in-a-mount": (
+            "gs://models/llama",
+            {"env": [KEY_FILE], "volumeMounts": [{"name": "x", "mountPath": "/app"[:3]}, KEY_MOUNT]},
+            [OURS],
+            None,
+        ),
+        "key-file-of-the-servers-image": ("gs://models/llama", {"env": [KEY_FILE]}, [], None),
+        "nothing-over-https": ("https://host/m.bin", {"env": [TOKEN], "envFrom": [MINE_ALL]}, [], None),
+        "nothing-for-a-claim": ("pvc://claim/m", {"env": [TOKEN], "envFrom": [MINE_ALL]}, [], None),
+    },
+)
+def test_the_servers_own_credentials_fetch(
+    uri: str, server: JSON, want_env: list[JSON], want_from: list[JSON] | None
+) -> None:
+    volumes = [{"name": "keys", "secret": {"secretName": "google"}}, {"name": "x", "emptyDir": {}}]
+
+    after, _ = run(pod(gpu_container(**server), annotations={URI: uri}, volumes=volumes))
+
+    assert [each for each in fetcher(after)["env"] if each["name"] != "NVIDIA_VISIBLE_DEVICES"] == want_env
+    assert fetcher(after).get("envFrom") == want_from
+
+
+@cases(
+    ("uri", "endpoint", "want"),
+    {
+        "over-tls": ("hf://meta/llama", "https://hub.models", [TOKEN]),
+        "no-token-in-clear": ("hf://meta/llama", "http://hub.models", []),
+        "no-access-token-in-clear": ("gs://models/llama", "HTTP://gcs.models", []),
+        "a-signature-holds-no-key": ("s3://models/llama", "http://minio.models", KEYS),
+    },
+)
+def test_the_servers_token_is_not_sent_over_plain_http(uri: str, endpoint: str, want: list[JSON]) -> None:
+    server = gpu_container(env=[TOKEN, *KEYS, KEY_FILE], volumeMounts=[KEY_MOUNT])
+    volumes = [{"name": "keys", "secret": {"secretName": "google"}}]
+    settings = options(sources={uri.partition(":")[0]: {"endpoint": endpoint}})
+
+    after, _ = run(pod(server, annotations={URI: uri}, volumes=volumes), settings)
+
+    assert [each for each in fetcher(after)["env"] if each["name"] != "NVIDIA_VISIBLE_DEVICES"] == want
+    assert "keys" not in [mount["name"] for mount in fetcher(after)["volumeMounts"]]
+
+
+@cases(
+    ("mount", "want", "path"),
+    {
+        "folder": (KEY_MOUNT, {}, "/sa.json"),
+        "folder-of-a-volume": ({**KEY_MOUNT, "subPath": "a"}, {"subPath": "a"}, "/sa.json"),
+        "one-file": (
+            {"name": "keys", "mountPath": "/app/keys/sa.json", "subPath": "sa.json"},
+            {"subPath": "sa.json"},
+            "",
+        ),
+    },
+)
+def test_a_key_file_of_the_server_is_mounted_where_it_hides_nothing(
+    mount: JSON, want: JSON, path: str
+) -> None:
+    server = gpu_container(env=[KEY_FILE], volumeMounts=[mount])
+    volumes = [{"name": "keys", "secret": {"secretName": "google"}}]
+
+    after, _ = run(pod(server, annotations={URI: "gs://models/llama"}, volumes=volumes))
+
+    place = {"name": "keys", "mountPath": "/gpu-admission/credentials", **want, "readOnly": True}
+    assert fetcher(after)["volumeMounts"][1:] == [place]
+    assert env(after)["GOOGLE_APPLICATION_CREDENTIALS"] == f"/gpu-admission/credentials{path}"
+
+
+def test_a_key_file_below_an_expanded_path_stays_with_the_server() -> None:
+    server = gpu_container(env=[KEY_FILE], volumeMounts=[{**KEY_MOUNT, "subPathExpr": "$(POD_NAME)"}])
+
+    after, _ = run(pod(server, annotations={URI: "gs://models/llama"}))
+
+    assert "GOOGLE_APPLICATION_CREDENTIALS" not in env(after)
+    assert len(fetcher(after)["volumeMounts"]) == 1
+
+
+@cases(
+    ("uri", "source"),
+    {
+        "s3": ("s3://models/llama", {"s3": {"credentialsSecret": "platform"}}),
+        "hub": ("hf://meta/llama", {"hf": {"credentialsSecret": "platform"}}),
+        "gs": ("gs://models/llama", {"gs": {"credentialsSecret": "platform"}}),
+    },
+)
+def test_nothing_of_the_servers_comes_where_the_policy_names_a_secret(uri: str, source: JSON) -> None:
+    server: JSON = {
+        "env": [TOKEN, *KEYS, REGION, KEY_FILE],
+        "envFrom": [MINE_ALL],
+        "volumeMounts": [KEY_MOUNT],
+    }
+
+    plain, _ = run(pod(gpu_container(), annotations={URI: uri}), options(sources=source))
+    after, _ = run(pod(gpu_container(**server), annotations={URI: uri}), options(sources=source))
+
+    assert fetcher(after) == fetcher(plain)
+    assert "platform" in str(after["spec"])
+
+
+def test_the_first_server_with_credentials_counts_and_the_policys_variables_win() -> None:
+    servers = [
+        gpu_container(name="draft"),
+        gpu_container(name="main", env=[REGION, *KEYS]),
+        gpu_container(name="other", env=[from_secret("AWS_SECRET_ACCESS_KEY", of="theirs")]),
+    ]
+    source = {"s3": {"env": {"AWS_REGION": "us-east-1"}}}
+
+    after, _ = run(pod(*servers, annotations=LLAMA), options(sources=source))
+
+    assert fetcher(after)["env"][1:] == [{"name": "AWS_REGION", "value": "us-east-1"}, *KEYS]
+
+
+@cases(
+    ("uri", "source", "volume"),
+    {
+        "key-file": (
+            "gs://models/m",
+            {"gs": {"credentialsSecret": "google"}},
+            {"name": "gpu-admission-model-credentials", "secret": {"secretName": "google"}},
+        ),
+        "claim": (
+            "pvc://shared/llama",
+            {},
+            {
+                "name": "gpu-admission-model-source",
+                "persistentVolumeClaim": {"claimName": "shared", "readOnly": True},
+            },
+        ),
+    },
+)
+def test_what_else_is_mounted_is_read_only_and_for_the_init_container_alone(
+    uri: str, source: JSON, volume: JSON
+) -> None:
+    after, _ = run(pod(gpu_container(), annotations={URI: uri}), options(sources=source))
+
+    assert after["spec"]["volumes"][1:] == [volume]
+    assert fetcher(after)["volumeMounts"][1]["name"] == volume["name"]
+    assert fetcher(after)["volumeMounts"][1]["readOnly"] is True
+    assert len(after["spec"]["containers"][0]["volumeMounts"]) == 1

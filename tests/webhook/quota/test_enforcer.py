@@ -1,0 +1,78 @@
+"""What a review learns of the quota of its namespace, and how often the ledger is read for it."""
+
+from collections.abc import Callable
+from fractions import Fraction
+
+import msgspec
+
+from policies.quota.demand import UnclassifiedPods
+from policies.quota.quota_request import LedgerError, QuotaGrant
+from tests.cases import cases
+from tests.webhook.quota.ledgers import configuration
+from tests.webhook.quota.slow_store import Bench
+from tests.webhook.quota.world import NAMESPACE, vector
+from webhook.quota.enforcer import NamespaceQuota, QuotaEnforcer
+
+
+def quota_of(bench: Bench) -> NamespaceQuota:
+    enforcer = QuotaEnforcer(bench.batches, bench.batches._metrics)
+    return enforcer.of(NAMESPACE, bench.clock() + 5, dry_run=False)
+
+
+def counted(bench: Bench) -> None:
+    bench.reserve("pod", gpus=3)
+
+
+def uncounted(bench: Bench) -> None:
+    found = bench.ledger.store.read(NAMESPACE, 1.0)
+    assert found is not None
+    never = msgspec.structs.replace(found, ledger=msgspec.structs.replace(found.ledger, used=None))
+    bench.store.read = lambda namespace, seconds: never  # type: ignore[method-assign] # noqa: ARG005 - the signature of a store
+
+
+def without_quota(bench: Bench) -> None:
+    bench.ledger.configuration = configuration()
+
+
+def unreadable(bench: Bench) -> None:
+    def fail(_what: str) -> None:
+        raise LedgerError("forbidden", transient=False)
+
+    bench.store.fails = fail
+
+
+@cases(
+    ("happens", "want"),
+    {
+        "used-and-reserved": (
+            counted,
+            QuotaGrant(vector(gpus=8), UnclassifiedPods.TOTAL_ONLY, {"gpus": Fraction(3)}),
+        ),
+        "not-counted-yet": (uncounted, QuotaGrant(vector(gpus=8), UnclassifiedPods.TOTAL_ONLY, None)),
+        "no-quota": (without_quota, None),
+        "a-ledger-that-cannot-be-read": (unreadable, None),
+    },
+)
+def test_grant(happens: Callable[[Bench], None], want: QuotaGrant | None) -> None:
+    bench = Bench(gpus=8)
+    happens(bench)
+
+    assert quota_of(bench).grant() == want
+
+
+def test_a_review_reads_the_ledger_once_for_its_grant() -> None:
+    bench = Bench(gpus=8)
+    quota = quota_of(bench)
+
+    assert quota.grant() is quota.grant()
+    assert bench.store.reads == 1
+
+
+def test_a_namespace_that_is_known_to_have_no_quota_costs_no_read() -> None:
+    bench = Bench(gpus=8)
+    without_quota(bench)
+    bench.reserve("pod")
+    reads = bench.store.reads
+
+    assert quota_of(bench).grant() is None
+    assert bench.store.reads == reads
