@@ -37,12 +37,12 @@ _RAISED = frozenset({"initialDelaySeconds", "terminationGracePeriodSeconds"})
 
 
 class Restored(msgspec.Struct, frozen=True):
-    """The restored changes, each with its rule, and warnings about values of the update that were overwritten.
+    """The restored changes, and warnings about values of the update that were overwritten.
 
     `note` adds the annotation that lists the changes, if the update lacks it.
     """
 
-    changes: tuple[tuple[str, Change], ...] = ()
+    changes: tuple[Change, ...] = ()
     note: Change | None = None
     warnings: tuple[Finding, ...] = ()
 
@@ -56,7 +56,7 @@ def restore(stored: Pod, before: bytes, after: bytes, wanted: Mapping[str, str])
     if not found:
         return Restored()
     old, new = msgspec.json.decode(before), msgspec.json.decode(after)
-    changes: list[tuple[str, Change]] = []
+    changes: list[Change] = []
     warnings: list[Finding] = []
     for path, what in found:
         place = _place(("spec", *path), old, new)
@@ -65,7 +65,7 @@ def restore(stored: Pod, before: bytes, after: bytes, wanted: Mapping[str, str])
         value, sent = _at(old, ("spec", *path)), _at(new, place)
         if _is_present(place, value, new):
             continue
-        changes.append((wanted[what], Change(what, (_put(new, place, value),))))
+        changes.append(Change(what, (_put(new, place, value),), wanted[what]))
         if place[-1] in _RAISED and sent is not None:
             # The author may not have lowered it just now.
             message = f"stays {value}: it was raised when the pod was created, and cannot be changed since"

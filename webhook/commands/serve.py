@@ -37,15 +37,15 @@ from webhook.quota.metrics import LedgerCollector, QuotaMetrics
 from webhook.server.dispatcher import Site
 from webhook.server.http import Request
 from webhook.server.server import run
-from webhook.server.settings import ServerSettings, SettingsError, StartupError
+from webhook.server.settings import ServerSettings, StartupError
 from webhook.server.tls import CertificateState, ClientCA, ServingCertificate
 from webhook.serving.admission import Admission
 from webhook.serving.audit import Recorder
-from webhook.serving.claim_watch import ClaimLookup, ClaimWatch, may_name_claims
+from webhook.serving.claim_watch import ClaimWatch, may_name_claims
 from webhook.serving.denials import DenialReports
 from webhook.serving.document_reviews import DocumentReviews
 from webhook.serving.endpoints import create_app, endpoint_of
-from webhook.serving.evaluator import EngineInForce
+from webhook.serving.evaluator import engine_in_force
 from webhook.serving.handling import ClusterState
 from webhook.serving.metrics import Metrics
 from webhook.serving.namespaces import Namespaces
@@ -128,8 +128,8 @@ def serve(
     pair = (secret.certificate, secret.key) if secret else _certificate(tls_cert, tls_key, self_signed, names)
     try:
         settings = ServerSettings(certificate=pair[0], key=pair[1], **server)
-    except SettingsError as error:
-        raise click.UsageError("\n".join(error.problems)) from None
+    except StartupError as error:
+        raise click.UsageError(str(error)) from None
     run(partial(build, config, partial(_recorder, audit_log), cluster, secret, fetcher_image), settings)
 
 
@@ -159,7 +159,7 @@ def build(
         secret.start(api)
         metrics.watch_certificate(lambda: secret.state, lambda: secret.authority_not_after)
     cluster_state = _cluster_state(source, api)
-    engine = EngineInForce(lambda: source.configuration, fetcher_image)
+    engine = engine_in_force(lambda: source.configuration, fetcher_image)
     admission = Admission(engine, recorder(metrics, _denials(api, metrics)), cluster_state)
     served = secret or serving
     if serving.client_ca is not None:
@@ -207,7 +207,7 @@ def _cluster_state(source: ConfigurationSource, api: ApiClient | None) -> Cluste
         labels_of=namespaces.labels_of,
         nodes=nodes.facts,
         named_nodes=nodes.index,
-        claims=partial(ClaimLookup, claims),
+        claims=claims.lookup,
         quota=quota,
         scaled=target_reader(api),
         documents=DocumentReviews(source, namespaces.all, partial(registered_conditions, api)),

@@ -97,7 +97,7 @@ def stored() -> JSON:
 def put_back(before: JSON, after: JSON, words: dict[str, str] = WORDS) -> tuple[JSON, Restored]:
     """Return the update with what is put back, by a JSON patch library that is not ours."""
     restored = restore(view(before), msgspec.json.encode(before), msgspec.json.encode(after), words)
-    changes = [change for _, change in restored.changes] + ([restored.note] if restored.note else [])
+    changes = [*restored.changes, *([restored.note] if restored.note else [])]
     operations = [msgspec.to_builtins(each) for change in changes for each in change.operations]
     completed: JSON = jsonpatch.apply_patch(after, operations)
     return completed, restored
@@ -107,7 +107,7 @@ def test_the_authors_manifest_becomes_the_stored_pod() -> None:
     completed, restored = put_back(stored(), author())
 
     assert completed == stored()
-    assert {change.what: rule for rule, change in restored.changes} == WORDS
+    assert {change.what: change.rule for change in restored.changes} == WORDS
 
 
 @pytest.mark.parametrize("what", [pytest.param(what, id=what.rpartition(": ")[2]) for what in WORDS])
@@ -117,7 +117,7 @@ def test_what_is_not_to_be_put_back_stays_away(what: str) -> None:
 
     completed, restored = put_back(stored(), author(), kept)
 
-    assert {change.what for _, change in restored.changes} == set(kept)
+    assert {change.what for change in restored.changes} == set(kept)
     assert completed != stored()
 
 

@@ -7,16 +7,11 @@ import msgspec
 import pytest
 import yaml
 from click.testing import CliRunner
-from prometheus_client import CollectorRegistry
 
 from tests.builders import JSON
-from tests.webhook.serving.test_admission import request
+from tests.webhook.serving.served import admission, request
 from webhook.commands import main
 from webhook.configuration.loader import load_directory
-from webhook.serving.admission import Admission
-from webhook.serving.audit import Recorder
-from webhook.serving.engine import Engine
-from webhook.serving.metrics import Metrics
 from webhook.workloads.unread import MOST_VALUES, unread_gpus
 
 MAPPING = load_directory(None).resource_mapping
@@ -87,9 +82,7 @@ def test_only_so_many_values_are_searched() -> None:
 
 
 def reviewed(directory: Path | None, kind: JSON, data: JSON) -> list[str]:
-    engine = Engine(load_directory(directory))
-    admission = Admission(lambda: engine, Recorder(Metrics(CollectorRegistry())))
-    response = admission.validate(request(data, kind=kind), monotonic() + 5)
+    response = admission(directory).validate(request(data, kind=kind), monotonic() + 5)
     assert response.allowed
     return list(response.warnings or ())
 
@@ -114,10 +107,7 @@ def test_a_row_of_ones_own_has_them_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("data", [7, ["nvidia.com/gpu"], None], ids=["a-number", "a-list", "null"])
 def test_what_is_no_object_is_left_to_the_api_server(data: object) -> None:
-    engine = Engine(load_directory(None))
-    admission = Admission(lambda: engine, Recorder(Metrics(CollectorRegistry())))
-
-    assert admission.validate(request(data, kind=KIND), monotonic() + 5).allowed  # type: ignore[arg-type]
+    assert admission().validate(request(data, kind=KIND), monotonic() + 5).allowed  # type: ignore[arg-type]
 
 
 def check(*arguments: str, data: JSON) -> str:

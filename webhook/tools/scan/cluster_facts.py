@@ -91,8 +91,8 @@ class ClusterFacts:
             engine=Engine(configuration),
             now=now,
             labels_of=lambda namespace: labels.get(namespace, ()),
-            nodes=facts,
-            named_nodes=index,
+            nodes=lambda: facts,
+            named_nodes=lambda: index,
             claims=self.claims.get,
             quota_of=self._quota_of(configuration),
         )

@@ -170,7 +170,9 @@ class Scan:
 
         def read(raw: msgspec.Raw) -> None:
             record = reader.read_pod(raw)
-            used = reader.demand_of_pod(record, UnclassifiedPods.TOTAL_ONLY, by.named_nodes) if record else {}
+            used = (
+                reader.demand_of_pod(record, UnclassifiedPods.TOTAL_ONLY, by.named_nodes()) if record else {}
+            )
             if record is not None and record.extended_claim:
                 held[record.uid, record.extended_claim] = used
             namespace = msgspec.json.decode(raw, type=_Stored).metadata.namespace or ""

@@ -114,7 +114,7 @@ class Tally:
                 )
             self._problems[key].pods += is_pod
             self._problems[key].is_written |= not is_pod
-        for rule, what in {(each.rule, each.change.what) for pod in evaluation.pods for each in pod.changes}:
+        for rule, what in {(each.rule, each.what) for pod in evaluation.pods for each in pod.changes}:
             change = (namespace, owner, rule, what)
             if change in self._changes or len(self._changes) < MOST_LISTED:
                 self._changes[change] += is_pod

@@ -42,10 +42,11 @@ def test_nodes_and_pools(
             load_directory(None), datetime(2026, 11, 21, tzinfo=UTC)
         )
 
-    found = by.named_nodes.find(("metadata.name", "a"))
+    found = by.named_nodes().find(("metadata.name", "a"))
     assert found == ({(("accelerator", "nvidia-t4"),)} if knows_nodes else frozenset())
-    assert (by.nodes is not None) is knows_all
-    if by.nodes is not None:
-        assert by.nodes.label_sets == {(("accelerator", "nvidia-t4"),)}
-        assert [dict(pool.labels)["accelerator"] for pool in by.nodes.pools] == [frozenset({"nvidia-l4"})]
+    nodes = by.nodes()
+    assert (nodes is not None) is knows_all
+    if nodes is not None:
+        assert nodes.label_sets == {(("accelerator", "nvidia-t4"),)}
+        assert [dict(pool.labels)["accelerator"] for pool in nodes.pools] == [frozenset({"nvidia-l4"})]
     assert reader.omitted == omitted
