@@ -96,9 +96,9 @@ def test_a_whole_rotation() -> None:
             id="authority-after-two-thirds",
         ),
         pytest.param(FOUNDED, 301 * DAY, ["authority", "leaf"], id="authority-expired"),
-        pytest.param(changed(requested=Rotation.LEAF), 0 * DAY, ["leaf", "requested"], id="leaf-asked-for"),
+        pytest.param(changed(requested=Rotation.LEAF), 0 * DAY, ["leaf", "requested"], id="leaf-requested"),
         pytest.param(
-            changed(requested=Rotation.CA), 0 * DAY, ["upcoming", "requested"], id="authority-asked-for"
+            changed(requested=Rotation.CA), 0 * DAY, ["upcoming", "requested"], id="authority-requested"
         ),
         pytest.param(changed(leaf=None), 0 * DAY, ["leaf"], id="leaf-lost"),
         pytest.param(
@@ -125,13 +125,13 @@ def test_a_whole_rotation() -> None:
             changed(upcoming=OTHER, since=NOW, requested=Rotation.CA),
             59 * SECOND,
             [],
-            id="authority-asked-for-during-a-rotation-waits",
+            id="authority-requested-during-a-rotation-waits",
         ),
         pytest.param(
             changed(upcoming=OTHER, since=NOW, requested=Rotation.LEAF),
             0 * DAY,
             ["leaf", "requested"],
-            id="leaf-asked-for-during-a-rotation",
+            id="leaf-requested-during-a-rotation",
         ),
         pytest.param(
             changed(upcoming=OTHER, since=NOW + DAY), 0 * DAY, ["since"], id="begun-by-a-clock-that-was-wrong"

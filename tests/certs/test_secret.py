@@ -33,7 +33,7 @@ CONTENT = encode(STATE)
     "state",
     [
         pytest.param(STATE, id="steady"),
-        pytest.param(dataclasses.replace(STATE, requested=Rotation.CA), id="asked-for"),
+        pytest.param(dataclasses.replace(STATE, requested=Rotation.CA), id="requested"),
         pytest.param(dataclasses.replace(STATE, upcoming=OTHER), id="publishing"),
         pytest.param(dataclasses.replace(STATE, upcoming=OTHER, since=NOW), id="propagating"),
         pytest.param(dataclasses.replace(STATE, retired=(OTHER.certificate,), since=NOW), id="retiring"),

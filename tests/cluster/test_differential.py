@@ -20,11 +20,13 @@ import msgspec
 import pytest
 
 from policies.pods.pod import decode_pod
+from policies.rule import Phase
 from tests.builders import JSON, container
 from tests.conftest import DERANDOMIZE
 from tests.controlplane import Client, ControlPlane
 from webhook.configuration.loader import load_directory
-from webhook.serving.engine import Engine, Outcome, Subject
+from webhook.serving.engine import Engine, Outcome
+from webhook.serving.evaluator import Evaluator
 from webhook.tools.check.manifests import as_stored, with_requests
 
 # Other cases in every run, as tests/conftest.py has it; GPU_ADMISSION_SEED draws those of a run that failed.
@@ -136,7 +138,7 @@ def ours(engine: Engine, pod: JSON) -> tuple[bool, str]:
     except msgspec.ValidationError as error:
         return False, str(error)
     policy = engine.configuration.policies.for_namespace(NAMESPACE)
-    decision = engine.mutate(Subject(pod=view, policy=policy), datetime.now(UTC))
+    decision = Evaluator(engine=engine, now=datetime.now(UTC)).evaluate(Phase.MUTATE, policy, view)
     findings = [finding for finding in decision.findings(Outcome.DENIED) if finding.rule == "gpu-requests"]
     return not findings, " ".join(finding.sentence() for finding in findings)
 

@@ -17,7 +17,12 @@ import msgspec
 import pytest
 
 from policies.finding import Finding
+<<<<<<< HEAD
 from tests.builders import JSON, container, pod, view
+=======
+from policies.rule import Phase
+from tests.builders import JSON, container, view
+>>>>>>> main
 from tests.cluster.exported import (
     EXEMPTED,
     NAMESPACES,
@@ -32,7 +37,8 @@ from tests.cluster.test_corpus import CORPUS, objects
 from tests.controlplane import ControlPlane
 from webhook.configuration.decoding import Problem
 from webhook.configuration.loader import load_directory
-from webhook.serving.engine import Engine, Outcome, Subject
+from webhook.serving.engine import Engine, Outcome
+from webhook.serving.evaluator import Evaluator
 from webhook.tools.check.manifests import as_stored, with_requests
 from webhook.workloads.places import pod_places
 
@@ -215,18 +221,18 @@ class Expected(msgspec.Struct):
 
 
 def expected(engine: Engine, document: JSON, namespace: str, *, mutating: bool) -> Expected:
-    now = datetime.now(UTC)
+    by = Evaluator(engine=engine, now=datetime.now(UTC))
     document = with_requests(as_stored(deepcopy(document)))
     policy = engine.configuration.policies.for_namespace(namespace, labels(namespace))
-    decision = engine.mutate(Subject(pod=view(document), policy=policy), now)
+    decision = by.evaluate(Phase.MUTATE, policy, view(document))
     operations = [
         msgspec.json.decode(msgspec.json.encode(operation))
         for change in decision.changes
         if change.rule in ADDED and mutating
-        for operation in change.change.operations
+        for operation in change.operations
     ]
     patched = jsonpatch.apply_patch(document, operations)
-    verdict = engine.validate(Subject(pod=view(patched), policy=policy), now)
+    verdict = by.evaluate(Phase.VALIDATE, policy, view(patched))
     return Expected([each for each in verdict.findings(Outcome.DENIED) if is_exported(each)], patched)
 
 

@@ -4,10 +4,9 @@ import msgspec
 
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import Namespace, api_client
-from webhook.cluster.api import ApiClient
+from webhook.cluster.api import ApiClient, Identity
 from webhook.cluster.informer import FEW, Informer, Resource
 from webhook.cluster.objects import decode_metadata
-from webhook.cluster.pages import Identity
 from webhook.controller.records import PODS, QUOTAS
 
 

@@ -64,7 +64,7 @@ def test_the_way_to_a_template_is_short(path: str, want: str) -> None:
         ),
     ],
 )
-def test_a_sentence_says_what_to_write_then_why_then_whom_to_ask(parts: dict[str, Any], want: str) -> None:
+def test_a_sentence_says_what_to_write_then_why_then_escalation(parts: dict[str, Any], want: str) -> None:
     assert Finding(rule="r", message="must hold", **parts).sentence() == want
 
 
@@ -80,9 +80,11 @@ def test_a_sentence_says_what_to_write_then_why_then_whom_to_ask(parts: dict[str
         ),
     ],
 )
-def test_a_policy_says_whom_to_ask(contact: str, want: str) -> None:
+def test_a_policy_says_escalation(contact: str, want: str) -> None:
     policy = PolicySet([Policy(name="default", version="1", spec=PolicySpec(help=contact))]).for_namespace(
         "ml"
     )
 
-    assert Finding(rule="r", message="must hold", ask="for more").asking(policy.whom).whom_to_ask == want
+    assert (
+        Finding(rule="r", message="must hold", ask="for more").with_contact(policy.contact).escalation == want
+    )

@@ -86,7 +86,7 @@ def test_what_was_injected_would_be_injected_again(
 
     lines: dict[str, list[str]] = {}
     for each in found.changes:
-        lines.setdefault(each.rule, []).append(each.change.what)
+        lines.setdefault(each.rule, []).append(each.what)
     again = "\n".join(f"{rule}: {', '.join(whats)}" for rule, whats in lines.items())
     assert again == stored["metadata"]["annotations"][INJECTED]
     assert not found.is_refused

@@ -11,7 +11,7 @@ import pytest
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, page, status
 from webhook.cluster import errors
 from webhook.cluster.access import AccessError, load_access
-from webhook.cluster.api import ApiClient, api_path
+from webhook.cluster.api import IDENTITIES_PAGE, METADATA_LIST, ApiClient, Identity, api_path
 
 
 class _Named(msgspec.Struct):
@@ -68,15 +68,32 @@ def test_a_list_that_keeps_expiring_is_given_up(tmp_path: Path) -> None:
         server.client().list("/api/v1/pods", name_of)
 
 
+def test_identities_are_listed_in_large_pages_of_metadata(tmp_path: Path) -> None:
+    last = Answer(b'{"metadata": {"resourceVersion": "7"}, "items": null}')
+    answers = in_turn(page(["a"], "7", "next"), last)
+    with ApiServer(tmp_path, lambda _: next(answers)) as server:
+        listed = server.client().identities("/api/v1/pods")
+
+    assert (listed.items, listed.resource_version) == ([Identity("a", "a", "7", "team")], "7")
+    assert [request.query["limit"] for request in server.requests] == [str(IDENTITIES_PAGE)] * 2
+    assert {request.headers["Accept"] for request in server.requests} == {METADATA_LIST}
+
+
 @pytest.mark.parametrize(
-    "body", [pytest.param(b"<html>", id="no-json"), pytest.param(b'{"items":3}', id="no-list")]
+    "body",
+    [
+        pytest.param(b"<html>", id="no-json"),
+        pytest.param(b'{"items":3}', id="no-list"),
+        pytest.param(b'{"metadata": {"resourceVersion": "43"}, "items": [', id="cut"),
+        pytest.param(b'{"metadata": {}, "items": [{"metadata": {"name": "train-0"}}]}', id="without-a-uid"),
+    ],
 )
 def test_what_is_no_list_is_an_error_with_its_path(tmp_path: Path, body: bytes) -> None:
     with (
         ApiServer(tmp_path, lambda _: Answer(body)) as server,
         pytest.raises(errors.ApiError, match="the list of /api/v1/pods cannot be read"),
     ):
-        server.client().list("/api/v1/pods", name_of)
+        server.client().identities("/api/v1/pods")
 
 
 def test_silence_ends_a_call(tmp_path: Path) -> None:

@@ -51,9 +51,7 @@ def test_all_that_is_wrong_with_files_is_reported_at_once(directory: Path) -> No
     [
         pytest.param(["check", "--name", "x"], "--name needs --dir", id="name-without-files"),
         pytest.param(["check", "--dir", "/nowhere"], "does not exist", id="no-directory"),
-        pytest.param(["show", "--kubeconfig", "/nowhere"], "error: ", id="no-kubeconfig"),
         pytest.param(["rotate", "--timeout-seconds", "0"], "--timeout-seconds", id="no-time"),
-        pytest.param(["rotate", "--leaf"], "--leaf", id="unknown-option"),
     ],
 )
 def test_bad_use(arguments: list[str], want: str) -> None:
@@ -80,11 +78,6 @@ def test_a_directory_without_certificates(tmp_path: Path) -> None:
             ["--certificate-secret", "x", "--standalone"],
             "--certificate-secret needs a cluster",
             id="no-cluster",
-        ),
-        pytest.param(
-            ["--standalone", "--kubeconfig", "x"],
-            "--standalone works without a cluster",
-            id="a-cluster-and-none",
         ),
     ],
 )

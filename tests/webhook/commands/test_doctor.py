@@ -76,20 +76,6 @@ def test_json_says_the_same() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        pytest.param(["--kubeconfig", "nowhere"], id="no-kubeconfig"),
-        pytest.param(["--output", "yaml"], id="bad-use"),
-    ],
-)
-def test_a_cluster_out_of_reach_is_another_status(arguments: list[str]) -> None:
-    result = CliRunner().invoke(doctor, arguments)
-
-    assert result.exit_code == 2
-    assert "rror: " in result.output
-
-
 def test_a_server_that_refuses_everything_is_out_of_reach(tmp_path: Path) -> None:
     with ApiServer(tmp_path, lambda _: status(401, "who are you?", "Unauthorized")) as server:
         result = CliRunner().invoke(doctor, ["--kubeconfig", str(server.kubeconfig())])

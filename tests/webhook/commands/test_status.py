@@ -232,7 +232,7 @@ CHANGED = msgspec.structs.replace(LATER, configuration="def")
 
 
 def test_only_changes_are_printed_into_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
-    """All moments differ; of those alike the first is printed."""
+    """All times differ; a status that differs in nothing else is not printed again."""
     found = readings(status(), LATER, errors.Unreachable("no answer"), LATER, CHANGED)
     assert list(command.changes(found)) == [status(), CHANGED]
     assert capsys.readouterr().err == "error: no answer\n"

@@ -1,4 +1,4 @@
-"""Kinds of workloads in documents: read strictly, before the built-in ones, and without weight."""
+"""Kinds of workloads in documents: read strictly, before the built-in ones, and without effect on quotas."""
 
 from pathlib import Path
 
@@ -41,7 +41,7 @@ def test_of_two_documents_the_first_by_name_holds(tmp_path: Path) -> None:
     assert load_objects(configuration.documents).workload_kinds[KEY].pods[0].path == "spec.a"
 
 
-def test_kinds_weigh_nothing_but_are_a_version(tmp_path: Path) -> None:
+def test_kinds_change_the_version_but_not_the_digest_of_the_mapping(tmp_path: Path) -> None:
     (tmp_path / "kinds.yaml").write_text(HEAD % "ours" + ROW)
 
     built_in, own = load_directory(None), load_directory(tmp_path)
@@ -75,7 +75,7 @@ def test_kinds_stand_beside_resources(tmp_path: Path) -> None:
             "  - {group: example.com, kind: T, resource: T, pods: [{path: '.a', form: podspec}]}\n",
             [
                 'spec.workloadKinds[0].pods[0].form: Unsupported value: "podspec": must be one of template, podSpec, '
-                "resources, amounts, patch, object; did you mean podSpec?",
+                "resources, amounts, patch, object; did you mean podSpec?"
             ],
             id="form",
         ),

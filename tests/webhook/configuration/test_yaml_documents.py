@@ -108,6 +108,11 @@ def test_bad_documents_are_reported_with_their_line(text: str, want: list[tuple[
     assert errors(text) == want
 
 
+def test_a_broken_document_hides_no_other() -> None:
+    loaded = list(load_documents("a: 1\n---\nb: [1\n---\nc: 3\n"))
+    assert [item.data for item in loaded if isinstance(item, YamlDocument)] == [{"a": 1}, {"c": 3}]
+
+
 @pytest.mark.parametrize(
     ("text", "data", "duplicates"),
     [
@@ -130,22 +135,6 @@ def test_of_duplicate_keys_the_last_one_counts(text: str, data: object, duplicat
     assert document.data == data
     found = [f"{each.line}:{each.column} {each}" for each in document.duplicates]
     assert found == [each.replace(" ", " Duplicate value: key ") for each in duplicates]
-
-
-@pytest.mark.parametrize(
-    ("parts", "want"),
-    [
-        pytest.param((), (2, 1), id="the-document"),
-        pytest.param(("a", "b"), (3, 3), id="key"),
-        pytest.param(("a", "c", 1), (4, 10), id="item"),
-        pytest.param(("a", "x", "y"), (2, 1), id="nearest-above"),
-    ],
-)
-def test_position(parts: tuple[str | int, ...], want: tuple[int, int]) -> None:
-    (document,) = documents("---\na:\n  b: 1\n  c: [1, 2]\n")
-
-    assert document.position_of(parts) == want
-    assert document.line_of(parts) == want[0]
 
 
 def test_lone_surrogate_is_refused() -> None:
@@ -185,12 +174,6 @@ def test_nesting_up_to_the_limit_is_read() -> None:
     assert documents(text)[0].data != []
 
 
-def test_a_broken_document_hides_no_other() -> None:
-    loaded = list(load_documents("a: 1\n---\nb: [1\n---\nc: 3\n"))
-
-    assert [item.data for item in loaded if isinstance(item, YamlDocument)] == [{"a": 1}, {"c": 3}]
-
-
 @pytest.mark.parametrize(
     ("text", "want"),
     [
@@ -218,18 +201,22 @@ def test_documents_and_their_lines(text: str, want: list[tuple[int, object]]) ->
 @pytest.mark.parametrize(
     ("parts", "want"),
     [
-        pytest.param(("spec",), 3, id="member"),
-        pytest.param(("spec", "list", 1), 6, id="list-item"),
-        pytest.param(("spec", "list", 1, "b"), 7, id="member-of-list-item"),
-        pytest.param(("spec", "nvidia.com/gpu"), 8, id="key-with-dots-and-slash"),
-        pytest.param(("spec", "list", 5, "x"), 4, id="missing-item-is-its-list"),
-        pytest.param(("status", "x"), 2, id="missing-member-is-the-document"),
+        pytest.param((), (2, 1), id="the-document"),
+        pytest.param(("spec", "list"), (4, 3), id="key"),
+        pytest.param(("spec", "list", 1), (6, 5), id="list-item"),
+        pytest.param(("spec", "flow", 1), (8, 13), id="item-in-one-line"),
+        pytest.param(("spec", "list", 1, "b"), (7, 5), id="member-of-list-item"),
+        pytest.param(("spec", "nvidia.com/gpu"), (9, 3), id="key-with-dots-and-slash"),
+        pytest.param(("spec", "list", 5, "x"), (4, 3), id="missing-item-is-its-list"),
+        pytest.param(("status", "x"), (2, 1), id="missing-member-is-the-document"),
     ],
 )
-def test_line_of(parts: tuple[str | int, ...], want: int) -> None:
-    text = "---\nkind: X\nspec:\n  list:\n  - a: 1\n  - a: 2\n    b: 3\n  nvidia.com/gpu: 1\n"
+def test_position(parts: tuple[str | int, ...], want: tuple[int, int]) -> None:
+    text = "---\nkind: X\nspec:\n  list:\n  - a: 1\n  - a: 2\n    b: 3\n  flow: [1, 2]\n  nvidia.com/gpu: 1\n"
+    (document,) = documents(text)
 
-    assert documents(text)[0].line_of(parts) == want
+    assert document.position_of(parts) == want
+    assert document.line_of(parts) == want[0]
 
 
 def test_line_of_what_overrides_a_merge() -> None:

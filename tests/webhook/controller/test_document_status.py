@@ -102,55 +102,25 @@ def said(record: Record, last_good: tuple[Document, ...] | None = None) -> list[
     return [(each.kind, each.reason, each.message) for each in changes(record, status, NOW)]
 
 
+def paused(until: str) -> tuple[str, str, str]:
+    return "Warning", "Paused", f"until {until} its rules only log what they would deny or change"
+
+
+REFUSED = 'the previous version stays in force: spec.rules.gpu-class.default: must be a class or a family, not "none"'
+
+
 @pytest.mark.parametrize(
     ("before", "spec", "want"),
     [
-        pytest.param(
-            GOOD,
-            PAUSED,
-            (
-                "Warning",
-                "Paused",
-                "until 2026-11-21T13:00:00Z its rules only log what they would deny or change",
-            ),
-            id="paused",
-        ),
-        pytest.param(
-            None,
-            PAUSED,
-            (
-                "Warning",
-                "Paused",
-                "until 2026-11-21T13:00:00Z its rules only log what they would deny or change",
-            ),
-            id="created-paused",
-        ),
-        pytest.param(
-            PAUSED,
-            LONGER,
-            (
-                "Warning",
-                "Paused",
-                "until 2026-11-21T14:00:00Z its rules only log what they would deny or change",
-            ),
-            id="paused-for-longer",
-        ),
+        pytest.param(GOOD, PAUSED, paused("2026-11-21T13:00:00Z"), id="paused"),
+        pytest.param(None, PAUSED, paused("2026-11-21T13:00:00Z"), id="created-paused"),
+        pytest.param(PAUSED, LONGER, paused("2026-11-21T14:00:00Z"), id="paused-for-longer"),
         pytest.param(PAUSED, GOOD, ("Normal", "Resumed", "its rules are in force again"), id="resumed"),
         pytest.param(PAUSED, {**PAUSED, "priority": 2}, None, id="changed-while-paused"),
         pytest.param(OVER, GOOD, None, id="a-pause-that-had-ended-is-removed"),
         pytest.param(GOOD, OVER, None, id="a-pause-in-the-past"),
         pytest.param(None, GOOD, None, id="created"),
-        pytest.param(
-            GOOD,
-            BAD,
-            (
-                "Warning",
-                "Refused",
-                "the previous version stays in force: "
-                'spec.rules.gpu-class.default: must be a class or a family, not "none"',
-            ),
-            id="refused",
-        ),
+        pytest.param(GOOD, BAD, ("Warning", "Refused", REFUSED), id="refused"),
     ],
 )
 def test_event_of_a_change(before: Any, spec: dict[str, Any], want: tuple[str, str, str] | None) -> None:

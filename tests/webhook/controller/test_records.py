@@ -1,4 +1,4 @@
-"""What the controller keeps of pods and claims costs what they cost themselves."""
+"""The records of pods and claims have the demand of the objects themselves."""
 
 import itertools
 import json
@@ -14,10 +14,10 @@ from policies.pods.pod import decode_pod
 from policies.quota.demand import UnclassifiedPods, pod_demand
 from tests.strategies import PODS
 from webhook.configuration.loader import load_directory
-from webhook.controller.records import ClaimReader, CountedPod, ExtendedClaims, PodReader, PodRecord
+from webhook.controller.records import ExtendedClaims, PodRecord, RecordReader
 
 CONFIGURATION = load_directory(None)
-READER = PodReader(CONFIGURATION)
+READER = RecordReader(CONFIGURATION)
 IMPLICIT = "resources/deviceclass.resource.kubernetes.io/gpu.nvidia.com"
 KEYS = CONFIGURATION.classes.label_keys
 T4 = (("accelerator", "nvidia-t4"),)
@@ -37,21 +37,20 @@ def raw(document: Any) -> msgspec.Raw:
 def pod(name: str = "p", *, metadata: Any = None, status: Any = None, **spec: Any) -> PodRecord:
     meta = {"name": name, "namespace": "team", "uid": f"uid-of-{name}", **(metadata or {})}
     document = {"metadata": meta, "spec": {"containers": [GPU], **spec}, "status": status or {}}
-    found = READER.record(raw(document))
+    found = READER.read_pod(raw(document))
     assert found is not None
     return found
 
 
-# A busy machine is no reason to fail.
 @given(PODS)
-def test_a_record_costs_what_the_pod_costs(document: Any) -> None:
+def test_a_record_has_the_demand_of_its_pod(document: Any) -> None:
     named = {**(document.get("metadata") or {}), "name": "p", "namespace": "n", "uid": "u"}
     for placed in ({}, {"nodeName": "node"}, {"nodeSelector": {"kubernetes.io/hostname": "node"}}):
         stored = {**document, "metadata": named, "spec": {**document["spec"], **placed}}
-        whole, found = decode_pod(raw(stored)), READER.record(raw(stored))
+        whole, found = decode_pod(raw(stored)), READER.read_pod(raw(stored))
         for unclassified_pods, nodes in itertools.product(UnclassifiedPods, (NO_NODES, ONE_T4)):
             want = pod_demand(whole, CONFIGURATION, unclassified_pods, nodes).vector
-            assert (READER.demand(found, unclassified_pods, nodes).vector if found else {}) == want
+            assert (READER.demand_of_pod(found, unclassified_pods, nodes) if found else {}) == want
 
 
 def test_pods_of_one_job_share_their_blueprint() -> None:
@@ -87,7 +86,7 @@ def test_a_pod_is_counted_again_when_the_nodes_change_that_it_names(
 )
 def test_records_have_the_version(stored: dict[str, str], want: int) -> None:
     assert pod(metadata=stored).version == want
-    assert claims().record(claim(False, "owner", **stored)).version == want
+    assert claims().read_claim(claim(False, "owner", **stored)).version == want
 
 
 def test_a_pod_without_gpus_is_not_kept() -> None:
@@ -96,7 +95,7 @@ def test_a_pod_without_gpus_is_not_kept() -> None:
         "spec": {"containers": [{"name": "c"}]},
     }
 
-    assert READER.record(raw(document)) is None
+    assert READER.read_pod(raw(document)) is None
 
 
 @pytest.mark.parametrize(
@@ -124,8 +123,8 @@ def test_the_holder_is_the_controller_or_the_pod_itself() -> None:
     assert pod("p", metadata={"ownerReferences": OWNERS[:1]}).holder == "Pod/p"
 
 
-def claims() -> ClaimReader:
-    return ClaimReader(CONFIGURATION, ExtendedClaims())
+def claims() -> RecordReader:
+    return RecordReader(CONFIGURATION)
 
 
 def claim(mark: bool, owner: str, **metadata: str) -> msgspec.Raw:
@@ -146,32 +145,31 @@ def claim(mark: bool, owner: str, **metadata: str) -> msgspec.Raw:
 @pytest.mark.parametrize(
     ("mark", "owner", "named", "want"),
     [
-        pytest.param(True, "uid-of-p", "c", 1, id="made-by-the-scheduler-for-a-pod-that-is-charged-for-one"),
+        pytest.param(True, "uid-of-p", "c", 1, id="made-by-the-scheduler-for-a-pod-with-demand-for-one"),
         pytest.param(True, "uid-of-p", "", 2, id="its-status-does-not-name-the-claim"),
         pytest.param(True, "uid-of-gone", "c", 2, id="owned-by-nobody-who-lives"),
         pytest.param(False, "uid-of-p", "c", 2, id="an-ordinary-claim-of-a-pod"),
     ],
 )
-def test_a_claim_costs_what_its_pod_is_not_charged(mark: bool, owner: str, named: str, want: int) -> None:
-    found = claims().record(claim(mark, owner))
-    pods = {"uid-of-p": CountedPod(named, {IMPLICIT: Fraction(1)})}
+def test_a_claim_has_the_demand_beyond_that_of_its_pod(mark: bool, owner: str, named: str, want: int) -> None:
+    found = claims().read_claim(claim(mark, owner))
+    pods = {("uid-of-p", named): {IMPLICIT: Fraction(1)}}
 
-    assert claims().demand(found, UnclassifiedPods.TOTAL_ONLY, pods)["gpus"] == want
+    assert claims().demand_of_claim(found, UnclassifiedPods.TOTAL_ONLY, pods)["gpus"] == want
 
 
 def test_a_claim_made_again_under_its_name_is_no_pods() -> None:
     reader = claims()
-    pods = {"uid-of-p": CountedPod("c", {IMPLICIT: Fraction(2)})}
+    pods = {("uid-of-p", "c"): {IMPLICIT: Fraction(2)}}
 
-    first, again = (reader.record(claim(True, "uid-of-p", uid=uid)) for uid in ("first", "again"))
+    first, again = (reader.read_claim(claim(True, "uid-of-p", uid=uid)) for uid in ("first", "again"))
 
-    assert [
-        reader.demand(each, UnclassifiedPods.TOTAL_ONLY, pods).get("gpus", 0) for each in (first, again)
-    ] == [
-        0,
-        2,
+    demands = [
+        reader.demand_of_claim(each, UnclassifiedPods.TOTAL_ONLY, pods).get("gpus", 0)
+        for each in (first, again)
     ]
-    assert reader.record(claim(True, "uid-of-p", uid="first")) == first
+    assert demands == [0, 2]
+    assert reader.read_claim(claim(True, "uid-of-p", uid="first")) == first
 
 
 def test_the_memory_of_claims_ends_with_the_pod() -> None:
@@ -198,7 +196,7 @@ AMOUNTS = {"limits": {f"cpu{number}": "1" for number in range(70)}}
 )
 def test_a_stored_pod_is_read_however_long_it_is(spec: Any) -> None:
     # The webhook never sees pods without GPUs, and one that could not be read would stop the count of the whole cluster.
-    found = READER.record(raw({"metadata": {"name": "p", "namespace": "team", "uid": "u"}, "spec": spec}))
+    found = READER.read_pod(raw({"metadata": {"name": "p", "namespace": "team", "uid": "u"}, "spec": spec}))
     assert (found is not None) == (GPU in spec["containers"])
 
 

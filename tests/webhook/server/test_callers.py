@@ -21,8 +21,9 @@ from tests.webhook.server.harness import (
     replace,
     request,
     serving,
-    start_in_vain,
 )
+from webhook.server.settings import StartupError
+from webhook.server.tls import ServingCertificate
 
 CALLER = "kube-apiserver-webhooks"
 AUTHORITY, ANOTHER = Authority("callers"), Authority("others")
@@ -365,11 +366,10 @@ def test_broken_authorities_do_not_keep_a_new_serving_certificate_away(
 def test_authorities_that_never_worked_are_an_error_at_the_start(
     directory: Path, damage: Damage, want: str
 ) -> None:
-    settings = asking(directory)
+    asking(directory)
     damage(directory / "callers.crt")
-    code, said = start_in_vain(directory, **settings)
-    assert code == 2
-    assert want in said
+    with pytest.raises(StartupError, match=want):
+        ServingCertificate(directory / "tls.crt", directory / "tls.key", directory / "callers.crt")
 
 
 # ---- hostile callers

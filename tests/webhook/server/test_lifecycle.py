@@ -218,12 +218,6 @@ def test_line_that_says_serving_comes_when_it_is_true(directory: Path) -> None:
             assert server.stop() == 0
 
 
-def test_line_that_says_serving_waits_for_the_site(directory: Path) -> None:
-    code, said = start_in_vain(directory, refuse=True)
-    assert code == 2
-    assert "serving https://" not in said
-
-
 @pytest.mark.parametrize(
     ("settings", "want"),
     [
@@ -261,3 +255,4 @@ def test_application_that_refuses_to_start_says_why(directory: Path) -> None:
     assert code == 2
     assert "gpu-admission: policies.yaml: spec.rules: unknown rule\n" in said
     assert "Traceback" not in said
+    assert "serving https://" not in said, "the line waits for the site"

@@ -47,21 +47,16 @@ def test_application_sees_https(server: Server) -> None:
         pytest.param("Content-Length: 9000000\r\nExpect: 100-continue", 413, id="too-long-and-asking-first"),
         pytest.param("Content-Length: 4\r\nTransfer-Encoding: chunked", 400, id="length-and-chunked"),
         pytest.param("Transfer-Encoding: chunked\r\nContent-Length: 4", 400, id="chunked-and-length"),
-        pytest.param("Content-Length: 4\r\nContent-Length: 4", 400, id="two-equal-lengths"),
         pytest.param("Content-Length: 4\r\nContent-Length: 5", 400, id="two-different-lengths"),
         pytest.param("Content-Length: 4, 4", 400, id="list-of-lengths"),
         pytest.param("Content-Length: +4", 400, id="signed-length"),
         pytest.param("Content-Length: -4", 400, id="negative-length"),
         pytest.param("Content-Length: 0x4", 400, id="hexadecimal-length"),
-        pytest.param("Content-Length : 4", 400, id="space-before-the-colon"),
-        pytest.param("X: y\r\n Content-Length: 4", 400, id="folded-line"),
-        pytest.param("X: y\nContent-Length: 4", 400, id="bare-line-feed"),
         pytest.param("Transfer-Encoding: xchunked", 501, id="unknown-coding"),
         pytest.param("Transfer-Encoding: chunked, identity", 400, id="chunked-not-last"),
         pytest.param("Transfer-Encoding: gzip", 400, id="not-chunked-at-all"),
         pytest.param("\r\n".join(f"X-{number}: y" for number in range(101)), 431, id="too-many-fields"),
         pytest.param("X: " + "y" * 9000, 431, id="field-too-long"),
-        pytest.param("X: " + "y" * 40_000, 431, id="head-too-long"),
     ],
 )
 def test_what_follows_a_refused_head_is_never_a_request(
@@ -89,7 +84,6 @@ def test_chunked_body_is_never_cut_short(server: Server) -> None:
     ("line", "want_status"),
     [
         pytest.param("POST /" + "a" * 5000 + " HTTP/1.1", 414, id="request-line-too-long"),
-        pytest.param("POST /body HTTP/3.7", 400, id="unknown-version"),
         pytest.param("nonsense", 400, id="nonsense"),
     ],
 )

@@ -7,8 +7,9 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from tests.builders import JSON, gpu_container, pod
+from tests.builders import JSON, gpu_container, pod, uid
 from tests.webhook.app_client import AppClient
+from tests.webhook.serving.served import review
 from webhook.configuration.loader import load_directory
 from webhook.serving.admission import Admission
 from webhook.serving.audit import Recorder
@@ -17,22 +18,7 @@ from webhook.serving.engine import Engine
 from webhook.serving.metrics import Metrics
 from webhook.serving.review import AdmissionResponse
 
-UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
-
-
-def review(document: JSON | None, **tweaks: Any) -> JSON:
-    """Return the AdmissionReview that the API server sends when `document` is created."""
-    request = {
-        "uid": UID,
-        "kind": {"group": "", "version": "v1", "kind": "Pod"},
-        "operation": "CREATE",
-        "namespace": "ml-training",
-        "userInfo": {"username": "ada", "groups": ["system:authenticated"]},
-        "object": document,
-        "dryRun": False,
-        **tweaks,
-    }
-    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+UID = uid("review")
 
 
 def respond(client: AppClient, endpoint: str, document: JSON) -> JSON:
@@ -191,7 +177,7 @@ def test_a_defect_of_ours_still_answers_and_quotes_nothing(
 
     response = msgspec.json.decode(answer.data)["response"]
     assert answer.status_code == 200
-    assert (response["uid"], response["allowed"]) == ("705ab4f5-6393-11e8-b7cc-42010a800002", False)
+    assert (response["uid"], response["allowed"]) == (UID, False)
     assert response["status"]["code"] == 500
     assert "secret-of-the-pod" not in answer.text + caplog.text
     assert "KeyError at test_app.py" in caplog.text

@@ -15,7 +15,7 @@ from tests.builders import JSON
 from tests.cluster.controllers import eventually
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
 from webhook.cluster.informer import WatchTimings
-from webhook.serving.claim_watch import MOST_READS, ClaimLookup, ClaimWatch, may_name_claims
+from webhook.serving.claim_watch import MOST_READS, ClaimWatch, may_name_claims
 
 QUICK = WatchTimings(pause_least=0.02, pause_most=0.1)
 ROOT = "/apis/resource.k8s.io/v1"
@@ -84,7 +84,7 @@ def watching(folder: Path, cluster: Cluster) -> Iterator[ClaimWatch]:
 
 
 def requested(watch: ClaimWatch, name: ClaimName, seconds: float = 20.0) -> Any:
-    return ClaimLookup(watch, monotonic() + seconds)(name)
+    return watch.lookup(monotonic() + seconds)(name)
 
 
 def test_what_the_watch_has_seen_is_not_read(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_one_that_is_new_is_read_once_a_review(tmp_path: Path) -> None:
     cluster.one = lambda _request: Answer(json.dumps(template("young", "gpu.example.com")).encode())
     with watching(tmp_path, cluster) as watch:
         assert eventually(lambda: requested(watch, by_name("young", TEMPLATE)) == GPU)
-        lookup = ClaimLookup(watch, monotonic() + 20)
+        lookup = watch.lookup(monotonic() + 20)
         cluster.reads.clear()
         assert [lookup(by_name("young", TEMPLATE)) for _ in range(2)] == [GPU, GPU]
         assert cluster.reads == [f"{ROOT}/namespaces/team/resourceclaimtemplates/young"]
@@ -191,7 +191,7 @@ def test_a_review_reads_few_claims(tmp_path: Path) -> None:
     cluster.one = lambda _request: Answer(json.dumps(claim("any", "gpu.example.com")).encode())
     with watching(tmp_path, cluster) as watch:
         assert eventually(lambda: watch.known(by_name("known")))
-        lookup = ClaimLookup(watch, monotonic() + 20)
+        lookup = watch.lookup(monotonic() + 20)
         found = [lookup(by_name(f"new-{number}")) for number in range(MOST_READS + 3)]
 
         assert found == [GPU] * MOST_READS + [None] * 3

@@ -7,21 +7,15 @@ from typing import Any
 
 import msgspec
 import pytest
-from prometheus_client import CollectorRegistry
 
 from policies.finding import Severity
-from tests.builders import uid
+from tests.webhook.serving import served
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import load_directory
 from webhook.configuration.source import ConfigurationSource, ConfigurationState, DirectorySource
 from webhook.serving import review
-from webhook.serving.admission import Admission
-from webhook.serving.audit import Recorder
 from webhook.serving.deadline import deadline_of
 from webhook.serving.document_reviews import DocumentReviews
-from webhook.serving.engine import Engine
-from webhook.serving.handling import ClusterState
-from webhook.serving.metrics import Metrics
 from webhook.serving.review import AdmissionRequest, AdmissionResponse
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -42,17 +36,9 @@ Spec = dict[str, Any]
 
 def request(document: Document, before: Spec | None = None, **metadata: Any) -> AdmissionRequest:
     body = {**document.data, "metadata": {**document.data["metadata"], **metadata}}
-    fields = {
-        "uid": uid("review"),
-        "kind": {"group": "gpu-admission.dev", "version": "v1alpha1", "kind": document.kind},
-        "operation": "CREATE" if before is None else "UPDATE",
-        "name": document.name,
-        "namespace": document.namespace,
-        "object": body,
-        "oldObject": None if before is None else {**body, "spec": before},
-    }
-    envelope = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": fields}
-    return review.decode_request(msgspec.json.encode(envelope))
+    kind = {"group": "gpu-admission.dev", "version": "v1alpha1", "kind": document.kind}
+    changed = {} if before is None else {"operation": "UPDATE", "oldObject": {**body, "spec": before}}
+    return served.request(body, kind=kind, name=document.name, namespace=document.namespace, **changed)
 
 
 @pytest.fixture
@@ -220,10 +206,7 @@ def test_what_does_not_matter_is_let_in(before: Spec, metadata: Spec) -> None:
 
 
 def answered(source: Fixed, requested: AdmissionRequest) -> AdmissionResponse:
-    engine = Engine(load_directory(None))
-    reviewed = DocumentReviews(source, lambda: None)
-    cluster = ClusterState(documents=reviewed)
-    admission = Admission(lambda: engine, Recorder(Metrics(CollectorRegistry())), cluster)
+    admission = served.admission(documents=DocumentReviews(source, lambda: None))
     return admission.validate(requested, deadline_of(None))
 
 

@@ -143,7 +143,7 @@ def test_what_would_be_injected_is_by_the_configuration_of_now(tmp_path: Path) -
 
     assert found.submitted.spec.node_selector is None
     assert found.admitted.spec.node_selector == {"accelerator": "nvidia-l4"}
-    assert [each.change.what for each in found.changes] == [
+    assert [each.what for each in found.changes] == [
         "nodeSelector accelerator=nvidia-l4",
         "toleration nvidia.com/gpu:NoSchedule",
     ]

@@ -12,7 +12,7 @@ import pytest
 
 from policies.placement.label_keys import LabelKeys
 from policies.placement.named_nodes import HOSTNAME, NO_NODES
-from policies.placement.nodes import NodeFacts, NodePool
+from policies.placement.nodes import NodeFacts, NodeOffer
 from tests.cluster.controllers import eventually
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
 from webhook.cluster.api import METADATA, METADATA_LIST
@@ -21,7 +21,7 @@ from webhook.configuration.loader import load_directory
 from webhook.serving.node_watch import OPEN, NodeWatch, keys_to_know
 
 KEYS = LabelKeys(frozenset({"accelerator"}), ("karpenter.k8s.aws/instance-*", "karpenter.sh/nodepool"))
-POOL = ("karpenter.sh/nodepool", ("gpu",))
+POOL = {"karpenter.sh/nodepool": frozenset({"gpu"})}
 QUICK = WatchTimings(watch=1, silence=1, pause_least=0.05, pause_most=0.1)
 
 
@@ -193,17 +193,17 @@ def test_nothing_is_known_of_other_labels_until_nodes_are_read_anew(tmp_path: Pa
     [
         pytest.param(
             {"metadata": {"labels": {"accelerator": "t4"}}},
-            (("accelerator", ("t4",)), POOL),
+            {"accelerator": frozenset({"t4"}), **POOL},
             id="labels-of-its-template",
         ),
         pytest.param(
             {"spec": {"requirements": [{"key": "accelerator", "operator": "In", "values": ["t4", "l4"]}]}},
-            (("accelerator", ("t4", "l4")), POOL),
+            {"accelerator": frozenset({"t4", "l4"}), **POOL},
             id="requirements",
         ),
         pytest.param(
             {"spec": {"requirements": [{"key": "accelerator", "operator": "Exists"}]}},
-            (("accelerator", None), POOL),
+            {"accelerator": None, **POOL},
             id="any-value",
         ),
         pytest.param(
@@ -215,12 +215,12 @@ def test_nothing_is_known_of_other_labels_until_nodes_are_read_anew(tmp_path: Pa
                     ]
                 }
             },
-            (("karpenter.k8s.aws/instance-gpu-name", ("t4",)), POOL),
+            {"karpenter.k8s.aws/instance-gpu-name": frozenset({"t4"}), **POOL},
             id="a-label-of-the-provider",
         ),
         pytest.param(
             {},
-            (POOL,),
+            POOL,
             id="a-pool-that-says-nothing-makes-any-machine",
         ),
     ],
@@ -231,7 +231,7 @@ def test_node_pools_of_karpenter(tmp_path: Path, template: dict[str, Any], want:
         facts = eventually(watch.facts)
 
     assert facts
-    assert facts.pools == (NodePool("gpu", want, OPEN),)
+    assert facts.pools == (NodeOffer(want, OPEN, "gpu"),)
 
 
 def test_pools_that_may_not_be_seen_leave_everything_unsaid(

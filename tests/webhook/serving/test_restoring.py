@@ -9,17 +9,11 @@ import jsonpatch
 import msgspec
 import pytest
 import yaml
-from prometheus_client import CollectorRegistry
 
 from policies.policy import Labels
 from tests.builders import JSON, gpu_container, pod
-from tests.webhook.serving.test_admission import request
-from webhook.configuration.loader import load_directory
+from tests.webhook.serving.served import admission, lines_of, request
 from webhook.serving.admission import Admission
-from webhook.serving.audit import AuditLog, Recorder
-from webhook.serving.engine import Engine
-from webhook.serving.handling import ClusterState
-from webhook.serving.metrics import Metrics
 from webhook.serving.namespaces import NamespaceUnknown
 from webhook.serving.review import AdmissionResponse
 
@@ -27,8 +21,7 @@ OWN = {"key": "own", "operator": "Exists"}
 LATER = (datetime.now(UTC) + timedelta(days=1)).isoformat()
 
 
-def admission(folder: Path, spec: JSON | None = None, **cluster: Any) -> Admission:
-    """Return what answers by a policy of that `spec`, and writes to `audit.jsonl`."""
+def by_policy(folder: Path, spec: JSON | None = None, **cluster: Any) -> Admission:
     folder.mkdir(exist_ok=True)
     document = {
         "apiVersion": "gpu-admission.dev/v1alpha1",
@@ -36,8 +29,7 @@ def admission(folder: Path, spec: JSON | None = None, **cluster: Any) -> Admissi
         "metadata": {"name": "default"},
     }
     (folder / "policy.yaml").write_text(yaml.safe_dump({**document, "spec": spec or {}}))
-    engine = Engine(load_directory(folder))
-    return Admission(lambda: engine, Recorder(Metrics(CollectorRegistry())), ClusterState(**cluster))
+    return admission(folder, **cluster)
 
 
 def authored(**spec: Any) -> JSON:
@@ -47,7 +39,7 @@ def authored(**spec: Any) -> JSON:
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> JSON:
     """Return the pod as it is created under the built-in rules, and bound."""
-    answered = admission(tmp_path_factory.mktemp("created")).mutate(request(authored()), monotonic() + 10)
+    answered = by_policy(tmp_path_factory.mktemp("created")).mutate(request(authored()), monotonic() + 10)
     created: JSON = jsonpatch.apply_patch(authored(), msgspec.json.decode(answered.patch or b"[]"))
     assert len(created["spec"]["tolerations"]) == 2
     created["spec"]["nodeName"] = "gpu-0"
@@ -55,16 +47,16 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> JSON:
 
 
 def update(
-    requested: Admission, stored: JSON, sent: JSON, deadline: float | None = None, **tweaks: Any
+    served: Admission, stored: JSON, sent: JSON, deadline: float | None = None, **tweaks: Any
 ) -> AdmissionResponse:
-    return requested.mutate(
+    return served.mutate(
         request(sent, operation="UPDATE", oldObject=stored, **tweaks), deadline or monotonic() + 10
     )
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
 def test_the_stored_pod_results(tmp_path: Path, stored: JSON, dry_run: bool) -> None:
-    answer = update(admission(tmp_path), stored, authored(nodeName="gpu-0"), dryRun=dry_run)
+    answer = update(by_policy(tmp_path), stored, authored(nodeName="gpu-0"), dryRun=dry_run)
 
     assert answer.allowed
     assert (
@@ -75,14 +67,8 @@ def test_the_stored_pod_results(tmp_path: Path, stored: JSON, dry_run: bool) -> 
 
 
 def test_the_audit_line_says_what_was_put_back(tmp_path: Path, stored: JSON) -> None:
-    engine = Engine(load_directory(None))
-    log = AuditLog.to(str(tmp_path / "audit.jsonl"), lambda _: None)
-    requested = Admission(lambda: engine, Recorder(Metrics(CollectorRegistry()), log))
+    (line,) = lines_of(tmp_path, lambda served: update(served, stored, authored()))
 
-    update(requested, stored, authored())
-    log.stop()
-
-    line = msgspec.json.decode((tmp_path / "audit.jsonl").read_bytes())
     assert (line["phase"], line["operation"], line["verdict"]) == ("mutate", "UPDATE", "patched")
     assert line["injected"] == [{"rule": "gpu-toleration", "what": "toleration nvidia.com/gpu:NoSchedule"}]
 
@@ -101,7 +87,7 @@ def test_the_audit_line_says_what_was_put_back(tmp_path: Path, stored: JSON) -> 
     ],
 )  # fmt: skip
 def test_what_todays_rules_do_not_inject_is_not_put_back(tmp_path: Path, stored: JSON, spec: JSON) -> None:
-    answer = update(admission(tmp_path, spec), stored, authored())
+    answer = update(by_policy(tmp_path, spec), stored, authored())
 
     assert (answer.allowed, answer.patch, answer.warnings) == (True, None, None)
 
@@ -112,14 +98,14 @@ def without_annotation(document: JSON) -> JSON:
 
 
 def test_what_the_annotation_does_not_name_is_not_put_back(tmp_path: Path, stored: JSON) -> None:
-    assert update(admission(tmp_path), without_annotation(stored), authored()).patch is None
+    assert update(by_policy(tmp_path), without_annotation(stored), authored()).patch is None
 
 
 def test_the_annotation_of_the_update_is_not_believed(tmp_path: Path, stored: JSON) -> None:
     sent = authored()
     sent["metadata"]["annotations"] = stored["metadata"]["annotations"]
 
-    assert update(admission(tmp_path), without_annotation(stored), sent).patch is None
+    assert update(by_policy(tmp_path), without_annotation(stored), sent).patch is None
 
 
 def unknown(_namespace: str, _deadline: float) -> Labels:
@@ -130,23 +116,24 @@ TOO_LONG = [{"key": f"k{n}", "operator": "Exists"} for n in range(300)]
 
 
 @pytest.mark.parametrize(
-    ("sent", "tweaks"),
+    ("sent", "tweaks", "restored"),
     [
-        pytest.param(pod(gpu_container("0.5"), tolerations=[OWN]), {}, id="what-a-rule-denies-at-creation"),
-        pytest.param(authored(tolerations=TOO_LONG), {}, id="too-many-tolerations"),
-        pytest.param({"metadata": {"name": 7}}, {}, id="not-a-pod"),
-        pytest.param(authored(), {"oldObject": {"spec": []}}, id="stored-is-not-a-pod"),
-        pytest.param(authored(), {"oldObject": None}, id="nothing-stored"),
-        pytest.param(authored(), {"deadline": monotonic() - 1}, id="too-late"),
-        pytest.param(authored(), {"subResource": "ephemeralcontainers"}, id="ephemeral-containers"),
-        pytest.param(authored(), {"subResource": "resize"}, id="a-resize"),
+        pytest.param(
+            pod(gpu_container("0.5"), tolerations=[OWN]), {}, True, id="what-a-rule-denies-at-creation"
+        ),
+        pytest.param(authored(tolerations=TOO_LONG), {}, False, id="too-many-tolerations"),
+        pytest.param({"metadata": {"name": 7}}, {}, False, id="not-a-pod"),
+        pytest.param(authored(), {"oldObject": {"spec": []}}, False, id="stored-is-not-a-pod"),
+        pytest.param(authored(), {"oldObject": None}, False, id="nothing-stored"),
+        pytest.param(authored(), {"deadline": monotonic() - 1}, False, id="too-late"),
+        pytest.param(authored(), {"subResource": "ephemeralcontainers"}, False, id="ephemeral-containers"),
+        pytest.param(authored(), {"subResource": "resize"}, False, id="a-resize"),
     ],
 )
-def test_nothing_is_refused(tmp_path: Path, stored: JSON, sent: JSON, tweaks: JSON) -> None:
-    answer = update(admission(tmp_path), **{"stored": stored, "sent": sent, **before_of(tweaks)})
+def test_nothing_is_refused(tmp_path: Path, stored: JSON, sent: JSON, tweaks: JSON, restored: bool) -> None:
+    answer = update(by_policy(tmp_path), **{"stored": stored, "sent": sent, **before_of(tweaks)})
 
-    assert answer.allowed
-    assert answer.status is None
+    assert (answer.allowed, answer.status, answer.patch is not None) == (True, None, restored)
 
 
 def before_of(tweaks: JSON) -> JSON:
@@ -155,6 +142,6 @@ def before_of(tweaks: JSON) -> JSON:
 
 def test_a_namespace_whose_labels_are_unknown_is_left_alone(tmp_path: Path, stored: JSON) -> None:
     selected = {"match": {"namespaceSelector": {"matchLabels": {"a": "b"}}}}
-    answer = update(admission(tmp_path, selected, labels_of=unknown), stored, authored())
+    answer = update(by_policy(tmp_path, selected, labels_of=unknown), stored, authored())
 
     assert (answer.allowed, answer.patch) == (True, None)

@@ -90,69 +90,58 @@ def checked(folder: Path, port: int, bundle: bytes, **more: Any) -> CheckResult:
 OURS = authority()
 OLD = authority(begun=YEAR, lifetime=YEAR + timedelta(days=30))
 LATE = timedelta(days=330)
+EXPIRED = server(OURS, begun=YEAR, lifetime=timedelta(days=300))
 
 
 @pytest.mark.parametrize(
-    ("pair", "bundle", "want", "reported"),
+    ("pair", "bundle", "want"),
     [
-        pytest.param(server(OURS), OURS, [], "", id="as-it-should-be"),
+        pytest.param(server(OURS), [OURS], "", id="as-it-should-be"),
+        pytest.param(server(OURS), [OTHER, OURS], "", id="two-authorities-while-one-replaces-the-other"),
         pytest.param(
             server(OURS),
-            OTHER,
-            ["ca-bundle-does-not-verify"],
-            "caBundle does not verify the served certificate",
+            [OTHER],
+            "ca-bundle-does-not-verify: caBundle does not verify the served certificate",
             id="another-authority",
         ),
         pytest.param(
             server(OURS, name="gpu-admission.default.svc"),
-            OURS,
-            ["certificate-name"],
-            f"must carry the name {NAME}",
+            [OURS],
+            f"certificate-name: the served certificate must carry the name {NAME}",
             id="another-name",
         ),
         pytest.param(
-            server(OURS, begun=YEAR, lifetime=timedelta(days=300)),
-            OURS,
-            ["certificate-expired"],
-            "has expired: every call fails",
+            EXPIRED,
+            [OURS],
+            "certificate-expired: the served certificate, or its authority, has expired: every call fails",
             id="expired",
         ),
         pytest.param(
-            server(OURS, begun=LATE), OURS, ["certificate-expires-soon"], "was not renewed", id="soon-expired"
+            server(OURS, begun=LATE),
+            [OURS],
+            "certificate-expires-soon: the certificate ends on ",
+            id="soon-expired",
         ),
         pytest.param(
             server(OLD, lifetime=timedelta(days=20)),
-            OLD,
-            ["authority-expires-soon"],
-            "the authority in its caBundle ends on",
+            [OLD],
+            "authority-expires-soon: the authority in its caBundle ends on ",
             id="an-authority-that-ends-soon",
         ),
     ],
 )
-def test_what_is_served(
-    pair: KeyPair,
-    bundle: KeyPair,
-    want: list[str],
-    reported: str,
-    tmp_path: Path,
-) -> None:
+def test_what_is_served(pair: KeyPair, bundle: list[KeyPair], want: str, tmp_path: Path) -> None:
     with serving(pair, tmp_path) as port:
-        result = checked(tmp_path, port, bundle.certificate_pem())
+        result = checked(tmp_path, port, b"".join(each.certificate_pem() for each in bundle))
 
-    assert [finding.id for finding in result.findings] == want
-    assert all(reported in finding.message for finding in result.findings)
+    assert len(result.findings) == bool(want)
+    for finding in result.findings:
+        assert f"{finding.id}: {finding.message}".startswith(want)
     assert (result.not_checked, result.notes) == ((), ())
 
 
-def test_a_bundle_of_two_authorities_verifies_while_one_replaces_the_other(tmp_path: Path) -> None:
-    both = OTHER.certificate_pem() + OURS.certificate_pem()
-    with serving(server(OURS), tmp_path) as port:
-        assert checked(tmp_path, port, both).findings == ()
-
-
 def secret(pair: KeyPair) -> dict[str, Any]:
-    data = {"tls.crt": pair.certificate_pem(), "tls.key": pair.key_pem()}
-    return encoded(data)
+    return encoded({"tls.crt": pair.certificate_pem(), "tls.key": pair.key_pem()})
 
 
 def encoded(data: dict[str, bytes]) -> dict[str, Any]:
@@ -166,12 +155,7 @@ def encoded(data: dict[str, bytes]) -> dict[str, Any]:
         pytest.param(server(OURS), OTHER, ["certificate-unusable"], id="another-authority"),
         pytest.param(server(OURS, name="other.svc"), OURS, ["certificate-name"], id="another-name"),
         pytest.param(server(OURS, begun=LATE), OURS, ["certificate-expires-soon"], id="soon-expired"),
-        pytest.param(
-            server(OURS, begun=YEAR, lifetime=timedelta(days=300)),
-            OURS,
-            ["certificate-unusable"],
-            id="expired",
-        ),
+        pytest.param(EXPIRED, OURS, ["certificate-unusable"], id="expired"),
     ],
 )
 def test_out_of_reach_the_secret_stands_in_and_that_is_said(
@@ -199,11 +183,7 @@ def test_without_either_nothing_is_called_fine(tmp_path: Path) -> None:
 def kept(**data: bytes) -> dict[str, Any]:
     """Return both Secrets as the controller keeps them, with these keys in the Secret that has them."""
     leaf = server(OURS)
-    served = {
-        "tls.crt": leaf.certificate_pem(),
-        "tls.key": leaf.key_pem(),
-        "ca.crt": OURS.certificate_pem(),
-    }
+    served = {"tls.crt": leaf.certificate_pem(), "tls.key": leaf.key_pem(), "ca.crt": OURS.certificate_pem()}
     given = {name.replace("_", "."): value for name, value in data.items()}
     state = {**served, "ca.key": OURS.key_pem(), **{k: v for k, v in given.items() if k not in served}}
     return {

@@ -1,6 +1,5 @@
 """Nodes and free GPUs by class, from the nodes and pods that an API server lists."""
 
-import json
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -9,14 +8,9 @@ from typing import Any
 import pytest
 
 from tests.builders import JSON, gpu_container
-from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
+from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, answering, status
 from webhook.configuration.loader import load_directory
-from webhook.tools.status.capacity import (
-    ClassCapacity,
-    GPUNode,
-    capacity_by_class,
-    read_gpu_nodes,
-)
+from webhook.tools.status.capacity import ClassCapacity, GPUNode, capacity_by_class, read_gpu_nodes
 
 A100, GPU, SLICE = "nvidia-a100-80gb", "nvidia.com/gpu", "nvidia.com/mig-1g.20gb"
 CONFIGURATION = load_directory(None)
@@ -45,15 +39,8 @@ def of(gpu_class: str) -> JSON:
 
 def cluster(nodes: list[JSON], pods: list[JSON] | None) -> Callable[[Request], Answer]:
     """Answer as an API server with these objects; pods of None are forbidden."""
-
-    def answer(request: Request) -> Answer:
-        items = nodes if request.path.endswith("/nodes") else pods
-        if items is None:
-            return status(403, "pods is forbidden", "Forbidden")
-        page = {"metadata": {"resourceVersion": "7"}, "items": items}
-        return Answer(json.dumps(page).encode())
-
-    return answer
+    forbidden = status(403, "pods is forbidden", "Forbidden")
+    return answering({"/api/v1/nodes": nodes, "/api/v1/pods": forbidden if pods is None else pods})
 
 
 def read(tmp_path: Path, nodes: list[JSON], pods: list[JSON] | None = None) -> tuple[GPUNode, ...]:
@@ -147,14 +134,19 @@ def test_capacity_by_class(
     assert capacity_by_class(read(tmp_path, nodes, pods)) == want
 
 
-def test_pods_are_only_read_where_there_are_gpu_nodes(tmp_path: Path) -> None:
-    with ApiServer(tmp_path, cluster([node("cpu", {}, {})], None)) as server:
-        assert read_gpu_nodes(server.client(), CONFIGURATION) == ()
-        assert [request.path for request in server.requests] == ["/api/v1/nodes"]
-
-
-def test_only_pods_that_hold_something_of_a_node_are_asked_for(tmp_path: Path) -> None:
-    with ApiServer(tmp_path, cluster([node("a", of(A100), {GPU: "8"})], [])) as server:
+@pytest.mark.parametrize(
+    ("nodes", "requested"),
+    [
+        pytest.param([node("cpu", {}, {})], ["/api/v1/nodes"], id="only-where-there-are-gpu-nodes"),
+        pytest.param(
+            [node("a", of(A100), {GPU: "8"})],
+            ["/api/v1/nodes", "/api/v1/pods spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"],
+            id="only-those-that-hold-resources-of-a-node",
+        ),
+    ],
+)
+def test_which_pods_are_read(tmp_path: Path, nodes: list[JSON], requested: list[str]) -> None:
+    with ApiServer(tmp_path, cluster(nodes, [])) as server:
         read_gpu_nodes(server.client(), CONFIGURATION)
-        selector = server.requests[-1].query["fieldSelector"]
-    assert selector == "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+        found = [f"{each.path} {each.query.get('fieldSelector', '')}".rstrip() for each in server.requests]
+    assert found == requested
