@@ -17,12 +17,8 @@ import msgspec
 import pytest
 
 from policies.finding import Finding
-<<<<<<< HEAD
-from tests.builders import JSON, container, pod, view
-=======
 from policies.rule import Phase
-from tests.builders import JSON, container, view
->>>>>>> main
+from tests.builders import JSON, container, pod, view
 from tests.cluster.exported import (
     EXEMPTED,
     NAMESPACES,
