@@ -24,7 +24,7 @@ from webhook.configuration.loader import Configuration
 from webhook.serving.admission import POD
 from webhook.serving.engine import Decision, Violation
 from webhook.serving.evaluator import Evaluator, fields_of
-from webhook.serving.pod_reviews import MIRROR_ANNOTATION, has_controller
+from webhook.serving.pod_reviews import MIRROR_ANNOTATION, has_controller, names_its_node
 from webhook.serving.review import GroupVersionKind
 from webhook.serving.workload_reviews import EvaluatedPod, evaluate_workload
 from webhook.workloads.places import PodPlace
@@ -104,7 +104,7 @@ def _pod(namespace: str, document: msgspec.Raw, by: Evaluator) -> EvaluatedPod:
     stored = decode_pod(document)
     if _is_mirror_pod(stored):
         return EvaluatedPod(_WHOLE, stored, [Decision(policy=by.policy(namespace))])
-    by_author = bool(stored.spec.node_name) and _names_its_node(document)
+    by_author = bool(stored.spec.node_name) and names_its_node(document)
     submitted = as_submitted(stored, by_author=by_author)
     by_daemonset = has_controller(stored, "DaemonSet", "apps/")
     decisions = by.create(by.policy(namespace), submitted, by_daemonset=by_daemonset)
@@ -120,15 +120,6 @@ _NAMED = msgspec.json.Decoder(_Named)
 
 _WHOLE = PodPlace((), {}, {(): ()})
 """The place of a pod that is an object itself."""
-
-
-def _names_its_node(document: msgspec.Raw) -> bool:
-    """Whether the pod was created with its nodeName. Who writes a field owns it, and a binding owns no field.
-
-    (`BindingREST.assignPod`, pkg/registry/core/pod/storage, v1.36.) Without managedFields, the scheduler is assumed.
-    """
-    managed = fields_of(document, "metadata").get("managedFields", b"")
-    return b'"f:nodeName"' in bytes(managed)
 
 
 def _is_mirror_pod(pod: Pod) -> bool:

@@ -272,7 +272,8 @@ def test_the_authors_own_manifest_sent_again_becomes_the_stored_pod(
     note = "".join(f"{rule.id}: {what}\n" for what in said)
     annotated = {**before, "metadata": {**(before.get("metadata") or {}), "annotations": {INJECTED: note}}}
     named = injected_changes(view(annotated))
-    sent = msgspec.json.decode(msgspec.json.encode(as_submitted(view(document), injected=named)))
+    submitted = as_submitted(view(document), by_author=True, injected=named)
+    sent = msgspec.json.decode(msgspec.json.encode(submitted))
 
     today, _ = run(sent, rule, options)
     words = {change.what: rule.id for change in today.changes if change.what in named}

@@ -68,7 +68,7 @@ def test_the_header_says_what_is_not_in_it_and_what_ends(directory: str) -> None
     assert "as of 2026-11-21T12:00:00Z.\n" in head
     assert "# - policy default exempts legacy until the end of 2026-11-30\n" in head
     assert "# Rules in here: gpu-requests, gpu-toleration, gpu-isolation.\n" in head
-    assert "# - gpu-quota: all of it: it counts over all pods of a namespace" in head
+    assert "# - gpu-quota: all of it: it counts all pods of a namespace" in head
     labels = "app.kubernetes.io/part-of=gpu-admission,app.kubernetes.io/component=admission-policies"
     assert f"kubectl delete -l {labels}" in head
     assert result.stderr.startswith(

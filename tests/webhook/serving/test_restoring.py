@@ -66,6 +66,30 @@ def test_the_stored_pod_results(tmp_path: Path, stored: JSON, dry_run: bool) -> 
     assert answer.audit_annotations["injected-by"] == "gpu-toleration"
 
 
+@pytest.mark.parametrize(
+    ("managed", "is_restored"),
+    [
+        pytest.param([{"manager": "kubectl", "fieldsV1": {"f:spec": {"f:nodeName": {}}}}], True, id="its-author"),
+        pytest.param([], False, id="the-scheduler"),
+    ],
+)  # fmt: skip
+def test_who_chose_the_node_decides_what_is_injected(
+    tmp_path: Path, managed: JSON, is_restored: bool
+) -> None:
+    """KAI serves no pod that was created with a nodeName: its container got NVIDIA_VISIBLE_DEVICES=void."""
+    served = by_policy(tmp_path, {"rules": {"gpu-isolation": {"mode": "enforce"}}})
+    metadata = {"name": "part", "annotations": {"gpu-fraction": "0.5"}}
+    spec = {"containers": [{"name": "app"}], "schedulerName": "kai-scheduler", "nodeName": "gpu-0"}
+    bound = {"metadata": metadata, "spec": spec}
+    created = served.mutate(request(bound), monotonic() + 10)
+    before = jsonpatch.apply_patch(bound, msgspec.json.decode(created.patch or b""))
+    before["metadata"]["managedFields"] = managed
+
+    answer = update(served, before, bound)
+
+    assert (b"/spec/containers/0/env" in (answer.patch or b"")) is is_restored
+
+
 def test_the_audit_line_says_what_was_put_back(tmp_path: Path, stored: JSON) -> None:
     (line,) = lines_of(tmp_path, lambda served: update(served, stored, authored()))
 
