@@ -23,7 +23,7 @@ from policies.quota.quota_request import (
 from webhook.configuration.loader import Configuration
 from webhook.serving.admission import POD
 from webhook.serving.engine import Decision, Violation
-from webhook.serving.evaluator import Evaluator, fields_of
+from webhook.serving.evaluator import Evaluator
 from webhook.serving.pod_reviews import MIRROR_ANNOTATION, has_controller, names_its_node
 from webhook.serving.review import GroupVersionKind
 from webhook.serving.workload_reviews import EvaluatedPod, evaluate_workload
