@@ -1,7 +1,6 @@
 import datetime as dt
 from typing import Any
 
-import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -9,6 +8,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from certs.check import expires_at, is_due, problems
 from certs.issue import BACKDATED, KeyPair, issue_authority, issue_server
+from tests.cases import cases
 
 NOW = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 DAY = dt.timedelta(days=1)
@@ -58,65 +58,48 @@ OURS, CHAIN = AUTHORITY.certificate_pem(), SERVER.certificate_pem() + AUTHORITY.
 NOT_ISSUED = ["certificate: must be issued by the authority"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("given", "want"),
-    [
-        pytest.param({}, [], id="good"),
-        pytest.param({"names": ["127.0.0.1", "hook.ns.svc"]}, [], id="address-and-name"),
-        pytest.param({"authority": SAME_NAME.certificate_pem() + OURS}, [], id="two-authorities"),
-        pytest.param({"certificate": CHAIN}, [], id="with-its-chain"),
-        pytest.param(
+    {
+        "good": ({}, []),
+        "address-and-name": ({"names": ["127.0.0.1", "hook.ns.svc"]}, []),
+        "two-authorities": ({"authority": SAME_NAME.certificate_pem() + OURS}, []),
+        "with-its-chain": ({"certificate": CHAIN}, []),
+        "name-and-address-missing": (
             {"names": ["other.ns.svc", "hook.ns.svc", "127.0.0.2"]},
             [f"certificate: does not carry the name {name}" for name in ("other.ns.svc", "127.0.0.2")],
-            id="name-and-address-missing",
         ),
-        pytest.param(
-            {"now": NOW + 30 * DAY}, ["certificate: expired at 2026-03-31 12:00 UTC"], id="just-expired"
-        ),
-        pytest.param(
+        "just-expired": ({"now": NOW + 30 * DAY}, ["certificate: expired at 2026-03-31 12:00 UTC"]),
+        "before-its-time": (
             {"now": NOW - DAY},
             [f"{what}: is not valid before 2026-03-01 11:00 UTC" for what in ("certificate", "authority")],
-            id="before-its-time",
         ),
-        pytest.param(of(OF_SHORT), NOT_ISSUED, id="of-another-authority"),
-        pytest.param(
-            {"authority": SAME_NAME.certificate_pem()},
-            NOT_ISSUED,
-            id="of-another-authority-with-the-same-name",
-        ),
-        pytest.param({"authority": SERVER.certificate_pem()}, NOT_ISSUED, id="authority-is-none"),
-        pytest.param(
+        "of-another-authority": (of(OF_SHORT), NOT_ISSUED),
+        "of-another-authority-with-the-same-name": ({"authority": SAME_NAME.certificate_pem()}, NOT_ISSUED),
+        "authority-is-none": ({"authority": SERVER.certificate_pem()}, NOT_ISSUED),
+        "both-expired": (
             {**of(OF_SHORT), "authority": SHORT.certificate_pem(), "now": NOW + 3 * DAY},
             [f"{what}: expired at 2026-03-03 12:00 UTC" for what in ("certificate", "authority")],
-            id="both-expired",
         ),
-        pytest.param(
-            {"key": AUTHORITY.key_pem()}, ["key: must be the key of the certificate"], id="key-of-another"
-        ),
-        pytest.param(
-            {"key": OF_ANOTHER_KIND}, ["key: must be the key of the certificate"], id="key-of-another-kind"
-        ),
-        pytest.param(
-            {"key": ENCRYPTED}, ["key: must be an unencrypted private key in PEM"], id="encrypted-key"
-        ),
-        pytest.param(
+        "key-of-another": ({"key": AUTHORITY.key_pem()}, ["key: must be the key of the certificate"]),
+        "key-of-another-kind": ({"key": OF_ANOTHER_KIND}, ["key: must be the key of the certificate"]),
+        "encrypted-key": ({"key": ENCRYPTED}, ["key: must be an unencrypted private key in PEM"]),
+        "certificate-for-clients": (
             {"certificate": CLIENT},
             [
                 "certificate: does not carry the name hook.ns.svc",
                 "certificate: extendedKeyUsage must include serverAuth",
             ],
-            id="certificate-for-clients",
         ),
-        pytest.param(
+        "nothing-is-what-it-should-be": (
             {"certificate": b"", "key": b"nonsense", "authority": b"\xff"},
             [
                 "authority: must be a certificate in PEM",
                 "certificate: must be a certificate in PEM",
                 "key: must be an unencrypted private key in PEM",
             ],
-            id="nothing-is-what-it-should-be",
         ),
-    ],
+    },
 )
 def test_every_problem_is_a_sentence(given: dict[str, Any], want: list[str]) -> None:
     assert found(**given) == want
@@ -126,14 +109,14 @@ def test_expiry_is_read() -> None:
     assert expires_at(SERVER.certificate_pem()) == NOW + 30 * DAY
 
 
-@pytest.mark.parametrize(
+@cases(
     ("share", "want"),
-    [
-        pytest.param(0, False, id="new"),
-        pytest.param(0.66, False, id="just-before-two-thirds"),
-        pytest.param(0.67, True, id="just-after-two-thirds"),
-        pytest.param(1.5, True, id="expired"),
-    ],
+    {
+        "new": (0, False),
+        "just-before-two-thirds": (0.66, False),
+        "just-after-two-thirds": (0.67, True),
+        "expired": (1.5, True),
+    },
 )
 def test_renewal_is_due_after_two_thirds(share: float, want: bool) -> None:
     begin = NOW - BACKDATED

@@ -3,10 +3,9 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from certs.check import problems
 from certs.files import AUTHORITY_LIFETIME, SERVER_LIFETIME, ensure_self_signed
+from tests.cases import cases
 
 NOW = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 NAMES = ["localhost", "127.0.0.1"]
@@ -33,19 +32,17 @@ def damage(name: str, text: str) -> Callable[[Path], object]:
     return lambda directory: (directory / name).write_text(text)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("change", "names", "days", "replaced"),
-    [
-        pytest.param(None, NAMES, 100, set(), id="valid-files-are-kept"),
-        pytest.param(None, [*NAMES, "a.svc"], 0, {"tls.crt", "tls.key"}, id="a-new-name"),
-        pytest.param(None, NAMES, 0.7 * SERVER_LIFETIME.days, {"tls.crt", "tls.key"}, id="due-for-renewal"),
-        pytest.param(None, NAMES, 0.7 * AUTHORITY_LIFETIME.days, set(MODES), id="the-authority-is-due-too"),
-        pytest.param(
-            lambda folder: (folder / "tls.key").unlink(), NAMES, 0, {"tls.crt", "tls.key"}, id="a-lost-key"
-        ),
-        pytest.param(damage("tls.crt", "?"), NAMES, 0, {"tls.crt", "tls.key"}, id="a-damaged-certificate"),
-        pytest.param(damage("ca.crt", "?"), NAMES, 0, set(MODES), id="a-damaged-authority"),
-    ],
+    {
+        "valid-files-are-kept": (None, NAMES, 100, set()),
+        "a-new-name": (None, [*NAMES, "a.svc"], 0, {"tls.crt", "tls.key"}),
+        "due-for-renewal": (None, NAMES, 0.7 * SERVER_LIFETIME.days, {"tls.crt", "tls.key"}),
+        "the-authority-is-due-too": (None, NAMES, 0.7 * AUTHORITY_LIFETIME.days, set(MODES)),
+        "a-lost-key": (lambda folder: (folder / "tls.key").unlink(), NAMES, 0, {"tls.crt", "tls.key"}),
+        "a-damaged-certificate": (damage("tls.crt", "?"), NAMES, 0, {"tls.crt", "tls.key"}),
+        "a-damaged-authority": (damage("ca.crt", "?"), NAMES, 0, set(MODES)),
+    },
 )
 def test_only_unusable_files_are_replaced(
     tmp_path: Path,

@@ -12,6 +12,7 @@ import pytest
 
 from policies.quota.amounts import GPUS
 from policies.quota.ledger.decide import ReservationRequest
+from tests.cases import cases
 from tests.cluster.controllers import Command, Running, eventually, uses
 from tests.cluster.proxy import Proxy, address, through
 from tests.controlplane import ControlPlane
@@ -53,12 +54,9 @@ def every_use(plane: ControlPlane, team: Namespace) -> Iterator[list[Fraction]]:
     stopping.set()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("fault", "failures"),
-    [
-        pytest.param("cut", 1, id="cut"),
-        pytest.param("fall_silent", 0, id="silent-which-may-also-mean-that-nothing-happens"),
-    ],
+    {"cut": ("cut", 1), "silent-which-may-also-mean-that-nothing-happens": ("fall_silent", 0)},
 )
 def test_a_dead_connection_is_replaced(
     plane: ControlPlane, tmp_path: Path, fault: str, failures: int

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from tests.builders import JSON, gpu_container, pod
+from tests.cases import cases
 from tests.cluster.configuration import default_policy
 from tests.cluster.test_admission import apply, named, stored
 from tests.controlplane import ControlPlane, create_gpu_node
@@ -114,13 +115,7 @@ def test_pods_of_a_daemonset_are_tolerated_but_not_pinned(full_plane: ControlPla
     assert users == {"system:serviceaccount:kube-system:daemon-set-controller"}
 
 
-@pytest.mark.parametrize(
-    ("node", "exempt"),
-    [
-        pytest.param(NODES[0], True, id="of-its-own-node"),
-        pytest.param(NODES[1], False, id="of-another-node"),
-    ],
-)
+@cases(("node", "exempt"), {"of-its-own-node": (NODES[0], True), "of-another-node": (NODES[1], False)})
 def test_a_kubelet_s_mirror_pod_comes_through_untouched_on_its_own_node(
     full_plane: ControlPlane, webhook: Webhook, node: str, exempt: bool
 ) -> None:

@@ -8,15 +8,9 @@ import yaml
 from click.testing import CliRunner
 
 from tests.builders import JSON, container, gpu_container, pod
+from tests.cases import cases
 from tests.cluster.controllers import eventually
-from tests.cluster.exported import (
-    ALL,
-    EXEMPTED,
-    LABELLED,
-    TEAM,
-    WARNED,
-    create,
-)
+from tests.cluster.exported import ALL, EXEMPTED, LABELLED, TEAM, WARNED, create
 from tests.controlplane import ControlPlane, minor_version
 from tests.controlplane.webhook import ROOT
 from webhook.commands import main
@@ -90,54 +84,48 @@ SIDECARS = [
 ]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("namespace", "document", "told"),
-    [
-        pytest.param(
+    {
+        "variable": (
             TEAM,
             pod(gpu_container(name="a"), container("b", env=[ALL])),
             [
                 'spec.containers[1].env[0] (container "b") = "all": request nvidia.com/gpu: 1 in resources.limits or remove'
             ],
-            id="variable",
         ),
-        pytest.param(
+        "more-than-a-container-may-have": (
             TEAM,
             pod(gpu_container("5")),
             [
                 'spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "5": set nvidia.com/gpu: 4'
             ],
-            id="more-than-a-container-may-have",
         ),
-        pytest.param(
+        "more-than-a-pod-may-have": (
             TEAM,
             pod(*(gpu_container("3", name=name) for name in "abc")),
             [
                 "request nvidia.com/gpu: 8 or less; the pod needs 9 nvidia.com/gpu at one time: must be at most 8 per pod"
             ],
-            id="more-than-a-pod-may-have",
         ),
-        pytest.param(
+        "sidecars-count-for-the-whole-life": (
             TEAM,
             pod(gpu_container("4"), initContainers=SIDECARS),
             ["the pod needs 9 nvidia.com/gpu at one time"],
-            id="sidecars-count-for-the-whole-life",
         ),
-        pytest.param(
+        "percentage": (
             TEAM,
             pod(gpu_container("101", resource="nvidia.com/gpucores")),
             ["must be at most 100 percent of a GPU"],
-            id="percentage",
         ),
-        pytest.param(
+        "policy-by-labels": (
             LABELLED,
             pod(gpu_container("2")),
             [
                 "request nvidia.com/gpu: 1 or less; the pod needs 2 nvidia.com/gpu at one time: must be at most 1"
             ],
-            id="policy-by-labels",
         ),
-    ],
+    },
 )
 def test_refused(plane: ControlPlane, namespace: str, document: JSON, told: list[str]) -> None:
     status, answer = create(plane.client(), document, namespace)

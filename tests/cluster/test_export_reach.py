@@ -6,15 +6,8 @@ import pytest
 import yaml
 
 from tests.builders import JSON, container, gpu_container, pod
-from tests.cluster.exported import (
-    ALL,
-    EXEMPTED,
-    POLICY,
-    TEAM,
-    VOID,
-    WARNED,
-    create,
-)
+from tests.cases import cases
+from tests.cluster.exported import ALL, EXEMPTED, POLICY, TEAM, VOID, WARNED, create
 from tests.controlplane import ControlPlane
 from tests.controlplane.client import STRATEGIC_PATCH
 from tests.controlplane.webhook import Webhook, serving
@@ -143,21 +136,19 @@ def test_a_rule_that_only_warns_warns(plane: ControlPlane) -> None:
 # ---- odd and large pods
 
 
-@pytest.mark.parametrize(
+@cases(
     "document",
-    [
-        pytest.param(pod(container(env=None, resources=None, volumeMounts=None, securityContext=None)), id="container"),
-        pytest.param(pod(container(resources={"limits": None, "requests": None, "claims": None})), id="resources"),
-        pytest.param(pod(container(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": None}])), id="variable"),
-        pytest.param(
+    {
+        "container": pod(container(env=None, resources=None, volumeMounts=None, securityContext=None)),
+        "resources": pod(container(resources={"limits": None, "requests": None, "claims": None})),
+        "variable": pod(container(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": None}])),
+        "spec": (
             pod(gpu_container(), initContainers=None, volumes=None, tolerations=None, nodeSelector=None, affinity=None,
-                schedulingGates=None, resourceClaims=None, nodeName=None, overhead=None),
-            id="spec",
-        ),
-        pytest.param(pod(gpu_container(), affinity={"nodeAffinity": None, "podAffinity": {}}), id="affinity"),
-        pytest.param(pod(gpu_container(), tolerations=[{"operator": "Exists", "key": None, "effect": None}]), id="toleration"),
-        pytest.param({**pod(gpu_container()), "metadata": {"name": "x", "annotations": None, "labels": None}}, id="metadata"),
-    ],
+                schedulingGates=None, resourceClaims=None, nodeName=None, overhead=None)),
+        "affinity": pod(gpu_container(), affinity={"nodeAffinity": None, "podAffinity": {}}),
+        "toleration": pod(gpu_container(), tolerations=[{"operator": "Exists", "key": None, "effect": None}]),
+        "metadata": {**pod(gpu_container()), "metadata": {"name": "x", "annotations": None, "labels": None}},
+    },
 )  # fmt: skip
 def test_nothing_is_in_the_way_of_a_pod_with_nulls(plane: ControlPlane, document: JSON) -> None:
     status, answer = create(plane.client(), document)

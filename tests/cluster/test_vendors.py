@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.builders import JSON, gpu_container, pod
+from tests.cases import cases
 from tests.cluster.controllers import eventually
 from tests.cluster.test_admission import apply, named, stored
 from tests.controlplane import ControlPlane, create_gpu_node
@@ -93,35 +94,32 @@ DEFAULT = {"accelerator": "nvidia-a100"}
 TPU = {"cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice", "cloud.google.com/gke-tpu-topology": "2x2"}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "selected", "node", "warnings"),
-    [
-        pytest.param(asking("nvidia.com/gpu"), DEFAULT, "a100", [], id="nvidia-gets-the-default"),
-        pytest.param(asking("amd.com/gpu"), {}, "mi300x", [], id="amd"),
-        pytest.param(asking("aws.amazon.com/neuron"), {}, "trn1", [], id="neuron"),
-        pytest.param(asking("google.com/tpu", nodeSelector=TPU), TPU, "tpu", [], id="tpu"),
-        pytest.param(
+    {
+        "nvidia-gets-the-default": (asking("nvidia.com/gpu"), DEFAULT, "a100", []),
+        "amd": (asking("amd.com/gpu"), {}, "mi300x", []),
+        "neuron": (asking("aws.amazon.com/neuron"), {}, "trn1", []),
+        "tpu": (asking("google.com/tpu", nodeSelector=TPU), TPU, "tpu", []),
+        "a-card-that-no-class-has": (
             asking("nvidia.com/gpu", nodeSelector={PRODUCT: RTX}),
             {PRODUCT: RTX},
             "rtx",
             [],
-            id="a-card-that-no-class-has",
         ),
-        pytest.param(
+        "a-family-that-is-preferred": (
             asking("nvidia.com/gpu", **preferring("nvidia.com/gpu.family", "ada-lovelace")),
             {},
             "rtx",
             [],
-            id="a-family-that-is-preferred",
         ),
-        pytest.param(
+        "a-zone-without-the-default": (
             asking("nvidia.com/gpu", nodeSelector={ZONE: "b"}),
             {ZONE: "b"},
             "rtx",
             [NOT_ADDED],
-            id="a-zone-without-the-default",
         ),
-    ],
+    },
 )
 def test_where_a_pod_runs(
     plane: ControlPlane, document: JSON, selected: JSON, node: str, warnings: list[str]

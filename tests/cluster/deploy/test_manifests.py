@@ -9,19 +9,12 @@ from typing import Any
 
 import pytest
 
+from tests.cases import cases
 from tests.cluster.controllers import eventually
 from tests.cluster.deploy.install import apply_strictly, documents, remove
 from tests.controlplane import JSON_PATCH, ControlPlane, helm, locate
 from tests.controlplane.webhook import CONFIGURATIONS
-from tests.deploy.manifests import (
-    CHART,
-    CRDS,
-    IMAGE,
-    NAMESPACE,
-    RELEASE,
-    STATIC,
-    template,
-)
+from tests.deploy.manifests import CHART, CRDS, IMAGE, NAMESPACE, RELEASE, STATIC, template
 from webhook.cluster.objects import CATALOGUES
 
 CREATE = ("--set", "namespace.create=true")
@@ -102,9 +95,7 @@ def test_the_static_manifests_with_an_image_of_ones_own(plane: ControlPlane, tmp
 
 
 @pytest.mark.usefixtures("_afterwards")
-@pytest.mark.parametrize(
-    "how", [pytest.param((), id="client-side"), pytest.param(("--server-side",), id="server-side")]
-)
+@cases("how", {"client-side": (), "server-side": ("--server-side",)})
 def test_applying_again_keeps_the_ca_bundle_and_what_is_published(
     plane: ControlPlane, how: tuple[str, ...]
 ) -> None:

@@ -4,8 +4,7 @@ import base64
 from contextlib import ExitStack
 from typing import NamedTuple
 
-import pytest
-
+from tests.cases import cases
 from tests.cluster.controllers import eventually
 from tests.cluster.doctor.faults import (
     ADMISSION,
@@ -216,20 +215,19 @@ KNOWN_CALLERS = (
 CLIENT_CA = "correct ca.crt in the ConfigMap or Secret of webhook.clientAuthentication"
 
 
-@pytest.mark.parametrize(
+@cases(
     "faults",
-    [
-        pytest.param(REGISTRATION, id="entries-that-somebody-changed"),
-        pytest.param(CLUSTER, id="objects-that-somebody-changed"),
-        pytest.param(NODES, id="nodes"),
-        pytest.param(DOCUMENTS, id="documents-and-workloads"),
-        pytest.param(GONE, id="what-is-gone-or-cannot-be-read"),
-        pytest.param([Finding(any_caller, "callers-unknown", SERVICE, KNOWN_CALLERS)], id="anybody-may-call"),
-        pytest.param(
-            [Finding(broken_client_ca, "client-ca-unusable", SERVICE, CLIENT_CA)],
-            id="authorities-of-callers-broken",
+    {
+        "entries-that-somebody-changed": REGISTRATION,
+        "objects-that-somebody-changed": CLUSTER,
+        "nodes": NODES,
+        "documents-and-workloads": DOCUMENTS,
+        "what-is-gone-or-cannot-be-read": GONE,
+        "anybody-may-call": [Finding(any_caller, "callers-unknown", SERVICE, KNOWN_CALLERS)],
+        "authorities-of-callers-broken": (
+            [Finding(broken_client_ca, "client-ca-unusable", SERVICE, CLIENT_CA)]
         ),
-        pytest.param(
+        "the-webhook-is-down": (
             [
                 Finding(
                     webhook_down,
@@ -237,10 +235,9 @@ CLIENT_CA = "correct ca.crt in the ConfigMap or Secret of webhook.clientAuthenti
                     "the canary in gpu-admission-canary",
                     "start the webhook",
                 )
-            ],
-            id="the-webhook-is-down",
+            ]
         ),
-        pytest.param(
+        "the-controller-is-down": (
             [
                 Finding(
                     controller_down,
@@ -248,10 +245,9 @@ CLIENT_CA = "correct ca.crt in the ConfigMap or Secret of webhook.clientAuthenti
                     "Lease/gpu-admission-controller in gpu-admission",
                     "kubectl -n gpu-admission logs deployment/gpu-admission-controller",
                 )
-            ],
-            id="the-controller-is-down",
+            ]
         ),
-    ],
+    },
 )
 def test_doctor_finds(installation: Installation, faults: list[Finding]) -> None:
     """All of them at once: no fault hides another."""

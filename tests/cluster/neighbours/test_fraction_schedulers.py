@@ -6,10 +6,9 @@ Reproduced, not the real KAI and HAMi.
 from fractions import Fraction
 from typing import Any
 
-import pytest
-
 from policies.quota.amounts import GPUS
 from tests.builders import JSON, container, gpu_container
+from tests.cases import cases
 from tests.cluster.controllers import eventually, uses
 from tests.cluster.neighbours.team import TOLERATION, Team, body, ours
 from tests.cluster.other_webhook import OtherWebhook
@@ -47,12 +46,12 @@ def hami(document: JSON) -> None:
             each["resources"].setdefault("requests", {}).setdefault("nvidia.com/gpu", "1")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "limits"),
-    [
-        pytest.param("hami-webhook", HAMI["limits"], id="card-and-memory-before-us"),
-        pytest.param("zzz-hami-webhook", {"nvidia.com/gpumem": "3001"}, id="memory-alone-after-us"),
-    ],
+    {
+        "card-and-memory-before-us": ("hami-webhook", HAMI["limits"]),
+        "memory-alone-after-us": ("zzz-hami-webhook", {"nvidia.com/gpumem": "3001"}),
+    },
 )
 def test_a_pod_of_hami_keeps_what_hami_wrote_and_counts_one_card(
     team: Team, other: OtherWebhook, name: str, limits: JSON

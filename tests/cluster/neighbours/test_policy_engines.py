@@ -4,9 +4,8 @@ Reproduced, not the real ones. What is added or taken out after us, with and wit
 test_other_webhooks.py; what a validating webhook refuses after we reserved, in quota/test_leak.py.
 """
 
-import pytest
-
 from tests.builders import JSON, gpu_container
+from tests.cases import cases
 from tests.cluster.controllers import uses
 from tests.cluster.neighbours.team import TOLERATION, Team, body, ours
 from tests.cluster.other_webhook import OtherWebhook
@@ -37,9 +36,7 @@ def test_a_class_that_a_policy_engine_chose_before_us_is_kept_and_charged(
     assert "requested: classes/nvidia-t4=1, used: " in second[1]["message"]
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(KYVERNO, id="before-us"), pytest.param("zzz-kyverno", id="after-us")]
-)
+@cases("name", {"before-us": KYVERNO, "after-us": "zzz-kyverno"})
 def test_a_class_that_contradicts_the_annotation_is_refused(
     team: Team, other: OtherWebhook, name: str
 ) -> None:

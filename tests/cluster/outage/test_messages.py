@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from certs.issue import KeyPair, issue_authority, issue_server
+from tests.cases import cases
 from tests.cluster.controllers import eventually
 from tests.cluster.outage.samples import pod
 from tests.controlplane import ControlPlane
@@ -93,38 +94,27 @@ def register(plane: ControlPlane, address: str, bundle: bytes, folder: Path) -> 
     apply_all(plane, manifests(address, folder / "ca.crt"))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "age", "known", "want"),
-    [
-        pytest.param(
+    {
+        "another-authority": (
             SERVER_NAME,
             dt.timedelta(0),
             False,
             "tls: failed to verify certificate: x509: certificate signed by unknown authority",
-            id="another-authority",
         ),
-        pytest.param(
+        "another-name": (
             "elsewhere.svc",
             dt.timedelta(0),
             True,
             "x509: certificate is valid for elsewhere.svc, not gpu-admission.gpu-admission.svc",
-            id="another-name",
         ),
-        pytest.param(
-            SERVER_NAME, 2 * DAY, True, "x509: certificate has expired or is not yet valid", id="expired"
-        ),
-        pytest.param(SERVER_NAME, dt.timedelta(0), True, "EOF", id="closed-without-an-answer"),
-    ],
+        "expired": (SERVER_NAME, 2 * DAY, True, "x509: certificate has expired or is not yet valid"),
+        "closed-without-an-answer": (SERVER_NAME, dt.timedelta(0), True, "EOF"),
+    },
 )
 def test_certificate_that_the_api_server_does_not_take(
-    plane: ControlPlane,
-    address: str,
-    tmp_path: Path,
-    *,
-    name: str,
-    age: dt.timedelta,
-    known: bool,
-    want: str,
+    plane: ControlPlane, address: str, tmp_path: Path, *, name: str, age: dt.timedelta, known: bool, want: str
 ) -> None:
     issuer = authority(before=10 * DAY)
     bundle = issuer if known else authority()

@@ -9,6 +9,7 @@ import pytest
 
 from policies.pods.annotations import INJECTED
 from tests.builders import JSON, container, gpu_container
+from tests.cases import cases
 from tests.controlplane import ControlPlane, create_gpu_node
 from tests.controlplane.webhook import Webhook
 from webhook.configuration.loader import load_directory
@@ -52,21 +53,18 @@ def webhook(plane: ControlPlane, config: Path) -> Iterator[Webhook]:
 
 
 @pytest.mark.usefixtures("webhook")
-@pytest.mark.parametrize(
+@cases(
     ("name", "containers", "annotations"),
-    [
-        pytest.param("plain", [gpu_container()], {}, id="class-and-toleration"),
-        pytest.param(
-            "several", [gpu_container("2"), container("side")], {}, id="shared-memory-and-isolation"
-        ),
-        pytest.param("serving", [gpu_container(readinessProbe=PROBE)], {}, id="startup-probe"),
-        pytest.param(
+    {
+        "class-and-toleration": ("plain", [gpu_container()], {}),
+        "shared-memory-and-isolation": ("several", [gpu_container("2"), container("side")], {}),
+        "startup-probe": ("serving", [gpu_container(readinessProbe=PROBE)], {}),
+        "fetcher": (
             "warmed",
             [gpu_container(readinessProbe=PROBE)],
             {"gpu-admission.dev/model-uri": "s3://models/llama-3"},
-            id="fetcher",
         ),
-    ],
+    },
 )
 def test_what_was_injected_would_be_injected_again(
     plane: ControlPlane, config: Path, name: str, containers: list[JSON], annotations: dict[str, str]

@@ -4,9 +4,9 @@ import json
 import re
 from typing import Any
 
-import pytest
 from click.testing import CliRunner, Result
 
+from tests.cases import cases
 from tests.cluster.controllers import eventually
 from tests.cluster.status.conftest import SERVING, TENANT, TRAINING
 from tests.controlplane import ControlPlane
@@ -38,10 +38,10 @@ def _denied(name: str) -> tuple[str, str, str]:
     return "event", f"StatefulSet/{name} was denied pods N times, last at T", ""
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "namespace", "answer", "want"),
-    [
-        pytest.param(
+    {
+        "over-quota-for-now": (
             "statefulsets.apps/over",
             TRAINING,
             "refused",
@@ -54,9 +54,8 @@ def _denied(name: str) -> tuple[str, str, str]:
                 ),
                 _denied("over"),
             ],
-            id="over-quota-for-now",
         ),
-        pytest.param(
+        "the-nodes-have-a-taint": (
             "sts/tainted",
             SERVING,
             "pending",
@@ -70,10 +69,9 @@ def _denied(name: str) -> tuple[str, str, str]:
                     "effect: NoSchedule}",
                 ),
             ],
-            id="the-nodes-have-a-taint",
         ),
-        pytest.param("sts/none", SERVING, "stopped", [], id="scaled-to-zero"),
-    ],
+        "scaled-to-zero": ("sts/none", SERVING, "stopped", []),
+    },
 )
 def test_the_answer(
     cluster: ControlPlane, name: str, namespace: str, answer: str, want: list[tuple[str, str, str]]
@@ -163,15 +161,13 @@ def test_a_tenant_gets_the_same_less_what_he_may_not_read(cluster: ControlPlane)
     assert 'statefulsets.apps "full" is forbidden' in refused.output
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "want"),
-    [
-        pytest.param(
-            ("pod/nobody", "-n", SERVING), 'pods "nobody" not found in namespace serving', id="no-such-object"
-        ),
-        pytest.param(("job",), "name one object as KIND/NAME or KIND NAME", id="no-name"),
-        pytest.param(("a/b/c",), "name one object as KIND/NAME or KIND NAME", id="too-many"),
-    ],
+    {
+        "no-such-object": (("pod/nobody", "-n", SERVING), 'pods "nobody" not found in namespace serving'),
+        "no-name": (("job",), "name one object as KIND/NAME or KIND NAME"),
+        "too-many": (("a/b/c",), "name one object as KIND/NAME or KIND NAME"),
+    },
 )
 def test_what_cannot_be_explained(cluster: ControlPlane, arguments: tuple[str, ...], want: str) -> None:
     result = why(cluster, *arguments)

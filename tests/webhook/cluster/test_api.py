@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.cases import cases
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, page, status
 from webhook.cluster import errors
 from webhook.cluster.access import AccessError, load_access
@@ -79,14 +80,14 @@ def test_identities_are_listed_in_large_pages_of_metadata(tmp_path: Path) -> Non
     assert {request.headers["Accept"] for request in server.requests} == {METADATA_LIST}
 
 
-@pytest.mark.parametrize(
+@cases(
     "body",
-    [
-        pytest.param(b"<html>", id="no-json"),
-        pytest.param(b'{"items":3}', id="no-list"),
-        pytest.param(b'{"metadata": {"resourceVersion": "43"}, "items": [', id="cut"),
-        pytest.param(b'{"metadata": {}, "items": [{"metadata": {"name": "train-0"}}]}', id="without-a-uid"),
-    ],
+    {
+        "no-json": b"<html>",
+        "no-list": b'{"items":3}',
+        "cut": b'{"metadata": {"resourceVersion": "43"}, "items": [',
+        "without-a-uid": b'{"metadata": {}, "items": [{"metadata": {"name": "train-0"}}]}',
+    },
 )
 def test_what_is_no_list_is_an_error_with_its_path(tmp_path: Path, body: bytes) -> None:
     with (
@@ -113,12 +114,9 @@ def test_nobody_listens(tmp_path: Path) -> None:
         client.get("/version")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("method", "calls"),
-    [
-        pytest.param("get", 2, id="reading-again-changes-nothing"),
-        pytest.param("put", 1, id="a-write-may-have-happened"),
-    ],
+    {"reading-again-changes-nothing": ("get", 2), "a-write-may-have-happened": ("put", 1)},
 )
 def test_a_connection_that_was_closed_just_now(tmp_path: Path, method: str, calls: int) -> None:
     with ApiServer(tmp_path, lambda _: Answer(cut=True)) as server:
@@ -168,14 +166,14 @@ def test_no_kubeconfig_says_what_is_missing(tmp_path: Path) -> None:
         load_access(str(tmp_path / "none"))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("parts", "want"),
-    [
-        pytest.param(["namespaces", "team", "pods"], "/api/v1/namespaces/team/pods", id="a-collection"),
-        pytest.param(["namespaces", "../../x"], "/api/v1/namespaces/..%2F..%2Fx", id="a-path-is-one-name"),
-        pytest.param(["namespaces", "a?b#c d%2e"], "/api/v1/namespaces/a%3Fb%23c%20d%252e", id="no-query"),
-        pytest.param(["clusterroles", "system:node"], "/api/v1/clusterroles/system:node", id="a-colon-stays"),
-    ],
+    {
+        "a-collection": (["namespaces", "team", "pods"], "/api/v1/namespaces/team/pods"),
+        "a-path-is-one-name": (["namespaces", "../../x"], "/api/v1/namespaces/..%2F..%2Fx"),
+        "no-query": (["namespaces", "a?b#c d%2e"], "/api/v1/namespaces/a%3Fb%23c%20d%252e"),
+        "a-colon-stays": (["clusterroles", "system:node"], "/api/v1/clusterroles/system:node"),
+    },
 )
 def test_a_name_is_one_step_of_a_path(parts: list[str], want: str) -> None:
     assert api_path("/api/v1", *parts) == want

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.cases import cases
 from tests.cluster.controllers import eventually
 from tests.webhook.cluster.apiserver import (
     Answer,
@@ -23,15 +24,7 @@ from tests.webhook.cluster.apiserver import (
 )
 from webhook.cluster.api import JSON, METADATA_LIST
 from webhook.cluster.collection import NOWHERE
-from webhook.cluster.informer import (
-    AWAY_SECONDS,
-    FEW,
-    ONE_IN,
-    Informer,
-    Pauses,
-    Resource,
-    WatchTimings,
-)
+from webhook.cluster.informer import AWAY_SECONDS, FEW, ONE_IN, Informer, Pauses, Resource, WatchTimings
 from webhook.cluster.objects import decode_metadata
 
 PODS = Resource("/api/v1", "pods")
@@ -158,17 +151,17 @@ GONE_EVENT = (
 OTHER_EVENT = b'{"type":"ERROR","object":{"kind":"Status","code":500,"message":"etcd is away"}}\n'
 
 
-@pytest.mark.parametrize(
+@cases(
     ("broken", "lists"),
-    [
-        pytest.param(lambda: Answer(stream=[GONE_EVENT]), 2, id="410-as-an-event"),
-        pytest.param(lambda: status(410, "too old", "Expired"), 2, id="410-as-an-answer"),
-        pytest.param(lambda: Answer(stream=[OTHER_EVENT]), 1, id="500-as-an-event"),
-        pytest.param(lambda: status(429, "slow down"), 1, id="429"),
-        pytest.param(lambda: Answer(cut=True), 1, id="cut"),
-        pytest.param(lambda: Answer(stream=[b"garbage\n"]), 1, id="garbage"),
-        pytest.param(lambda: Answer(stream=[], wait=threading.Event()), 1, id="half-open"),
-    ],
+    {
+        "410-as-an-event": (lambda: Answer(stream=[GONE_EVENT]), 2),
+        "410-as-an-answer": (lambda: status(410, "too old", "Expired"), 2),
+        "500-as-an-event": (lambda: Answer(stream=[OTHER_EVENT]), 1),
+        "429": (lambda: status(429, "slow down"), 1),
+        "cut": (lambda: Answer(cut=True), 1),
+        "garbage": (lambda: Answer(stream=[b"garbage\n"]), 1),
+        "half-open": (lambda: Answer(stream=[], wait=threading.Event()), 1),
+    },
 )
 def test_a_broken_watch_is_begun_again(tmp_path: Path, broken: Callable[[], Answer], lists: int) -> None:
     good = Answer(stream=[event("ADDED", "b", "21")])

@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from policies.registry import RULES
+from tests.cases import cases
 from tests.webhook.cluster.apiserver import ApiServer, answering
 from webhook.commands import main
 
@@ -320,14 +321,12 @@ def test_what_was_in_force_before_a_mistake_is_shown_with_the_mistake(tmp_path: 
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "want"),
-    [
-        pytest.param(("-n", "elsewhere"), "error: no /api/v1/namespaces/elsewhere\n", id="no-such-namespace"),
-        pytest.param(
-            ("some-directory",), "DIRECTORY must not be combined with --kubeconfig", id="a-directory-as-well"
-        ),
-    ],
+    {
+        "no-such-namespace": (("-n", "elsewhere"), "error: no /api/v1/namespaces/elsewhere\n"),
+        "a-directory-as-well": (("some-directory",), "DIRECTORY must not be combined with --kubeconfig"),
+    },
 )
 def test_what_cannot_be_shown_of_a_cluster(arguments: tuple[str, ...], want: str, tmp_path: Path) -> None:
     result = of_cluster(tmp_path, [], *arguments)

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+from tests.cases import cases
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request
 from tests.webhook.cluster.apiserver import status as refused
 from webhook.cluster import errors
@@ -207,15 +208,13 @@ def test_nothing_is_said_of_what_is_not_known(capsys: pytest.CaptureFixture[str]
     assert rest == ["", "quotas                                             used + reserved of hard"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("tweaks", "line"),
-    [
-        pytest.param({"policies": ()}, "  the built-in defaults are in force", id="no-policy"),
-        pytest.param({"quotas": ()}, "  there is no GPUQuota that you may read", id="no-quota"),
-        pytest.param(
-            {"quotas": (), "namespaces": ("a", "b")}, "  there is no GPUQuota in a, b", id="no-quota-there"
-        ),
-    ],
+    {
+        "no-policy": ({"policies": ()}, "  the built-in defaults are in force"),
+        "no-quota": ({"quotas": ()}, "  there is no GPUQuota that you may read"),
+        "no-quota-there": ({"quotas": (), "namespaces": ("a", "b")}, "  there is no GPUQuota in a, b"),
+    },
 )
 def test_what_is_missing_is_said(
     tweaks: dict[str, Any], line: str, capsys: pytest.CaptureFixture[str]

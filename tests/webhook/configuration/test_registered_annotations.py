@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-import pytest
-
+from tests.cases import cases
 from tests.webhook.cluster.apiserver import Answer, ApiServer, answering, status
 from webhook.configuration.registered_annotations import registered_conditions
 
@@ -11,18 +10,17 @@ ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 ENTRY = {"matchConditions": [{"name": "a", "expression": "x"}, {"name": "b", "expression": "y"}]}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("validating", "want"),
-    [
-        pytest.param(
+    {
+        "both": (
             {"webhooks": [{"matchConditions": [{"name": "c", "expression": "z"}]}, {}]},
             {"x", "y", "z"},
-            id="both",
         ),
-        pytest.param({}, {"x", "y"}, id="without-webhooks"),
-        pytest.param(status(403, "no", "Forbidden"), set(), id="one-is-forbidden"),
-        pytest.param(Answer(b"no JSON"), set(), id="one-is-unreadable"),
-    ],
+        "without-webhooks": ({}, {"x", "y"}),
+        "one-is-forbidden": (status(403, "no", "Forbidden"), set()),
+        "one-is-unreadable": (Answer(b"no JSON"), set()),
+    },
 )
 def test_registered_conditions(tmp_path: Path, validating: object, want: set[str]) -> None:
     objects = {

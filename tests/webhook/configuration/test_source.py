@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import cases
 from tests.cluster.controllers import eventually
 from webhook.configuration import source as source_module
 from webhook.configuration.loader import ConfigurationError
@@ -64,15 +65,13 @@ def test_a_new_version_takes_over(watched: Watched, tmp_path: Path) -> None:
     assert watched.states == [watched.source.state]
 
 
-@pytest.mark.parametrize(
+@cases(
     "change",
-    [
-        pytest.param(
-            lambda folder: (folder / "q.yaml").write_text(policy("added", "{priority: 1}")), id="added"
-        ),
-        pytest.param(lambda folder: (folder / "p.yaml").rename(folder / "r.yml"), id="renamed"),
-        pytest.param(lambda folder: (folder / "extra.yaml").unlink(), id="removed"),
-    ],
+    {
+        "added": (lambda folder: (folder / "q.yaml").write_text(policy("added", "{priority: 1}"))),
+        "renamed": lambda folder: (folder / "p.yaml").rename(folder / "r.yml"),
+        "removed": lambda folder: (folder / "extra.yaml").unlink(),
+    },
 )
 def test_every_change_of_the_directory_is_seen(tmp_path: Path, change: Callable[[Path], object]) -> None:
     (tmp_path / "p.yaml").write_text(policy("one"))

@@ -3,9 +3,9 @@
 from typing import cast
 
 import msgspec
-import pytest
 
 from policies.pods.annotations import CANARY
+from tests.cases import cases
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, Attempt
 from webhook.controller.canary import MUTATING, REMEDIES, VALIDATING, probe
@@ -39,20 +39,18 @@ class Cluster:
         return Attempt(body, self.error if whole else HALF, traces)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("error", "calls", "want"),
-    [
-        pytest.param("", (), "not-called", id="no-call"),
-        pytest.param("", (MUTATE,), "not-validated", id="one-call"),
-        pytest.param(errors.NotFound("namespaces team not found"), (), "namespace", id="no-namespace"),
-        pytest.param(errors.Unavailable("away"), (), "api-server", id="api-server-away"),
-        pytest.param(errors.Unauthorized("who?"), (), "api-server", id="unknown-credentials"),
-        pytest.param(errors.Forbidden("cannot create resource pods"), (), "forbidden", id="no-rights"),
-        pytest.param(errors.Forbidden("another webhook denied"), (), "refused", id="another-webhook"),
-        pytest.param(
-            errors.ApiError(f"failed calling webhook {MUTATING}: 42"), (), "call-failed", id="a-failed-call"
-        ),
-    ],
+    {
+        "no-call": ("", (), "not-called"),
+        "one-call": ("", (MUTATE,), "not-validated"),
+        "no-namespace": (errors.NotFound("namespaces team not found"), (), "namespace"),
+        "api-server-away": (errors.Unavailable("away"), (), "api-server"),
+        "unknown-credentials": (errors.Unauthorized("who?"), (), "api-server"),
+        "no-rights": (errors.Forbidden("cannot create resource pods"), (), "forbidden"),
+        "another-webhook": (errors.Forbidden("another webhook denied"), (), "refused"),
+        "a-failed-call": (errors.ApiError(f"failed calling webhook {MUTATING}: 42"), (), "call-failed"),
+    },
 )
 def test_a_failure_has_a_reason_and_its_remedy(
     error: errors.ApiError | str, calls: tuple[str, ...], want: str

@@ -2,12 +2,12 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
 
-import pytest
 from msgspec.structs import replace
 
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservations
+from tests.cases import cases
 from webhook.cluster.objects import Condition
 from webhook.controller.conditions import conditions, unreadable
 
@@ -31,30 +31,23 @@ SILENT = "no message about pods for 200 s"
 UNREADABLE = Reservations.parse("gpus=1 | x x")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("ledger", "stale", "true", "shown"),
-    [
-        pytest.param(LEDGER, "", set(), "NotCounted", id="not-counted"),
-        pytest.param(replace(counted(), class_catalogue=None), "", set(), "InFlight", id="others-in-flight"),
-        pytest.param(replace(counted(), next_catalogue="other"), "", {"Ready"}, "Migrating", id="migrating"),
-        pytest.param(
-            replace(counted(), reservations=UNREADABLE),
-            "",
-            set(),
-            "Unreadable",
-            id="a-line-that-cannot-be-read",
-        ),
-        pytest.param(counted(gpus=Fraction(8)), "", {"Ready"}, "Ready", id="exactly-full"),
-        pytest.param(counted(gpus=Fraction(9)), "", {"Ready", "Exceeded"}, "Exceeded", id="exceeded"),
-        pytest.param(counted(), SILENT, {"Ready", "Stale"}, "Stale", id="stale"),
-        pytest.param(
+    {
+        "not-counted": (LEDGER, "", set(), "NotCounted"),
+        "others-in-flight": (replace(counted(), class_catalogue=None), "", set(), "InFlight"),
+        "migrating": (replace(counted(), next_catalogue="other"), "", {"Ready"}, "Migrating"),
+        "a-line-that-cannot-be-read": (replace(counted(), reservations=UNREADABLE), "", set(), "Unreadable"),
+        "exactly-full": (counted(gpus=Fraction(8)), "", {"Ready"}, "Ready"),
+        "exceeded": (counted(gpus=Fraction(9)), "", {"Ready", "Exceeded"}, "Exceeded"),
+        "stale": (counted(), SILENT, {"Ready", "Stale"}, "Stale"),
+        "exceeded-by-a-count-that-may-lag": (
             counted(gpus=Fraction(9)),
             SILENT,
             {"Ready", "Exceeded", "Stale"},
             "Exceeded",
-            id="exceeded-by-a-count-that-may-lag",
         ),
-    ],
+    },
 )
 def test_statuses(ledger: QuotaLedger, stale: str, true: set[str], shown: str) -> None:
     """`shown` is the column STATUS of kubectl."""
@@ -67,13 +60,13 @@ def test_statuses(ledger: QuotaLedger, stale: str, true: set[str], shown: str) -
     assert found["Ready"].reason == shown
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "want"),
-    [
-        pytest.param("gpus=1 | x x", "1 line, the first 'gpus=1 | x x'", id="one"),
-        pytest.param("gpus=1 | a\n\x1b[2J\nb", "2 lines, the first '\\x1b[2J'", id="what-a-terminal-obeys"),
-        pytest.param("x" * 500, f"1 line, the first '{'x' * 80}'", id="a-long-one"),
-    ],
+    {
+        "one": ("gpus=1 | x x", "1 line, the first 'gpus=1 | x x'"),
+        "what-a-terminal-obeys": ("gpus=1 | a\n\x1b[2J\nb", "2 lines, the first '\\x1b[2J'"),
+        "a-long-one": ("x" * 500, f"1 line, the first '{'x' * 80}'"),
+    },
 )
 def test_ready_says_what_cannot_be_read(text: str, want: str) -> None:
     damaged = replace(counted(), reservations=Reservations.parse(text))
@@ -112,20 +105,18 @@ def test_the_time_is_that_of_the_last_change_of_status() -> None:
     assert second["Stale"].last_transition_time == "2027-01-01T13:00:00Z"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("names", "want"),
-    [
-        pytest.param(
+    {
+        "few": (
             ["DeviceClass mine", "example.com/npu"],
             "not counted, because no GPUResourceMapping names them: DeviceClass mine, example.com/npu",
-            id="few",
         ),
-        pytest.param(
+        "many": (
             list("abcdefghij"),
             "not counted, because no GPUResourceMapping names them: a, b, c, d, e, f, g, h and 2 more",
-            id="many",
         ),
-    ],
+    },
 )
 def test_what_no_quota_counts_is_named(names: list[str], want: str) -> None:
     found = of(counted(), names=names)["UnmappedResources"]

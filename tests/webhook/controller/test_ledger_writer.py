@@ -11,6 +11,7 @@ from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT
 from policies.quota.quota_request import LedgerError
+from tests.cases import cases
 from tests.webhook.quota.quota_and_ledger_object import QuotaAndLedger
 from webhook.controller.ledger_writer import LedgerWriter
 from webhook.controller.observed_ledgers import ObservedLedgers
@@ -108,45 +109,38 @@ def shown(ledger_object: VersionedLedger | None) -> tuple[int, int | None] | Non
     return int(ledger.hard["gpus"]), None if ledger.used is None else int(ledger.used["gpus"])
 
 
-@pytest.mark.parametrize(
+@cases(
     ("quota", "before", "watched", "want", "calls"),
-    [
-        pytest.param(spec(4, 1), spec(4, 1, used=2), spec(4, 1), (4, 2), [], id="unchanged"),
-        pytest.param(spec(8, 2), spec(4, 1, used=2), spec(8, 2), (8, 2), ["quota", "write"], id="changed"),
-        pytest.param(
+    {
+        "unchanged": (spec(4, 1), spec(4, 1, used=2), spec(4, 1), (4, 2), []),
+        "changed": (spec(8, 2), spec(4, 1, used=2), spec(8, 2), (8, 2), ["quota", "write"]),
+        "somebody-raised-the-ledger": (
             spec(4, 1),
             spec(1000, 1, used=2),
             spec(4, 1),
             (4, 2),
             ["quota", "write"],
-            id="somebody-raised-the-ledger",
         ),
-        pytest.param(
+        "somebody-emptied-the-ledger": (
             spec(4, 1),
             msgspec.structs.replace(spec(4, 1, used=2), hard={}),
             spec(4, 1),
             (4, 2),
             ["quota", "write"],
-            id="somebody-emptied-the-ledger",
         ),
-        pytest.param(
-            spec(8, 2), spec(8, 2, used=2), spec(4, 1), (8, 2), ["quota"], id="the-watch-lags-behind"
-        ),
-        pytest.param(spec(4, 1), None, spec(4, 1), (4, None), ["write", "quota"], id="a-new-quota"),
-        pytest.param(
+        "the-watch-lags-behind": (spec(8, 2), spec(8, 2, used=2), spec(4, 1), (8, 2), ["quota"]),
+        "a-new-quota": (spec(4, 1), None, spec(4, 1), (4, None), ["write", "quota"]),
+        "another-quota-in-its-place": (
             spec(6, 1, uid="another"),
             spec(4, 1, used=2),
             spec(6, 1, uid="another"),
             (6, 2),
             ["quota", "write"],
-            id="another-quota-in-its-place",
         ),
-        pytest.param(
-            None, None, spec(4, 1), None, ["write", "quota", "delete"], id="a-new-quota-gone-meanwhile"
-        ),
-        pytest.param(None, spec(4, 1, used=2), None, None, ["quota", "delete"], id="a-deleted-quota"),
-        pytest.param(None, None, None, None, ["read"], id="neither-ledger-nor-quota"),
-    ],
+        "a-new-quota-gone-meanwhile": (None, None, spec(4, 1), None, ["write", "quota", "delete"]),
+        "a-deleted-quota": (None, spec(4, 1, used=2), None, None, ["quota", "delete"]),
+        "neither-ledger-nor-quota": (None, None, None, None, ["read"]),
+    },
 )
 def test_the_ledger_follows_its_quota(
     quota: QuotaLedger | None,
@@ -166,12 +160,12 @@ def test_the_ledger_follows_its_quota(
     assert store.calls == calls
 
 
-@pytest.mark.parametrize(
+@cases(
     ("quota", "watched", "written"),
-    [
-        pytest.param(spec(8, 2), spec(8, 2), spec(1, 3, used=2), id="a-newer-spec"),
-        pytest.param(None, None, spec(6, 1, uid="another", used=2), id="a-quota-that-is-there-again"),
-    ],
+    {
+        "a-newer-spec": (spec(8, 2), spec(8, 2), spec(1, 3, used=2)),
+        "a-quota-that-is-there-again": (None, None, spec(6, 1, uid="another", used=2)),
+    },
 )
 def test_a_write_of_another_controller_after_the_quota_was_read_stays(
     quota: QuotaLedger | None, watched: QuotaLedger | None, written: QuotaLedger

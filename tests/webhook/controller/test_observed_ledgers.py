@@ -9,6 +9,7 @@ import pytest
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservation, Reservations
+from tests.cases import cases
 from webhook.controller import observed_ledgers
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.quota.store import VersionedLedger
@@ -60,12 +61,12 @@ def ledger_objects(clock: Clock) -> ObservedLedgers:  # noqa: ARG001 - it goes b
     return ObservedLedgers(expiry=EXPIRY, no_quota=NO_QUOTA)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("observed", "want"),
-    [
-        pytest.param({"ids": ("pod",)}, "pod", id="a-reservation"),
-        pytest.param({"lines": "gpus=1 | x x"}, "unreadable gpus=1 | x x", id="an-unreadable-line"),
-    ],
+    {
+        "a-reservation": ({"ids": ("pod",)}, "pod"),
+        "an-unreadable-line": ({"lines": "gpus=1 | x x"}, "unreadable gpus=1 | x x"),
+    },
 )
 def test_a_reservation_expires_after_the_bound(
     ledger_objects: ObservedLedgers, clock: Clock, observed: dict[str, Any], want: str
@@ -90,10 +91,7 @@ def test_observing_a_reservation_again_changes_no_age(
     assert ledger_objects.next_expiry("team") == EXPIRY - 2
 
 
-@pytest.mark.parametrize(
-    ("ids", "uid"),
-    [pytest.param([], "ledger", id="gone-in-between"), pytest.param(["pod"], "another", id="another-ledger")],
-)
+@cases(("ids", "uid"), {"gone-in-between": ([], "ledger"), "another-ledger": (["pod"], "another")})
 def test_what_came_back_waits_the_whole_bound_again(
     ledger_objects: ObservedLedgers, clock: Clock, ids: list[str], uid: str
 ) -> None:
@@ -106,13 +104,13 @@ def test_what_came_back_waits_the_whole_bound_again(
     assert ledger_objects.expired("team", seen + EXPIRY) == frozenset()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("changed", "rest"),
-    [
-        pytest.param({"generation": 2}, NO_QUOTA - 2, id="another-spec-of-the-same-ledger"),
-        pytest.param({"uid": "another quota"}, NO_QUOTA - 2, id="another-quota-of-the-same-ledger"),
-        pytest.param({"ledger_object": "another"}, NO_QUOTA, id="a-ledger-that-is-made-again"),
-    ],
+    {
+        "another-spec-of-the-same-ledger": ({"generation": 2}, NO_QUOTA - 2),
+        "another-quota-of-the-same-ledger": ({"uid": "another quota"}, NO_QUOTA - 2),
+        "a-ledger-that-is-made-again": ({"ledger_object": "another"}, NO_QUOTA),
+    },
 )
 def test_a_changed_spec_is_observed_from_its_change_on(
     ledger_objects: ObservedLedgers, clock: Clock, changed: dict[str, Any], rest: float

@@ -12,6 +12,7 @@ from policies.pods import annotations
 from policies.pods.pod import decode_pod
 from policies.registry import RULES
 from tests.builders import JSON, gpu_container, pod, uid
+from tests.cases import cases
 from tests.webhook.serving.served import DEPLOYMENT, POD, admission, lines_of, request
 from webhook.serving import review
 from webhook.serving.admission import Admission
@@ -38,38 +39,32 @@ def on_node(**spec: Any) -> JSON:
     return pod(gpu_container(), annotations=MIRROR, nodeName="gpu-0", **spec)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("tweaks", "want"),
-    [
-        pytest.param({}, True, id="a-new-pod"),
-        pytest.param({"operation": "UPDATE", "oldObject": pod(gpu_container())}, False, id="an-update"),
-        pytest.param({"operation": "DELETE", "object": None}, False, id="a-deletion"),
-        pytest.param({"subResource": "binding"}, False, id="a-subresource"),
-        pytest.param(
-            {"kind": {"group": "example.com", "version": "v1", "kind": "Pod"}}, False, id="somebody-elses-pod"
-        ),
-        pytest.param({"namespace": "kube-system"}, False, id="kube-system"),
-        pytest.param({"dryRun": True}, True, id="a-dry-run-answers-the-same"),
-    ],
+    {
+        "a-new-pod": ({}, True),
+        "an-update": ({"operation": "UPDATE", "oldObject": pod(gpu_container())}, False),
+        "a-deletion": ({"operation": "DELETE", "object": None}, False),
+        "a-subresource": ({"subResource": "binding"}, False),
+        "somebody-elses-pod": ({"kind": {"group": "example.com", "version": "v1", "kind": "Pod"}}, False),
+        "kube-system": ({"namespace": "kube-system"}, False),
+        "a-dry-run-answers-the-same": ({"dryRun": True}, True),
+    },
 )
 def test_what_is_mutated(built_in: Admission, tweaks: JSON, want: bool) -> None:
     assert patched(built_in.mutate(request(pod(gpu_container()), **tweaks), deadline_of(None))) is want
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "user", "want"),
-    [
-        pytest.param(on_node(), NODE, True, id="shown-by-its-own-node"),
-        pytest.param(
-            on_node(), {"username": "ada", "groups": ["system:nodes"]}, False, id="claimed-by-a-user"
-        ),
-        pytest.param(on_node(), {"username": "system:node:gpu-0"}, False, id="a-node-name-without-the-group"),
-        pytest.param(
-            on_node(), {"username": "system:node:gpu-1", "groups": ["system:nodes"]}, False, id="another-node"
-        ),
-        pytest.param(pod(gpu_container(), annotations=MIRROR), NODE, False, id="not-on-a-node"),
-        pytest.param(pod(gpu_container(), nodeName="gpu-0"), NODE, False, id="no-annotation"),
-    ],
+    {
+        "shown-by-its-own-node": (on_node(), NODE, True),
+        "claimed-by-a-user": (on_node(), {"username": "ada", "groups": ["system:nodes"]}, False),
+        "a-node-name-without-the-group": (on_node(), {"username": "system:node:gpu-0"}, False),
+        "another-node": (on_node(), {"username": "system:node:gpu-1", "groups": ["system:nodes"]}, False),
+        "not-on-a-node": (pod(gpu_container(), annotations=MIRROR), NODE, False),
+        "no-annotation": (pod(gpu_container(), nodeName="gpu-0"), NODE, False),
+    },
 )
 def test_only_a_node_shows_mirror_pods(built_in: Admission, document: JSON, user: JSON, want: bool) -> None:
     requested = request(document, userInfo=user)
@@ -85,19 +80,15 @@ OWNED = {
 }
 
 
-@pytest.mark.parametrize(
+@cases(
     ("metadata", "username", "want"),
-    [
-        pytest.param(
-            OWNED, "system:serviceaccount:kube-system:daemon-set-controller", True, id="its-controller"
-        ),
-        pytest.param(
-            {}, "system:serviceaccount:kube-system:daemon-set-controller", True, id="whatever-it-claims"
-        ),
-        pytest.param(OWNED, "system:kube-controller-manager", True, id="controllers-with-one-identity"),
-        pytest.param({}, "system:kube-controller-manager", False, id="another-controller-with-that-identity"),
-        pytest.param(OWNED, "ada", False, id="a-user-who-claims-to-be-owned"),
-    ],
+    {
+        "its-controller": (OWNED, "system:serviceaccount:kube-system:daemon-set-controller", True),
+        "whatever-it-claims": ({}, "system:serviceaccount:kube-system:daemon-set-controller", True),
+        "controllers-with-one-identity": (OWNED, "system:kube-controller-manager", True),
+        "another-controller-with-that-identity": ({}, "system:kube-controller-manager", False),
+        "a-user-who-claims-to-be-owned": (OWNED, "ada", False),
+    },
 )
 def test_daemonset_pods_are_known_by_who_creates_them(metadata: JSON, username: str, want: bool) -> None:
     document = {**pod(gpu_container()), "metadata": {"name": "d-1", **metadata}}
@@ -168,14 +159,14 @@ def test_a_decision_is_one_line_in_the_audit_log(tmp_path: Path) -> None:
 MEGABYTE = "x" * 1_000_000
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "tweaks", "field"),
-    [
-        pytest.param(pod(gpu_container()), {"userInfo": {"username": MEGABYTE}}, "user", id="of-its-author"),
-        pytest.param(pod(gpu_container()), {"name": MEGABYTE}, "name", id="of-the-request"),
-        pytest.param({"metadata": {"name": MEGABYTE}, "spec": {}}, {}, "name", id="of-the-pod"),
-        pytest.param({"metadata": {"name": MEGABYTE}, "spec": 1}, {}, "name", id="of-a-pod-that-cannot-be-read"),
-    ],
+    {
+        "of-its-author": (pod(gpu_container()), {"userInfo": {"username": MEGABYTE}}, "user"),
+        "of-the-request": (pod(gpu_container()), {"name": MEGABYTE}, "name"),
+        "of-the-pod": ({"metadata": {"name": MEGABYTE}, "spec": {}}, {}, "name"),
+        "of-a-pod-that-cannot-be-read": ({"metadata": {"name": MEGABYTE}, "spec": 1}, {}, "name"),
+    },
 )  # fmt: skip
 def test_a_name_of_a_megabyte_makes_no_line_of_a_megabyte(
     tmp_path: Path, document: JSON, tweaks: JSON, field: str
@@ -239,9 +230,7 @@ def unrestricted(tmp_path: Path) -> Admission:
 
 
 @pytest.mark.parametrize("endpoint", ["mutate", "validate"])
-@pytest.mark.parametrize(
-    "tweaks", [pytest.param({}, id="created"), pytest.param({"operation": "UPDATE"}, id="changed")]
-)
+@cases("tweaks", {"created": {}, "changed": {"operation": "UPDATE"}})
 def test_limits_hold_whatever_the_policy_says(unrestricted: Admission, endpoint: str, tweaks: JSON) -> None:
     requested = request(TOO_MANY, oldObject=TOO_MANY, **tweaks)
     response = getattr(unrestricted, endpoint)(requested, deadline_of(None))
@@ -271,15 +260,15 @@ BAD_UID = "metadata.uid must be a UUID (RFC 4122)"
 BAD_NAME = "metadata.name must be a DNS subdomain of at most 253 characters"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("metadata", "tweaks", "want"),
-    [
-        pytest.param({"uid": "x y"}, {}, BAD_UID, id="a-uid-with-a-space"),
-        pytest.param({"uid": f"{uid('a')}\n{uid('b')}"}, {}, BAD_UID, id="two-uids"),
-        pytest.param({"name": "a b"}, {}, BAD_NAME, id="a-name-with-a-space"),
-        pytest.param({}, {"name": "../x"}, BAD_NAME, id="a-path"),
-        pytest.param({"name": "a" * 254}, {}, BAD_NAME, id="a-long-name"),
-    ],
+    {
+        "a-uid-with-a-space": ({"uid": "x y"}, {}, BAD_UID),
+        "two-uids": ({"uid": f"{uid('a')}\n{uid('b')}"}, {}, BAD_UID),
+        "a-name-with-a-space": ({"name": "a b"}, {}, BAD_NAME),
+        "a-path": ({}, {"name": "../x"}, BAD_NAME),
+        "a-long-name": ({"name": "a" * 254}, {}, BAD_NAME),
+    },
 )  # fmt: skip
 @pytest.mark.parametrize("kind", [POD, CLAIM])
 def test_what_would_stand_in_a_ledger_is_what_an_api_server_stores(

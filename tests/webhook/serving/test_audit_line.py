@@ -9,6 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from tests.builders import JSON, gpu_container, pod, uid
+from tests.cases import cases
 from tests.webhook.serving.served import lines_of, request
 from webhook.configuration.loader import load_directory
 from webhook.quota.batcher import ReservationBatcher
@@ -63,17 +64,16 @@ L4: JSON = {"nvidia.com/gpu.product": "NVIDIA-L4"}
 
 
 @pytest.mark.parametrize("namespace", ["team", "without-a-quota"])
-@pytest.mark.parametrize(
+@cases(
     ("spec", "demand", "of_class"),
-    [
-        pytest.param({}, {"gpus": "1", "resources/nvidia.com/gpu": "1"}, None, id="that-may-be-any-class"),
-        pytest.param(
+    {
+        "that-may-be-any-class": ({}, {"gpus": "1", "resources/nvidia.com/gpu": "1"}, None),
+        "that-pins-its-class": (
             {"nodeSelector": L4},
             {"classes/nvidia-l4": "1", "gpus": "1", "resources/nvidia.com/gpu": "1"},
             "nvidia-l4",
-            id="that-pins-its-class",
         ),
-    ],
+    },
 )
 def test_a_line_has_the_demand_of_a_pod(
     reviewed: Reviewed, namespace: str, spec: JSON, demand: JSON, of_class: str | None
@@ -116,24 +116,22 @@ OTHER_TOKEN: JSON = {"volumes": [{"name": "kube-api-access-bbbbb"}]}
 NAMELESS: JSON = {"metadata": {"generateName": "train-"}, "kind": "Pod"}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("first", "second", "is_one"),
-    [
-        pytest.param(created(), created(), True, id="one-name"),
-        pytest.param(created(), created("other"), False, id="two-names"),
-        pytest.param(
+    {
+        "one-name": (created(), created(), True),
+        "two-names": (created(), created("other"), False),
+        "a-name-that-was-made-meanwhile": (
             {**created(**TOKEN), **NAMELESS},
             created("train-abcde", metadata={"generateName": "train-"}, **TOKEN),
             True,
-            id="a-name-that-was-made-meanwhile",
         ),
-        pytest.param(
+        "two-pods-of-one-controller": (
             {**created(**TOKEN), **NAMELESS},
             {**created(**OTHER_TOKEN), **NAMELESS},
             False,
-            id="two-pods-of-one-controller",
         ),
-    ],
+    },
 )
 def test_an_id_joins_the_lines_of_one_creation(
     reviewed: Reviewed, first: JSON, second: JSON, is_one: bool

@@ -7,6 +7,7 @@ import pytest
 
 from policies.pods.annotations import CANARY, CANARY_ANSWER
 from tests.builders import JSON, gpu_container, pod
+from tests.cases import cases
 from tests.webhook.serving.served import admission, request
 from webhook.configuration.loader import load_directory
 from webhook.serving.admission import Admission
@@ -72,17 +73,15 @@ def test_a_refusal_is_marked_and_stays_one(built_in: Admission) -> None:
     assert [mark.phase for mark in marks(response)] == [MUTATE]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "dry_run"),
-    [
-        pytest.param(canary(), False, id="what-is-to-be-stored"),
-        pytest.param(canary(), None, id="a-request-that-says-nothing-of-it"),
-        pytest.param(pod(gpu_container()), True, id="no-canary"),
-        pytest.param(pod(gpu_container(), annotations={CANARY: "yes"}), True, id="a-word-of-ones-own"),
-        pytest.param(
-            pod(gpu_container(), annotations={CANARY: NONCE + '" evil'}), True, id="characters-of-ones-own"
-        ),
-    ],
+    {
+        "what-is-to-be-stored": (canary(), False),
+        "a-request-that-says-nothing-of-it": (canary(), None),
+        "no-canary": (pod(gpu_container()), True),
+        "a-word-of-ones-own": (pod(gpu_container(), annotations={CANARY: "yes"}), True),
+        "characters-of-ones-own": (pod(gpu_container(), annotations={CANARY: NONCE + '" evil'}), True),
+    },
 )
 def test_nothing_else_is_marked(built_in: Admission, document: JSON, dry_run: bool | None) -> None:
     response = built_in.mutate(request(document, dryRun=dry_run), deadline_of(None))

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from policies.gpus.claims import CLAIM, TEMPLATE, ClaimName, DeviceClassNames
 from policies.rule import Phase
 from tests.builders import JSON, NOW, container, gpu_container, pod, view
+from tests.cases import cases
 from tests.strategies import PODS
 from tests.webhook.serving.served import DEPLOYMENT, admission, request
 from webhook.configuration.loader import load_directory
@@ -97,16 +98,16 @@ VOID = "/spec/containers/0/env"
 DELAY = "/spec/containers/0/readinessProbe/initialDelaySeconds"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "paths"),
-    [
-        pytest.param(claiming("link"), {VOID}, id="a-nic-is-as-a-pod-without-claims"),
-        pytest.param(pod(server()), {VOID}, id="a-pod-without-claims"),
-        pytest.param(claiming("card"), {DELAY, "/spec/tolerations"}, id="a-gpu"),
-        pytest.param(claiming("card", "link"), {DELAY, "/spec/tolerations"}, id="a-gpu-and-a-nic"),
-        pytest.param(claiming("perhaps"), {DELAY}, id="nobody-knows"),
-        pytest.param(claiming("far"), {DELAY}, id="a-nic-of-another-namespace"),
-        pytest.param(
+    {
+        "a-nic-is-as-a-pod-without-claims": (claiming("link"), {VOID}),
+        "a-pod-without-claims": (pod(server()), {VOID}),
+        "a-gpu": (claiming("card"), {DELAY, "/spec/tolerations"}),
+        "a-gpu-and-a-nic": (claiming("card", "link"), {DELAY, "/spec/tolerations"}),
+        "nobody-knows": (claiming("perhaps"), {DELAY}),
+        "a-nic-of-another-namespace": (claiming("far"), {DELAY}),
+        "a-nic-beside-whole-gpus": (
             claiming("link", containers=(gpu_container("2", **PROBE), server("link", name="side"))),
             {
                 DELAY,
@@ -115,9 +116,8 @@ DELAY = "/spec/containers/0/readinessProbe/initialDelaySeconds"
                 "/spec/containers/0/volumeMounts",
                 "/spec/containers/1/env",
             },
-            id="a-nic-beside-whole-gpus",
         ),
-    ],
+    },
 )
 def test_what_a_pod_gets(served: Admission, document: JSON, paths: set[str]) -> None:
     assert set(added(served, document)) == paths
@@ -170,10 +170,7 @@ def test_with_claims_of_no_accelerators_a_pod_is_what_it_is_without(engine: Engi
     assert decided(document) == decided(without_claims(document))
 
 
-@pytest.mark.parametrize(
-    "document",
-    [pytest.param(pod(gpu_container()), id="no-claims"), pytest.param(claiming(), id="an-empty-list")],
-)
+@cases("document", {"no-claims": pod(gpu_container()), "an-empty-list": claiming()})
 def test_a_pod_without_claims_costs_no_lookup(served: Admission, lookups: Lookups, document: JSON) -> None:
     added(served, document)
 

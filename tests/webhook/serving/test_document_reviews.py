@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from policies.finding import Severity
+from tests.cases import cases
 from tests.webhook.serving import served
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import load_directory
@@ -180,13 +181,13 @@ def test_without_the_other_documents_only_the_document_itself_is_checked() -> No
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("spec", "want"),
-    [
-        pytest.param({**BROKEN.spec, "pausedUntil": UNTIL}, "warning", id="pause"),
-        pytest.param({**BROKEN.spec, "pausedUntil": "soon"}, "denial", id="no-moment"),
-        pytest.param({**BROKEN.spec, "pausedUntil": UNTIL, "priority": 2}, "denial", id="more-than-a-pause"),
-    ],
+    {
+        "pause": ({**BROKEN.spec, "pausedUntil": UNTIL}, "warning"),
+        "no-moment": ({**BROKEN.spec, "pausedUntil": "soon"}, "denial"),
+        "more-than-a-pause": ({**BROKEN.spec, "pausedUntil": UNTIL, "priority": 2}, "denial"),
+    },
 )
 def test_a_pause_is_never_refused(spec: Spec, want: str) -> None:
     found = reported(Fixed(BROKEN), Document("GPUPolicy", "broken", spec), BROKEN.spec)
@@ -194,12 +195,12 @@ def test_a_pause_is_never_refused(spec: Spec, want: str) -> None:
     assert {each.partition(" ")[0] for each in found} == {want}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("before", "metadata"),
-    [
-        pytest.param(BROKEN.spec, {"labels": {"a": "b"}}, id="unchanged"),
-        pytest.param({}, {"deletionTimestamp": "2026-11-21T12:00:00Z"}, id="being-deleted"),
-    ],
+    {
+        "unchanged": (BROKEN.spec, {"labels": {"a": "b"}}),
+        "being-deleted": ({}, {"deletionTimestamp": "2026-11-21T12:00:00Z"}),
+    },
 )
 def test_what_does_not_matter_is_let_in(before: Spec, metadata: Spec) -> None:
     assert reported(Fixed(), BROKEN, before, **metadata) == []
@@ -260,23 +261,18 @@ PART = {
 }
 
 
-@pytest.mark.parametrize(
+@cases(
     ("conditions", "want"),
-    [
-        pytest.param((), [], id="nobody-knows"),
-        pytest.param(["has(object.spec)"], [], id="every-pod-is-sent"),
-        pytest.param(["k == 'gpu-fraction' || k == 'example.com/part'"], [], id="known"),
-        pytest.param(
-            ["k == 'gpu-fraction' || k == 'example.com/parts'"],
-            ["spec.fractionAnnotations[1].key"],
-            id="another",
-        ),
-        pytest.param(
+    {
+        "nobody-knows": ((), []),
+        "every-pod-is-sent": (["has(object.spec)"], []),
+        "known": (["k == 'gpu-fraction' || k == 'example.com/part'"], []),
+        "another": (["k == 'gpu-fraction' || k == 'example.com/parts'"], ["spec.fractionAnnotations[1].key"]),
+        "known-at-creation-only": (
             ["k == 'gpu-fraction' || k == 'example.com/part'", "['gpu-fraction'].exists(k, true)"],
             ["spec.fractionAnnotations[1].key"],
-            id="known-at-creation-only",
         ),
-    ],
+    },
 )
 def test_a_fraction_annotation_that_the_registration_lacks_is_a_warning(
     source: DirectorySource, conditions: Sequence[str], want: list[str]

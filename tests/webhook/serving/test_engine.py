@@ -17,6 +17,7 @@ from policies.pods.workload import PodCount, Workload, WorkloadPods
 from policies.policy import Binding, EffectivePolicy, Exemption, PolicySet
 from policies.rule import Context, Mode, Phase, Rule, RuleOptions
 from tests.builders import CLASSES, RESOURCE_MAPPING, gpu_container, pod, view
+from tests.cases import cases
 from webhook.configuration.loader import Configuration
 from webhook.serving.engine import Decision, Engine, Outcome, OutOfTime
 from webhook.serving.evaluator import Evaluator, engine_in_force
@@ -86,14 +87,14 @@ def reported(decision: Decision, outcome: Outcome) -> list[str]:
     return [finding.message for finding in decision.findings(outcome)]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("mode", "patched", "warned", "audited"),
-    [
-        pytest.param(Mode.ENFORCE, True, [], [], id="enforce-patches"),
-        pytest.param(Mode.WARN, False, ["would add toleration team"], [], id="warn-tells-what-it-would-do"),
-        pytest.param(Mode.AUDIT, False, [], ["would add toleration team"], id="audit-only-logs"),
-        pytest.param(Mode.DISABLED, False, [], [], id="disabled-does-nothing"),
-    ],
+    {
+        "enforce-patches": (Mode.ENFORCE, True, [], []),
+        "warn-tells-what-it-would-do": (Mode.WARN, False, ["would add toleration team"], []),
+        "audit-only-logs": (Mode.AUDIT, False, [], ["would add toleration team"]),
+        "disabled-does-nothing": (Mode.DISABLED, False, [], []),
+    },
 )
 def test_modes_of_a_rule_that_mutates(
     mode: Mode, patched: bool, warned: list[str], audited: list[str]
@@ -106,14 +107,14 @@ def test_modes_of_a_rule_that_mutates(
 
 
 @pytest.mark.parametrize("phase", Phase)
-@pytest.mark.parametrize(
+@cases(
     ("mode", "denied", "warned", "audited"),
-    [
-        pytest.param(Mode.ENFORCE, ["is refused"], ["is odd"], [], id="enforce-refuses"),
-        pytest.param(Mode.WARN, [], ["is refused", "is odd"], [], id="warn-warns"),
-        pytest.param(Mode.AUDIT, [], [], ["is refused", "is odd"], id="audit-logs"),
-        pytest.param(Mode.DISABLED, [], [], [], id="disabled-does-nothing"),
-    ],
+    {
+        "enforce-refuses": (Mode.ENFORCE, ["is refused"], ["is odd"], []),
+        "warn-warns": (Mode.WARN, [], ["is refused", "is odd"], []),
+        "audit-logs": (Mode.AUDIT, [], [], ["is refused", "is odd"]),
+        "disabled-does-nothing": (Mode.DISABLED, [], [], []),
+    },
 )
 def test_modes_of_a_rule_that_denies(
     phase: Phase, mode: Mode, denied: list[str], warned: list[str], audited: list[str]
@@ -159,12 +160,12 @@ def test_an_injection_that_did_not_survive_is_reported_at_the_end() -> None:
     assert decision.operations == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("first", "denied"),
-    [
-        pytest.param(Mode.ENFORCE, ["is refused", "is late"], id="denied-already-hears-all"),
-        pytest.param(Mode.WARN, [], id="the-rest-is-for-validate"),
-    ],
+    {
+        "denied-already-hears-all": (Mode.ENFORCE, ["is refused", "is late"]),
+        "the-rest-is-for-validate": (Mode.WARN, []),
+    },
 )
 def test_a_pod_that_mutate_denies_hears_what_validate_would_say(first: Mode, denied: list[str]) -> None:
     def check(_pod: Pod, _options: RuleOptions, _context: Context) -> Iterator[Finding]:
@@ -197,23 +198,18 @@ def test_break_glass_turns_everything_into_audit_until_its_time_is_up() -> None:
     assert after.paused_until is None
 
 
-@pytest.mark.parametrize(
+@cases(
     ("exemption", "allowed"),
-    [
-        pytest.param(Exemption(namespaces=("*",), reason="test"), True, id="every-rule"),
-        pytest.param(Exemption(namespaces=("*",), rules=("refuse",), reason="test"), True, id="this-rule"),
-        pytest.param(
-            Exemption(namespaces=("*",), rules=("tolerate",), reason="test"), False, id="another-rule"
-        ),
-        pytest.param(
+    {
+        "every-rule": (Exemption(namespaces=("*",), reason="test"), True),
+        "this-rule": (Exemption(namespaces=("*",), rules=("refuse",), reason="test"), True),
+        "another-rule": (Exemption(namespaces=("*",), rules=("tolerate",), reason="test"), False),
+        "until-the-end-of-today": (
             Exemption(namespaces=("*",), reason="test", until=date(2026, 11, 21)),
             True,
-            id="until-the-end-of-today",
         ),
-        pytest.param(
-            Exemption(namespaces=("*",), reason="test", until=date(2026, 11, 20)), False, id="ended-yesterday"
-        ),
-    ],
+        "ended-yesterday": (Exemption(namespaces=("*",), reason="test", until=date(2026, 11, 20)), False),
+    },
 )
 def test_exemptions(exemption: Exemption, allowed: bool) -> None:
     decision = decide(Phase.MUTATE, policy((DENY, Mode.ENFORCE), exemptions=(exemption,)))
@@ -268,14 +264,14 @@ def advise_on_size(workload: Workload, _options: RuleOptions, _context: Context)
 SIZE = Rule(id="size", summary="advises on workloads", options=RuleOptions, check_workload=advise_on_size)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("mode", "warned"),
-    [
-        pytest.param(Mode.ENFORCE, ["Deployment chat: {'seen': 'toleration'}"], id="enforce-warns"),
-        pytest.param(Mode.WARN, ["Deployment chat: {'seen': 'toleration'}"], id="warn-warns"),
-        pytest.param(Mode.AUDIT, ["Deployment chat: {'seen': 'toleration'}"], id="audit-warns"),
-        pytest.param(Mode.DISABLED, [], id="disabled-is-silent"),
-    ],
+    {
+        "enforce-warns": (Mode.ENFORCE, ["Deployment chat: {'seen': 'toleration'}"]),
+        "warn-warns": (Mode.WARN, ["Deployment chat: {'seen': 'toleration'}"]),
+        "audit-warns": (Mode.AUDIT, ["Deployment chat: {'seen': 'toleration'}"]),
+        "disabled-is-silent": (Mode.DISABLED, []),
+    },
 )
 def test_advice_on_a_workload_is_a_warning_and_sees_the_pods_as_admitted(
     mode: Mode, warned: list[str]
@@ -303,13 +299,13 @@ def test_advice_on_a_workload_ends_with_an_exemption() -> None:
     assert Evaluator(engine=ENGINE, now=NOW).check_workload(held, workload, is_update=False).evaluated == ()
 
 
-@pytest.mark.parametrize(
+@cases(
     "document",
-    [
-        pytest.param([1], id="a-list"),
-        pytest.param({"metadata": "text"}, id="metadata-is-text"),
-        pytest.param({"metadata": {"labels": {"a": 1}}}, id="a-label-is-a-number"),
-    ],
+    {
+        "a-list": [1],
+        "metadata-is-text": {"metadata": "text"},
+        "a-label-is-a-number": {"metadata": {"labels": {"a": 1}}},
+    },
 )
 def test_an_object_that_no_api_server_stores_is_an_empty_workload(document: Any) -> None:
     workload = Workload.of("apps", "Deployment", "ml-training", document, ())

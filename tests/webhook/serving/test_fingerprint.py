@@ -16,6 +16,7 @@ from policies.pods.pod import Pod
 from policies.policy import Binding, EffectivePolicy, Exemption, PolicySet
 from policies.rule import Context, Mode, Phase, Rule, RuleOptions
 from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, gpu_container, pod, view
+from tests.cases import cases
 from tests.strategies import PODS
 from webhook.configuration.loader import Configuration
 from webhook.serving.engine import LONGEST_REMEMBERED, MOST_REMEMBERED, Decision, Engine
@@ -80,17 +81,17 @@ UNTIL = datetime(2027, 1, 1, tzinfo=UTC)
 EXEMPT = Exemption(namespaces=("ml",), rules=("other",), reason="x")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("policy", "tweaks", "runs"),
-    [
-        pytest.param({}, {}, 1, id="an-equal-pod"),
-        pytest.param({}, {"by_daemonset": True}, 2, id="of-a-daemonset"),
-        pytest.param({}, {"is_update": True}, 2, id="of-an-update"),
-        pytest.param({}, {"nodes": NodeFacts(keys=frozenset())}, 2, id="with-other-nodes"),
-        pytest.param({}, {"fingerprint": None}, 2, id="not-compared"),
-        pytest.param({"paused_until": UNTIL}, {}, 2, id="time-decides-while-a-policy-is-paused"),
-        pytest.param({"exemptions": (EXEMPT,)}, {}, 2, id="time-decides-with-exemptions"),
-    ],
+    {
+        "an-equal-pod": ({}, {}, 1),
+        "of-a-daemonset": ({}, {"by_daemonset": True}, 2),
+        "of-an-update": ({}, {"is_update": True}, 2),
+        "with-other-nodes": ({}, {"nodes": NodeFacts(keys=frozenset())}, 2),
+        "not-compared": ({}, {"fingerprint": None}, 2),
+        "time-decides-while-a-policy-is-paused": ({"paused_until": UNTIL}, {}, 2),
+        "time-decides-with-exemptions": ({"exemptions": (EXEMPT,)}, {}, 2),
+    },
 )
 def test_what_a_decision_depends_on(policy: Any, tweaks: Any, runs: int) -> None:
     engine, counted = Engine(CONFIGURATION), Counted()
@@ -107,13 +108,7 @@ def test_another_policy_of_the_namespace_finds_for_itself() -> None:
     assert counted.runs == 2
 
 
-@pytest.mark.parametrize(
-    "quote",
-    [
-        pytest.param("volume kube-api-access-abcde", id="the-name-of-a-token"),
-        pytest.param("x" * LONGEST_REMEMBERED, id="much"),
-    ],
-)
+@cases("quote", {"the-name-of-a-token": "volume kube-api-access-abcde", "much": "x" * LONGEST_REMEMBERED})
 def test_what_quotes_a_token_or_much_is_not_remembered(quote: str) -> None:
     counted = Counted(quote)
     engine, policy = Engine(CONFIGURATION), counted.policy()

@@ -15,6 +15,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from tests.builders import JSON, container, gpu_container, pod
+from tests.cases import cases
 from tests.webhook.app_client import AppClient
 from tests.webhook.serving.hostile_bodies import bodies, review, workload
 from tests.webhook.serving.hostile_program import POLICY, Trial, client_with_quotas, slow_seconds
@@ -70,17 +71,17 @@ def slices(container_number: int, quantity: str) -> JSON:
 
 
 @pytest.mark.parametrize("endpoint", ["/mutate", "/validate"])
-@pytest.mark.parametrize(
+@cases(
     ("document", "code"),
-    [
-        pytest.param(pod(*[gpu_container("0.5", f"c{number}") for number in range(128)]), 403, id="many-wrong-containers"),
-        pytest.param(pod(*[slices(number, "0.5") for number in range(128)]), 403, id="many-wrong-numbers"),
-        pytest.param(pod(*[slices(number, "1") for number in range(128)]), 403, id="many-unknown-slices"),
-        pytest.param(pod(gpu_container(resource="nvidia.com/mig-" + "1g" * 10**6)), 403, id="a-name-of-two-megabytes"),
-        pytest.param(pod(gpu_container(name="c" * 10**6)), 403, id="a-container-of-a-megabyte"),
-        pytest.param(pod(gpu_container("1" * 10**6)), 403, id="a-quantity-of-a-megabyte"),
-        pytest.param(pod(gpu_container(), tolerations=[{}] * 10**6), 400, id="a-million-tolerations"),
-    ],
+    {
+        "many-wrong-containers": (pod(*[gpu_container("0.5", f"c{number}") for number in range(128)]), 403),
+        "many-wrong-numbers": (pod(*[slices(number, "0.5") for number in range(128)]), 403),
+        "many-unknown-slices": (pod(*[slices(number, "1") for number in range(128)]), 403),
+        "a-name-of-two-megabytes": (pod(gpu_container(resource="nvidia.com/mig-" + "1g" * 10**6)), 403),
+        "a-container-of-a-megabyte": (pod(gpu_container(name="c" * 10**6)), 403),
+        "a-quantity-of-a-megabyte": (pod(gpu_container("1" * 10**6)), 403),
+        "a-million-tolerations": (pod(gpu_container(), tolerations=[{}] * 10**6), 400),
+    },
 )  # fmt: skip
 def test_a_huge_object_is_answered_soon_and_shortly(endpoint: str, document: JSON, code: int | None) -> None:
     client = app()
@@ -95,34 +96,30 @@ def test_a_huge_object_is_answered_soon_and_shortly(endpoint: str, document: JSO
     assert max(seconds, template_seconds) < slow_seconds(client)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("kind", "spec"),
-    [
-        pytest.param(
+    {
+        "many-groups": (
             {"group": "ray.io", "kind": "RayCluster"},
             {"workerGroupSpecs": [{"template": pod(gpu_container("0.5"))}] * MANY},
-            id="many-groups",
         ),
-        pytest.param(
+        "many-roles": (
             {"group": "kubeflow.org", "kind": "PyTorchJob"},
             {
                 "pytorchReplicaSpecs": {
                     str(number): {"template": pod(gpu_container("0.5"))} for number in range(MANY)
                 }
             },
-            id="many-roles",
         ),
-        pytest.param(
+        "many-templates": (
             {"group": "argoproj.io", "kind": "Workflow"},
             {"templates": [{"container": gpu_container("0.5")}] * MANY},
-            id="many-templates",
         ),
-        pytest.param(
+        "many-containers-of-one": (
             {"group": "argoproj.io", "kind": "Workflow"},
             {"templates": [{"containerSet": {"containers": [gpu_container("0.5")] * MANY}}]},
-            id="many-containers-of-one",
         ),
-    ],
+    },
 )
 def test_a_huge_workload_is_answered_soon_and_shortly(kind: JSON, spec: JSON) -> None:
     client = app()

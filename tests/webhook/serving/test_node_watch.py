@@ -13,6 +13,7 @@ import pytest
 from policies.placement.label_keys import LabelKeys
 from policies.placement.named_nodes import HOSTNAME, NO_NODES
 from policies.placement.nodes import NodeFacts, NodeOffer
+from tests.cases import cases
 from tests.cluster.controllers import eventually
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
 from webhook.cluster.api import METADATA, METADATA_LIST
@@ -188,25 +189,22 @@ def test_nothing_is_known_of_other_labels_until_nodes_are_read_anew(tmp_path: Pa
     assert facts.label_sets == {(("pool", "x"),)}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("template", "want"),
-    [
-        pytest.param(
+    {
+        "labels-of-its-template": (
             {"metadata": {"labels": {"accelerator": "t4"}}},
             {"accelerator": frozenset({"t4"}), **POOL},
-            id="labels-of-its-template",
         ),
-        pytest.param(
+        "requirements": (
             {"spec": {"requirements": [{"key": "accelerator", "operator": "In", "values": ["t4", "l4"]}]}},
             {"accelerator": frozenset({"t4", "l4"}), **POOL},
-            id="requirements",
         ),
-        pytest.param(
+        "any-value": (
             {"spec": {"requirements": [{"key": "accelerator", "operator": "Exists"}]}},
             {"accelerator": None, **POOL},
-            id="any-value",
         ),
-        pytest.param(
+        "a-label-of-the-provider": (
             {
                 "spec": {
                     "requirements": [
@@ -216,14 +214,9 @@ def test_nothing_is_known_of_other_labels_until_nodes_are_read_anew(tmp_path: Pa
                 }
             },
             {"karpenter.k8s.aws/instance-gpu-name": frozenset({"t4"}), **POOL},
-            id="a-label-of-the-provider",
         ),
-        pytest.param(
-            {},
-            POOL,
-            id="a-pool-that-says-nothing-makes-any-machine",
-        ),
-    ],
+        "a-pool-that-says-nothing-makes-any-machine": ({}, POOL),
+    },
 )
 def test_node_pools_of_karpenter(tmp_path: Path, template: dict[str, Any], want: Any) -> None:
     pool = {"metadata": {"name": "gpu"}, "spec": {"template": template}}

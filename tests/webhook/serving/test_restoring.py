@@ -12,6 +12,7 @@ import yaml
 
 from policies.policy import Labels
 from tests.builders import JSON, gpu_container, pod
+from tests.cases import cases
 from tests.webhook.serving.served import admission, lines_of, request
 from webhook.serving.admission import Admission
 from webhook.serving.namespaces import NamespaceUnknown
@@ -66,12 +67,12 @@ def test_the_stored_pod_results(tmp_path: Path, stored: JSON, dry_run: bool) -> 
     assert answer.audit_annotations["injected-by"] == "gpu-toleration"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("managed", "is_restored"),
-    [
-        pytest.param([{"manager": "kubectl", "fieldsV1": {"f:spec": {"f:nodeName": {}}}}], True, id="its-author"),
-        pytest.param([], False, id="the-scheduler"),
-    ],
+    {
+        "its-author": ([{"manager": "kubectl", "fieldsV1": {"f:spec": {"f:nodeName": {}}}}], True),
+        "the-scheduler": ([], False),
+    },
 )  # fmt: skip
 def test_who_chose_the_node_decides_what_is_injected(
     tmp_path: Path, managed: JSON, is_restored: bool
@@ -97,18 +98,16 @@ def test_the_audit_line_says_what_was_put_back(tmp_path: Path, stored: JSON) -> 
     assert line["injected"] == [{"rule": "gpu-toleration", "what": "toleration nvidia.com/gpu:NoSchedule"}]
 
 
-@pytest.mark.parametrize(
+@cases(
     "spec",
-    [
-        pytest.param({"rules": {"gpu-toleration": {"mode": "warn"}}}, id="the-rule-only-warns"),
-        pytest.param({"rules": {"gpu-toleration": {"mode": "disabled"}}}, id="the-rule-is-disabled"),
-        pytest.param({"pausedUntil": LATER}, id="the-policy-is-paused"),
-        pytest.param({"exemptions": [{"namespaces": ["ml-training"], "reason": "x"}]}, id="the-namespace-is-exempt"),
-        pytest.param(
-            {"rules": {"gpu-toleration": {"tolerations": [{"key": "nvidia.com/gpu", "value": "present"}]}}},
-            id="the-rule-injects-something-else",
-        ),
-    ],
+    {
+        "the-rule-only-warns": {"rules": {"gpu-toleration": {"mode": "warn"}}},
+        "the-rule-is-disabled": {"rules": {"gpu-toleration": {"mode": "disabled"}}},
+        "the-policy-is-paused": {"pausedUntil": LATER},
+        "the-namespace-is-exempt": {"exemptions": [{"namespaces": ["ml-training"], "reason": "x"}]},
+        "the-rule-injects-something-else": (
+            {"rules": {"gpu-toleration": {"tolerations": [{"key": "nvidia.com/gpu", "value": "present"}]}}}),
+    },
 )  # fmt: skip
 def test_what_todays_rules_do_not_inject_is_not_put_back(tmp_path: Path, stored: JSON, spec: JSON) -> None:
     answer = update(by_policy(tmp_path, spec), stored, authored())
@@ -139,20 +138,18 @@ def unknown(_namespace: str, _deadline: float) -> Labels:
 TOO_LONG = [{"key": f"k{n}", "operator": "Exists"} for n in range(300)]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("sent", "tweaks", "restored"),
-    [
-        pytest.param(
-            pod(gpu_container("0.5"), tolerations=[OWN]), {}, True, id="what-a-rule-denies-at-creation"
-        ),
-        pytest.param(authored(tolerations=TOO_LONG), {}, False, id="too-many-tolerations"),
-        pytest.param({"metadata": {"name": 7}}, {}, False, id="not-a-pod"),
-        pytest.param(authored(), {"oldObject": {"spec": []}}, False, id="stored-is-not-a-pod"),
-        pytest.param(authored(), {"oldObject": None}, False, id="nothing-stored"),
-        pytest.param(authored(), {"deadline": monotonic() - 1}, False, id="too-late"),
-        pytest.param(authored(), {"subResource": "ephemeralcontainers"}, False, id="ephemeral-containers"),
-        pytest.param(authored(), {"subResource": "resize"}, False, id="a-resize"),
-    ],
+    {
+        "what-a-rule-denies-at-creation": (pod(gpu_container("0.5"), tolerations=[OWN]), {}, True),
+        "too-many-tolerations": (authored(tolerations=TOO_LONG), {}, False),
+        "not-a-pod": ({"metadata": {"name": 7}}, {}, False),
+        "stored-is-not-a-pod": (authored(), {"oldObject": {"spec": []}}, False),
+        "nothing-stored": (authored(), {"oldObject": None}, False),
+        "too-late": (authored(), {"deadline": monotonic() - 1}, False),
+        "ephemeral-containers": (authored(), {"subResource": "ephemeralcontainers"}, False),
+        "a-resize": (authored(), {"subResource": "resize"}, False),
+    },
 )
 def test_nothing_is_refused(tmp_path: Path, stored: JSON, sent: JSON, tweaks: JSON, restored: bool) -> None:
     answer = update(by_policy(tmp_path), **{"stored": stored, "sent": sent, **before_of(tweaks)})

@@ -9,6 +9,7 @@ import yaml
 from click.testing import CliRunner
 
 from tests.builders import JSON
+from tests.cases import cases
 from tests.webhook.serving.served import admission, request
 from webhook.commands import main
 from webhook.configuration.loader import load_directory
@@ -32,29 +33,23 @@ spec:
 """
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "want"),
-    [
-        pytest.param("spec: {limits: {nvidia.com/gpu: 1}}", "spec.limits[nvidia.com/gpu]", id="a-limit"),
-        pytest.param("values: [{a: {amd.com/gpu: '2'}}]", "values[0].a[amd.com/gpu]", id="anywhere"),
-        pytest.param("spec: {gpu: {name: nvidia.com/gpu, count: 2}}", "spec.gpu.name", id="a-name"),
-        pytest.param(
-            "spec: {a: {cpu: 1}, nvidia.com/mig-1g.5gb: 1}", "spec[nvidia.com/mig-1g.5gb]", id="a-slice"
-        ),
-        pytest.param("spec: {limits: {cpu: 1, memory: 1Gi, example.com/nic: 1}}", None, id="no-gpu"),
-        pytest.param(
-            "spec: {tolerations: [{key: nvidia.com/gpu, operator: Exists}]}", None, id="a-toleration"
-        ),
-        pytest.param("spec: {nodeSelector: {nvidia.com/mig-1g.5gb: 'true'}}", None, id="a-label-of-nodes"),
-        pytest.param("metadata: {annotations: {nvidia.com/gpu: '8'}}", None, id="an-annotation"),
-        pytest.param("spec: {text: 'limits: {nvidia.com/gpu: 1}'}", None, id="a-text"),
-        pytest.param("spec: {nvidia.com/gpu: {enabled: true}}", None, id="no-amount"),
-        pytest.param(
-            "{apiVersion: nvidia.com/v1, topologyKey: nvidia.com/gpu.clique}", None, id="only-the-domain"
-        ),
-        pytest.param("spec: {nvidia.com/gpu.deploy.driver: 'true'}", None, id="a-switch"),
-        pytest.param("{}", None, id="nothing"),
-    ],
+    {
+        "a-limit": ("spec: {limits: {nvidia.com/gpu: 1}}", "spec.limits[nvidia.com/gpu]"),
+        "anywhere": ("values: [{a: {amd.com/gpu: '2'}}]", "values[0].a[amd.com/gpu]"),
+        "a-name": ("spec: {gpu: {name: nvidia.com/gpu, count: 2}}", "spec.gpu.name"),
+        "a-slice": ("spec: {a: {cpu: 1}, nvidia.com/mig-1g.5gb: 1}", "spec[nvidia.com/mig-1g.5gb]"),
+        "no-gpu": ("spec: {limits: {cpu: 1, memory: 1Gi, example.com/nic: 1}}", None),
+        "a-toleration": ("spec: {tolerations: [{key: nvidia.com/gpu, operator: Exists}]}", None),
+        "a-label-of-nodes": ("spec: {nodeSelector: {nvidia.com/mig-1g.5gb: 'true'}}", None),
+        "an-annotation": ("metadata: {annotations: {nvidia.com/gpu: '8'}}", None),
+        "a-text": ("spec: {text: 'limits: {nvidia.com/gpu: 1}'}", None),
+        "no-amount": ("spec: {nvidia.com/gpu: {enabled: true}}", None),
+        "only-the-domain": ("{apiVersion: nvidia.com/v1, topologyKey: nvidia.com/gpu.clique}", None),
+        "a-switch": ("spec: {nvidia.com/gpu.deploy.driver: 'true'}", None),
+        "nothing": ("{}", None),
+    },
 )
 def test_gpus_of_kinds_that_nobody_reads(text: str, want: str | None) -> None:
     found = unread_gpus("TrainingJob", yaml.safe_load(text), MAPPING)
@@ -138,38 +133,25 @@ def test_in_check_a_row_of_ones_own_has_them_read(tmp_path: Path) -> None:
     assert shown.endswith("1 object: 1 refused, 0 would change, 0 ok")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("kind", "spec"),
-    [
-        pytest.param("Queue.scheduling.volcano.sh", "capability: {nvidia.com/gpu: 8}", id="a-queue"),
-        pytest.param("ProvisioningRequestConfig.kueue.x-k8s.io", "managed: [nvidia.com/gpu]", id="kueue"),
-        pytest.param(
-            "Configuration.config.kueue.x-k8s.io", "r: [{input: nvidia.com/mig-1g.5gb}]", id="kueue-itself"
-        ),
-        pytest.param("AcceleratorClass.ome.io", "resources: [{name: nvidia.com/gpu}]", id="ome"),
-        pytest.param(
-            "AcceleratorProfile.dashboard.opendatahub.io", "identifier: nvidia.com/gpu", id="open-data-hub"
-        ),
-        pytest.param(
-            "HardwareProfile.infrastructure.opendatahub.io",
-            "ids: [{id: nvidia.com/gpu}]",
-            id="hardware-profile",
-        ),
-        pytest.param(
-            "ClusterAutoscaler.autoscaling.openshift.io", "gpus: [{type: nvidia.com/gpu}]", id="openshift"
-        ),
-        pytest.param(
+    {
+        "a-queue": ("Queue.scheduling.volcano.sh", "capability: {nvidia.com/gpu: 8}"),
+        "kueue": ("ProvisioningRequestConfig.kueue.x-k8s.io", "managed: [nvidia.com/gpu]"),
+        "kueue-itself": ("Configuration.config.kueue.x-k8s.io", "r: [{input: nvidia.com/mig-1g.5gb}]"),
+        "ome": ("AcceleratorClass.ome.io", "resources: [{name: nvidia.com/gpu}]"),
+        "open-data-hub": ("AcceleratorProfile.dashboard.opendatahub.io", "identifier: nvidia.com/gpu"),
+        "hardware-profile": ("HardwareProfile.infrastructure.opendatahub.io", "ids: [{id: nvidia.com/gpu}]"),
+        "openshift": ("ClusterAutoscaler.autoscaling.openshift.io", "gpus: [{type: nvidia.com/gpu}]"),
+        "the-scheduler": (
             "KubeSchedulerConfiguration.kubescheduler.config.k8s.io",
             "resources: [{name: nvidia.com/gpu, weight: 5}]",
-            id="the-scheduler",
         ),
-        pytest.param("ElasticQuota.scheduling.sigs.k8s.io", "max: {nvidia.com/gpu: 4}", id="a-quota"),
-        pytest.param(
-            "Device.scheduling.koordinator.sh", "d: {koordinator.sh/gpu-core: 100}", id="koordinator"
-        ),
-        pytest.param("NodeOverlay.karpenter.sh", "capacity: {nvidia.com/gpu: 8}", id="karpenter"),
-        pytest.param("NodeFeatureRule.nfd.k8s-sigs.io", "r: {nvidia.com/gpu: 1}", id="node-features"),
-    ],
+        "a-quota": ("ElasticQuota.scheduling.sigs.k8s.io", "max: {nvidia.com/gpu: 4}"),
+        "koordinator": ("Device.scheduling.koordinator.sh", "d: {koordinator.sh/gpu-core: 100}"),
+        "karpenter": ("NodeOverlay.karpenter.sh", "capacity: {nvidia.com/gpu: 8}"),
+        "node-features": ("NodeFeatureRule.nfd.k8s-sigs.io", "r: {nvidia.com/gpu: 1}"),
+    },
 )
 def test_in_check_a_kind_that_is_known_to_have_no_pods_is_skipped(kind: str, spec: str) -> None:
     name, _, group = kind.partition(".")

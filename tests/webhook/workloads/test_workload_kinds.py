@@ -3,12 +3,12 @@
 from typing import Any
 
 import msgspec
-import pytest
 import yaml
 
 from policies.pods.field_paths import Parts, field_path
 from policies.pods.workload import PodCount
 from tests.builders import JSON
+from tests.cases import cases
 from webhook.configuration.loader import load_directory
 from webhook.workloads.places import LONGEST_PATCHES, PodPlace, pod_places, workload_pods
 
@@ -50,127 +50,92 @@ def filled(data: Any, at: Parts, paths: list[str]) -> Any:
     return value
 
 
-@pytest.mark.parametrize(
+@cases(
     ("kind", "text"),
-    [
-        pytest.param("Deployment.apps", "spec: {template: TEMPLATE}", id="deployment"),
-        pytest.param(
+    {
+        "deployment": ("Deployment.apps", "spec: {template: TEMPLATE}"),
+        "every-role-of-a-training-job": (
             "PyTorchJob.kubeflow.org",
             "spec: {pytorchReplicaSpecs: {Master: {template: TEMPLATE}, Worker: {replicas: 2, template: TEMPLATE}}}",
-            id="every-role-of-a-training-job",
         ),
-        pytest.param(
+        "a-key-with-a-slash": (
             "PyTorchJob.kubeflow.org",
             "spec: {pytorchReplicaSpecs: {a/b: {template: TEMPLATE}}}",
-            id="a-key-with-a-slash",
         ),
-        pytest.param(
+        "head-and-worker-groups": (
             "RayCluster.ray.io",
             "spec: {headGroupSpec: {template: TEMPLATE}, workerGroupSpecs: [{template: TEMPLATE}, {template: TEMPLATE}]}",
-            id="head-and-worker-groups",
         ),
-        pytest.param("MPIJob.kubeflow.org", "spec: {template: TEMPLATE}", id="an-old-version"),
-        pytest.param(
+        "an-old-version": ("MPIJob.kubeflow.org", "spec: {template: TEMPLATE}"),
+        "a-container-outside-of-containers": (
             "InferenceService.serving.kserve.io",
             "spec: {predictor: {tolerations: [], model: GPU}}",
-            id="a-container-outside-of-containers",
         ),
-        pytest.param(
+        "and-one-inside": (
             "InferenceService.serving.kserve.io",
             "spec: {predictor: {containers: [GPU], model: GPU}}",
-            id="and-one-inside",
         ),
-        pytest.param(
+        "a-pod-spec-itself": (
             "LLMInferenceService.serving.kserve.io",
             "spec: {prefill: {worker: {containers: [GPU]}}}",
-            id="a-pod-spec-itself",
         ),
-        pytest.param(
+        "the-spec-is-a-pod-spec": (
             "ServingRuntime.serving.kserve.io",
             "{metadata: {name: r}, spec: {containers: [GPU]}}",
-            id="the-spec-is-a-pod-spec",
         ),
-        pytest.param(
+        "parts-of-argo-templates": (
             "Workflow.argoproj.io",
             "spec: {templates: [null, {script: GPU}, {sidecars: [GPU]}, {containerSet: {containers: [GPU]}}]}",
-            id="parts-of-argo-templates",
         ),
-        pytest.param(
+        "argo-template-defaults": (
             "CronWorkflow.argoproj.io",
             "spec: {workflowSpec: {templateDefaults: {container: GPU}}}",
-            id="argo-template-defaults",
         ),
-        pytest.param(
+        "analysis-template": (
             "AnalysisTemplate.argoproj.io",
             "spec: {metrics: [{provider: {job: {spec: {template: TEMPLATE}}}}]}",
-            id="analysis-template",
         ),
-        pytest.param(
-            "TrainJob.trainer.kubeflow.org",
-            "spec: {trainer: {resourcesPerNode: LIMITS}}",
-            id="resources-alone",
-        ),
-        pytest.param(
+        "resources-alone": ("TrainJob.trainer.kubeflow.org", "spec: {trainer: {resourcesPerNode: LIMITS}}"),
+        "an-object-inside": (
             "AppWrapper.workload.codeflare.dev",
             """spec: {components: [null, {template: {apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet,
                  spec: {replicatedJobs: [null, {template: {spec: {template: TEMPLATE}}}]}}}]}""",
-            id="an-object-inside",
         ),
-        pytest.param(
+        "a-pod-inside": (
             "AppWrapper.workload.codeflare.dev",
             "spec: {components: [{template: {apiVersion: v1, kind: Pod, spec: {containers: [GPU]}}}]}",
-            id="a-pod-inside",
         ),
-        pytest.param(
+        "openshift-template": (
             "Template.template.openshift.io",
             """objects: [{apiVersion: v1, kind: Service},
                          {apiVersion: apps/v1, kind: Deployment, spec: {template: TEMPLATE}}]""",
-            id="openshift-template",
         ),
-        pytest.param("DaemonSet.extensions", "spec: {template: TEMPLATE}", id="extensions-daemonset"),
-        pytest.param("InferenceService.ome.io", "spec: {engine: {leader: {runner: GPU}}}", id="ome-leader"),
-        pytest.param("ClusterServingRuntime.ome.io", "spec: {engineConfig: {runner: GPU}}", id="ome-runtime"),
-        pytest.param(
-            "ModelBooster.workload.serving.volcano.sh",
-            "spec: {backend: {workers: [GPU]}}",
-            id="model-booster",
-        ),
-        pytest.param(
-            "Playground.inference.llmaz.io", "spec: {backendRuntimeConfig: GPU}", id="llmaz-playground"
-        ),
-        pytest.param(
-            "OpenModel.llmaz.io", "spec: {inferenceConfig: {flavors: [LIMITS, LIMITS]}}", id="llmaz-flavors"
-        ),
-        pytest.param(
+        "extensions-daemonset": ("DaemonSet.extensions", "spec: {template: TEMPLATE}"),
+        "ome-leader": ("InferenceService.ome.io", "spec: {engine: {leader: {runner: GPU}}}"),
+        "ome-runtime": ("ClusterServingRuntime.ome.io", "spec: {engineConfig: {runner: GPU}}"),
+        "model-booster": ("ModelBooster.workload.serving.volcano.sh", "spec: {backend: {workers: [GPU]}}"),
+        "llmaz-playground": ("Playground.inference.llmaz.io", "spec: {backendRuntimeConfig: GPU}"),
+        "llmaz-flavors": ("OpenModel.llmaz.io", "spec: {inferenceConfig: {flavors: [LIMITS, LIMITS]}}"),
+        "llmaz-service": (
             "Service.inference.llmaz.io",
             "spec: {workloadTemplate: {workerTemplate: TEMPLATE}}",
-            id="llmaz-service",
         ),
-        pytest.param(
+        "dynamo-v1beta1": (
             "DynamoGraphDeployment.nvidia.com",
             "spec: {components: [{podTemplate: TEMPLATE}]}",
-            id="dynamo-v1beta1",
         ),
-        pytest.param("Workspace.kaito.sh", "inference: {template: TEMPLATE}", id="kaito-has-no-spec"),
-        pytest.param(
+        "kaito-has-no-spec": ("Workspace.kaito.sh", "inference: {template: TEMPLATE}"),
+        "paddle-operator": (
             "PaddleJob.batch.paddlepaddle.org",
             "spec: {worker: {replicas: 2, template: TEMPLATE}}",
-            id="paddle-operator",
         ),
-        pytest.param(
-            "XDLJob.training.kubedl.io",
-            "spec: {xdlReplicaSpecs: {Worker: {template: TEMPLATE}}}",
-            id="kubedl",
-        ),
-        pytest.param(
-            "Task.tekton.dev", "spec: {steps: [{name: train, computeResources: LIMITS}]}", id="tekton-step"
-        ),
-        pytest.param(
+        "kubedl": ("XDLJob.training.kubedl.io", "spec: {xdlReplicaSpecs: {Worker: {template: TEMPLATE}}}"),
+        "tekton-step": ("Task.tekton.dev", "spec: {steps: [{name: train, computeResources: LIMITS}]}"),
+        "tekton-pipeline": (
             "Pipeline.tekton.dev",
             "spec: {tasks: [{taskSpec: {steps: [{name: train, computeResources: LIMITS}]}}]}",
-            id="tekton-pipeline",
         ),
-    ],
+    },
 )
 def test_each_gpu_is_found_at_its_path(kind: str, text: str) -> None:
     paths: list[str] = []
@@ -179,114 +144,94 @@ def test_each_gpu_is_found_at_its_path(kind: str, text: str) -> None:
     assert sorted(gpus(kind, data)) == sorted(f"{path} = nvidia.com/gpu: 1" for path in paths)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("kind", "text", "want"),
-    [
-        pytest.param(
+    {
+        "not-twice": (
             "AppWrapper.workload.codeflare.dev",
             "spec: {components: [{template: {kind: AppWrapper}}]}",
             "",
-            id="not-twice",
         ),
-        pytest.param(
+        "the-group-counts": (
             "PyTorchJob.example.com",
             "spec: {pytorchReplicaSpecs: {a: {template: " + TEMPLATE + "}}}",
             "",
-            id="the-group-counts",
         ),
-        pytest.param(
-            "RayJob.ray.io", "spec: {rayClusterSpec: null, clusterSelector: {}}", "", id="nothing-there"
-        ),
-        pytest.param(
+        "nothing-there": ("RayJob.ray.io", "spec: {rayClusterSpec: null, clusterSelector: {}}", ""),
+        "ome-workers-of-a-decoder": (
             "ServingRuntime.ome.io",
             "spec: {decoderConfig: {worker: {size: 2, runner: {resources: {limits: {amd.com/gpu: 8}}}}}}",
             "spec.decoderConfig.worker.runner.resources.limits[amd.com/gpu] = amd.com/gpu: 8",
-            id="ome-workers-of-a-decoder",
         ),
-        pytest.param(
+        "dynamo-bare-gpu": (
             "DynamoGraphDeployment.nvidia.com",
             'spec: {services: {Frontend: {replicas: 1}, Worker: {resources: {limits: {gpu: "4"}}}}}',
             "spec.services.Worker.resources.limits.gpu = nvidia.com/gpu: 4",
-            id="dynamo-bare-gpu",
         ),
-        pytest.param(
+        "dynamo-gpu-type": (
             "DynamoGraphDeployment.nvidia.com",
             'spec: {services: {Worker: {resources: {limits: {gpu: "2", gpuType: gpu.intel.com/xe}}}}}',
             "spec.services.Worker.resources.limits.gpu = gpu.intel.com/xe: 2",
-            id="dynamo-gpu-type",
         ),
-        pytest.param(
+        "vllm-runtime": (
             "VLLMRuntime.production-stack.vllm.ai",
             'spec: {deploymentConfig: {resources: {cpu: "8", gpu: "1", gpuType: amd.com/gpu}}}',
             "spec.deploymentConfig.resources.gpu = amd.com/gpu: 1",
-            id="vllm-runtime",
         ),
-        pytest.param(
+        "vllm-runtime-of-old": (
             "VLLMRuntime.production-stack.vllm.ai",
             'spec: {resources: {cpu: "8", memory: 24Gi, gpu: "1"}}',
             "spec.resources.gpu = nvidia.com/gpu: 1",
-            id="vllm-runtime-of-old",
         ),
-        pytest.param(
+        "spark-executor": (
             "SparkApplication.sparkoperator.k8s.io",
             "spec: {driver: {cores: 1}, executor: {instances: 2, gpu: {name: nvidia.com/gpu, quantity: 1}}}",
             "spec.executor.gpu.quantity = nvidia.com/gpu: 1",
-            id="spark-executor",
         ),
-        pytest.param(
+        "scheduled-spark-driver": (
             "ScheduledSparkApplication.sparkoperator.k8s.io",
             "spec: {template: {driver: {gpu: {name: amd.com/gpu, quantity: 2}}}}",
             "spec.template.driver.gpu.quantity = amd.com/gpu: 2",
-            id="scheduled-spark-driver",
         ),
-        pytest.param(
+        "devices-of-a-machine": (
             "VirtualMachine.kubevirt.io",
             """spec: {template: {spec: {domain: {devices: {
                  gpus: [{name: a, deviceName: amd.com/gpu}, {name: b, deviceName: amd.com/gpu}]}}}}}""",
             "spec.template.spec.domain.devices.gpus[0].deviceName = amd.com/gpu: 2",
-            id="devices-of-a-machine",
         ),
-        pytest.param(
+        "host-device": (
             "VirtualMachineInstance.kubevirt.io",
             "spec: {domain: {devices: {hostDevices: [{name: a, deviceName: amd.com/gpu}]}}}",
             "spec.domain.devices.hostDevices[0].deviceName = amd.com/gpu: 1",
-            id="host-device",
         ),
-        pytest.param(
+        "argo-patch-of-all": (
             "Workflow.argoproj.io",
             f"spec: {{podSpecPatch: '{PATCH % 2}', templates: [{{name: a}}]}}",
             "spec.podSpecPatch.containers[0].resources.limits[nvidia.com/gpu] = nvidia.com/gpu: 2",
-            id="argo-patch-of-all",
         ),
-        pytest.param(
+        "argo-patch-in-json": (
             "WorkflowTemplate.argoproj.io",
             """spec: {templates: [{podSpecPatch: '{"containers": [{"resources": {"limits": {"nvidia.com/gpu": "1"}}}]}'}]}""",
             "spec.templates[0].podSpecPatch.containers[0].resources.limits[nvidia.com/gpu] = nvidia.com/gpu: 1",
-            id="argo-patch-in-json",
         ),
-        pytest.param(
+        "argo-patch-with-a-parameter": (
             "Workflow.argoproj.io",
             "spec: {templates: [{podSpecPatch: '" + PATCH % '"{{inputs.parameters.gpus}}"' + "'}]}",
             "spec.templates[0].podSpecPatch.containers[0].resources.limits[nvidia.com/gpu] = nvidia.com/gpu: 1",
-            id="argo-patch-with-a-parameter",
         ),
-        pytest.param(
+        "argo-patch-that-is-an-expression": (
             "Workflow.argoproj.io",
             "spec: {templates: [{podSpecPatch: '{{=toJson(inputs.parameters)}}'}]}",
             "",
-            id="argo-patch-that-is-an-expression",
         ),
-        pytest.param(
+        "openshift-parameter": (
             "Template.template.openshift.io",
             """objects: [{apiVersion: apps/v1, kind: Deployment, spec: {template: {spec: {
                  containers: [{name: a, resources: {limits: {nvidia.com/gpu: "${GPUS}"}}}]}}}}]""",
             "objects[0].spec.template.spec.containers[0].resources.limits[nvidia.com/gpu] = nvidia.com/gpu: 1",
-            id="openshift-parameter",
         ),
-        pytest.param(
-            "NIMCache.apps.nvidia.com", "spec: {resources: {cpu: 1, memory: 8Gi}}", "", id="a-nim-cache"
-        ),
-    ],
+        "a-nim-cache": ("NIMCache.apps.nvidia.com", "spec: {resources: {cpu: 1, memory: 8Gi}}", ""),
+    },
 )
 def test_what_is_requested_and_where(kind: str, text: str, want: str) -> None:
     assert gpus(kind, yaml.safe_load(text)) == [want] * bool(want)
@@ -311,28 +256,25 @@ def test_nim_requests_claims() -> None:
     assert place.located(at) == "spec.draResources[0].resourceClaimTemplateName"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("kind", "text", "want"),
-    [
-        pytest.param(
+    {
+        "of-the-executor": (
             "SparkApplication.sparkoperator.k8s.io",
             "spec: {executor: {gpu: {name: nvidia.com/gpu, quantity: 1}, tolerations: [{key: a}]}}",
             [{"key": "a"}],
-            id="of-the-executor",
         ),
-        pytest.param(
+        "not-of-another-service": (
             "DynamoGraphDeployment.nvidia.com",
             'spec: {services: {W: {resources: {limits: {gpu: "1"}}}, X: {extraPodSpec: {tolerations: [{key: b}]}}}}',
             None,
-            id="not-of-another-service",
         ),
-        pytest.param(
+        "the-nearer-default": (
             "Workflow.argoproj.io",
             f"spec: {{tolerations: [{{key: c}}], templateDefaults: {{tolerations: [{{key: d}}]}}, podSpecPatch: '{PATCH % 1}'}}",
             [{"key": "d"}],
-            id="the-nearer-default",
         ),
-    ],
+    },
 )
 def test_where_the_rest_of_the_pod_comes_from(kind: str, text: str, want: object) -> None:
     assert place_of(kind, text).data["spec"].get("tolerations") == want

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from tests.cases import cases
 from tests.webhook.tools.audit.lines import LINE, count, moment, validated, written
 from webhook.commands.usage import usage
 from webhook.tools.audit.reading import LONGEST_LINE
@@ -28,63 +29,49 @@ def hours(found: dict[str, Any]) -> dict[str, str]:
     return {group[found["by"]]: group["gpuHours"] for group in found["groups"]}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("lines", "expected"),
-    [
-        pytest.param([count("released", "a", 0, 90)], "3/2", id="from-its-creation-to-its-end"),
-        pytest.param(
-            [count("held", "a", 0, 30), count("held", "a", 0, 60)], "1", id="without-an-end-to-its-last-line"
-        ),
-        pytest.param(
-            [count("held", "a", 0, 60), count("released", "a", 0, 90)], "3/2", id="held-and-released-once"
-        ),
-        pytest.param(
+    {
+        "from-its-creation-to-its-end": ([count("released", "a", 0, 90)], "3/2"),
+        "without-an-end-to-its-last-line": ([count("held", "a", 0, 30), count("held", "a", 0, 60)], "1"),
+        "held-and-released-once": ([count("held", "a", 0, 60), count("released", "a", 0, 90)], "3/2"),
+        "released-by-two-leaders-once": (
             [count("released", "a", 0, 90), count("released", "a", 0, 91)],
             "3/2",
-            id="released-by-two-leaders-once",
         ),
-        pytest.param(
+        "whatever-the-order-of-the-files": (
             [count("released", "a", 0, 90), count("held", "a", 0, 60)],
             "3/2",
-            id="whatever-the-order-of-the-files",
         ),
-        pytest.param(
-            [count("held", "a", 0, 60), count("held", "a", 0, 30)], "1", id="of-lines-in-any-order-the-latest"
-        ),
-        pytest.param(
+        "of-lines-in-any-order-the-latest": ([count("held", "a", 0, 60), count("held", "a", 0, 30)], "1"),
+        "by-the-demand-of-its-last-line": (
             [count("held", "a", 0, 30, "4"), count("released", "a", 0, 60, "2")],
             "2",
-            id="by-the-demand-of-its-last-line",
         ),
-        pytest.param([count("released", "a", 0, 60, "2/7")], "2/7", id="parts-of-cards-exactly"),
-        pytest.param([validated("a", 0)], "0", id="nothing-for-what-was-only-admitted"),
-        pytest.param(
-            [validated("a", 0), count("released", "a", 0, 60)], "1", id="admission-and-release-once"
-        ),
-        pytest.param(
-            [count("released", "a", 0, 60), count("released", "b", 0, 60)], "2", id="the-sum-of-two-pods"
-        ),
-        pytest.param(
+        "parts-of-cards-exactly": ([count("released", "a", 0, 60, "2/7")], "2/7"),
+        "nothing-for-what-was-only-admitted": ([validated("a", 0)], "0"),
+        "admission-and-release-once": ([validated("a", 0), count("released", "a", 0, 60)], "1"),
+        "the-sum-of-two-pods": ([count("released", "a", 0, 60), count("released", "b", 0, 60)], "2"),
+        "the-sum-of-parts-exactly": (
             [count("released", name, 0, 60, name) for name in ("2", "1/7", "2/7", "3/4")],
             "89/28",
-            id="the-sum-of-parts-exactly",
         ),
-        pytest.param([count("released", "a", 60, 0)], "0", id="nothing-where-clocks-disagree"),
-    ],
+        "nothing-where-clocks-disagree": ([count("released", "a", 60, 0)], "0"),
+    },
 )
 def test_what_an_object_is_counted(tmp_path: Path, lines: list[LINE], expected: str) -> None:
     assert requested(written(tmp_path / "audit.jsonl", lines))["gpuHours"] == expected
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "expected"),
-    [
-        pytest.param(("--since", moment(60)), "1", id="since"),
-        pytest.param(("--until", moment(30)), "1/2", id="until"),
-        pytest.param(("--since", moment(30), "--until", moment(45)), "1/4", id="between"),
-        pytest.param(("--since", moment(120)), "0", id="after-its-end"),
-        pytest.param(("--since", "100000d"), "2", id="days-ago"),
-    ],
+    {
+        "since": (("--since", moment(60)), "1"),
+        "until": (("--until", moment(30)), "1/2"),
+        "between": (("--since", moment(30), "--until", moment(45)), "1/4"),
+        "after-its-end": (("--since", moment(120)), "0"),
+        "days-ago": (("--since", "100000d"), "2"),
+    },
 )
 def test_only_what_lies_in_the_time_counts(tmp_path: Path, arguments: tuple[str, ...], expected: str) -> None:
     log = written(tmp_path / "audit.jsonl", [count("released", "a", 0, 120)])
@@ -116,28 +103,24 @@ def test_hours_are_added_up_by(tmp_path: Path, by: str, expected: str) -> None:
     assert hours(requested("--by", by, written(tmp_path / "audit.jsonl", [end]))) == {expected: "1"}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("author", "owner", "lines", "expected"),
-    [
-        pytest.param("ada", "Job/train", [], "ada", id="who-created-the-pod"),
-        pytest.param(
-            CONTROLLER, "Job/train", [submitted("Job", "train", "bob")], "bob", id="who-wrote-its-owner"
-        ),
-        pytest.param(
+    {
+        "who-created-the-pod": ("ada", "Job/train", [], "ada"),
+        "who-wrote-its-owner": (CONTROLLER, "Job/train", [submitted("Job", "train", "bob")], "bob"),
+        "a-controller-if-nobody-else-is-known": (
             CONTROLLER,
             "Job/train",
             [submitted("Job", "train", CONTROLLER)],
             CONTROLLER,
-            id="a-controller-if-nobody-else-is-known",
         ),
-        pytest.param(
+        "who-wrote-the-deployment": (
             CONTROLLER,
             "ReplicaSet/serve-5d9f",
             [submitted("Deployment", "serve", "bob")],
             "bob",
-            id="who-wrote-the-deployment",
         ),
-    ],
+    },
 )
 def test_the_user_of_a_pod(tmp_path: Path, author: str, owner: str, lines: list[LINE], expected: str) -> None:
     pod = [validated("a", 0, user=author), count("released", "a", 0, 60, owner=owner)]
@@ -153,22 +136,20 @@ def test_a_dry_run_and_a_denial_are_not_admitted(tmp_path: Path) -> None:
     assert requested(written(tmp_path / "audit.jsonl", lines))["onlyAdmitted"] == 1
 
 
-@pytest.mark.parametrize(
+@cases(
     ("line", "unreadable"),
-    [
-        pytest.param(b"2026-11-21 INFO gpu_admission: started", 1, id="a-line-of-another-log"),
-        pytest.param(b'{"time":"2026-11-21T00:00:00Z","phase":"count","ki', 1, id="cut-short"),
-        pytest.param(b'{"phase":"count"}', 1, id="without-fields"),
-        pytest.param(b'{"phase":"count","kind":1,"time":2,"verdict":[]}', 1, id="of-other-types"),
-        pytest.param(b'\xff\xfe{"phase":"count"}', 1, id="of-other-bytes"),
-        pytest.param(b'{"time":"\xff","phase":"count"}', 1, id="of-other-bytes-in-a-text"),
-        pytest.param(
-            b'{"phase":"count","pod":' + b"[" * 9_000 + b"]" * 9_000 + b"}", 1, id="nested-too-deeply"
-        ),
-        pytest.param(b'{"level":"info","message":"started"}', 0, id="of-a-log-in-json"),
-        pytest.param(b"", 0, id="empty"),
-        pytest.param(b"x" * (2 * LONGEST_LINE), 1, id="longer-than-any"),
-    ],
+    {
+        "a-line-of-another-log": (b"2026-11-21 INFO gpu_admission: started", 1),
+        "cut-short": (b'{"time":"2026-11-21T00:00:00Z","phase":"count","ki', 1),
+        "without-fields": (b'{"phase":"count"}', 1),
+        "of-other-types": (b'{"phase":"count","kind":1,"time":2,"verdict":[]}', 1),
+        "of-other-bytes": (b'\xff\xfe{"phase":"count"}', 1),
+        "of-other-bytes-in-a-text": (b'{"time":"\xff","phase":"count"}', 1),
+        "nested-too-deeply": (b'{"phase":"count","pod":' + b"[" * 9_000 + b"]" * 9_000 + b"}", 1),
+        "of-a-log-in-json": (b'{"level":"info","message":"started"}', 0),
+        "empty": (b"", 0),
+        "longer-than-any": (b"x" * (2 * LONGEST_LINE), 1),
+    },
 )
 def test_a_line_that_cannot_be_read_is_counted_and_spoils_nothing(
     tmp_path: Path, line: bytes, unreadable: int
@@ -182,14 +163,14 @@ def test_a_line_that_cannot_be_read_is_counted_and_spoils_nothing(
     assert (found["gpuHours"], found["unreadableLines"]) == ("2", unreadable)
 
 
-@pytest.mark.parametrize(
+@cases(
     "tweaks",
-    [
-        pytest.param({"since": "yesterday"}, id="a-time-that-is-none"),
-        pytest.param({"demand": {"gpus": "a lot"}}, id="an-amount-that-is-none"),
-        pytest.param({"demand": {"gpus": "1/0"}}, id="a-division-by-zero"),
-        pytest.param({"since": "9" * 5000}, id="a-time-without-end"),
-    ],
+    {
+        "a-time-that-is-none": {"since": "yesterday"},
+        "an-amount-that-is-none": {"demand": {"gpus": "a lot"}},
+        "a-division-by-zero": {"demand": {"gpus": "1/0"}},
+        "a-time-without-end": {"since": "9" * 5000},
+    },
 )
 def test_a_value_that_is_not_valid_is_counted_and_spoils_nothing(tmp_path: Path, tweaks: LINE) -> None:
     lines = [{**count("released", "a", 0, 60), **tweaks}, count("released", "b", 0, 60)]

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 
 from tests.builders import JSON
+from tests.cases import cases
 from tests.webhook.cluster.apiserver import Answer, status
 from tests.webhook.tools.doctor.clusters import cluster_of
 from webhook.tools.doctor.check import CheckResult, run_check
@@ -162,82 +162,71 @@ def assert_found(texts: list[str], want: list[str]) -> None:
         assert expected.partition(": ")[2] in text
 
 
-@pytest.mark.parametrize(
+@cases(
     ("version", "want"),
-    [
-        pytest.param({"major": "1", "minor": "30"}, [], id="new-enough"),
-        pytest.param({"major": "1", "minor": "33+"}, [], id="as-clouds-write-it"),
-        pytest.param(
+    {
+        "new-enough": ({"major": "1", "minor": "30"}, []),
+        "as-clouds-write-it": ({"major": "1", "minor": "33+"}, []),
+        "too-old": (
             {"major": "1", "minor": "29", "gitVersion": "v1.29.4"},
             ["kubernetes-too-old: API server v1.29.4"],
-            id="too-old",
         ),
-    ],
+    },
 )
 def test_the_version_of_the_api_server(version: JSON, want: list[str], tmp_path: Path) -> None:
     assert_found(found("kubernetes-version", {"/version": version}, tmp_path), want)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("objects", "want"),
-    [
-        pytest.param({LEASE: lease("a", "11:59:50")}, [], id="it-leads"),
-        pytest.param(
+    {
+        "it-leads": ({LEASE: lease("a", "11:59:50")}, []),
+        "it-led-until-a-minute-ago": (
             {LEASE: lease("a", "11:59:00")},
             ["controller-away: is held by a and was last renewed 60 s ago"],
-            id="it-led-until-a-minute-ago",
         ),
-        pytest.param({LEASE: lease("", "11:59:59")}, ["controller-away: is held by nobody"], id="it-let-go"),
-        pytest.param({LEASE: lease(None, None)}, ["controller-away: was never renewed"], id="an-empty-lease"),
-        pytest.param({}, ["controller-missing: no controller ever led"], id="no-lease"),
-    ],
+        "it-let-go": ({LEASE: lease("", "11:59:59")}, ["controller-away: is held by nobody"]),
+        "an-empty-lease": ({LEASE: lease(None, None)}, ["controller-away: was never renewed"]),
+        "no-lease": ({}, ["controller-missing: no controller ever led"]),
+    },
 )
 def test_the_leader(objects: JSON, want: list[str], tmp_path: Path) -> None:
     assert_found(found("controller", objects, tmp_path), want)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("port", "endpoint", "want"),
-    [
-        pytest.param(443, endpoint(True), [], id="one-is-ready"),
-        pytest.param(443, endpoint(None), [], id="nothing-said-is-ready"),
-        pytest.param(
-            443, endpoint(False), ["no-endpoints: no replica of the webhook is ready"], id="not-ready"
-        ),
-        pytest.param(
+    {
+        "one-is-ready": (443, endpoint(True), []),
+        "nothing-said-is-ready": (443, endpoint(None), []),
+        "not-ready": (443, endpoint(False), ["no-endpoints: no replica of the webhook is ready"]),
+        "of-another-service": (
             443,
             endpoint(True, of="another"),
             ["no-endpoints: no replica of the webhook is ready"],
-            id="of-another-service",
         ),
-        pytest.param(8443, endpoint(True), ["service-port: must have port 443"], id="another-port"),
-    ],
+        "another-port": (8443, endpoint(True), ["service-port: must have port 443"]),
+    },
 )
 def test_the_service(port: int, endpoint: JSON, want: list[str], tmp_path: Path) -> None:
     service = {"spec": {"clusterIP": "10.0.0.2", "ports": [{"port": port}]}}
     assert_found(found("service", {SERVICE: service, SLICES: [endpoint]}, tmp_path), want)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("others", "want"),
-    [
-        pytest.param([other("istio"), other("zz-gpu-admission")], [], id="earlier-ones"),
-        pytest.param(
-            [other("zzz")],
-            ["later-webhook: x.example.com may undo what gpu-admission changed"],
-            id="a-later-one",
-        ),
-        pytest.param(
+    {
+        "earlier-ones": ([other("istio"), other("zz-gpu-admission")], []),
+        "a-later-one": ([other("zzz")], ["later-webhook: x.example.com may undo what gpu-admission changed"]),
+        "a-later-one-for-everything": (
             [other("zzz", resources=["*/*"], operations=["*"], apiGroups=["*"])],
             ["later-webhook: x.example.com"],
-            id="a-later-one-for-everything",
         ),
-        pytest.param(
+        "later-ones-for-something-else": (
             [other("zzz", operations=["UPDATE"]), other("zzzz", resources=["services"])],
             [],
-            id="later-ones-for-something-else",
         ),
-    ],
+    },
 )
 def test_later_webhooks(others: list[JSON], want: list[str], tmp_path: Path) -> None:
     assert_found(found("later-webhooks", {MUTATING: others}, tmp_path), want)
@@ -246,60 +235,52 @@ def test_later_webhooks(others: list[JSON], want: list[str], tmp_path: Path) -> 
 ENTRY = "MutatingWebhookConfiguration/zz-gpu-admission webhooks[pods.mutate.gpu-admission.dev]"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("there", "want"),
-    [
-        pytest.param("gpu-operator", [], id="it-exists"),
-        pytest.param(
+    {
+        "it-exists": ("gpu-operator", []),
+        "it-does-not-exist": (
             "team",
             [
                 f"excluded-namespace-missing: does not exist and is excluded by {ENTRY}: nobody reviews the GPU pods of whoever "
                 "creates it"
             ],
-            id="it-does-not-exist",
         ),
-    ],
+    },
 )
 def test_an_excluded_namespace(there: str, want: list[str], tmp_path: Path) -> None:
     objects = {OURS: excluding("kube-system", "gpu-operator"), NAMESPACES: [namespace(there)]}
     assert_found(found("excluded-namespaces", objects, tmp_path), want)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("excluded", "want"),
-    [
-        pytest.param(
+    {
+        "in-an-excluded-namespace": (
             "team",
             [
                 f"unseen-quota: does not hold: {ENTRY} does not choose the namespace, so its pods are not reviewed"
             ],
-            id="in-an-excluded-namespace",
         ),
-        pytest.param("other", [], id="in-a-chosen-namespace"),
-    ],
+        "in-a-chosen-namespace": ("other", []),
+    },
 )
 def test_quotas_of_unseen_namespaces(excluded: str, want: list[str], tmp_path: Path) -> None:
     objects = {OURS: excluding(excluded), NAMESPACES: [namespace("team")], QUOTAS: [quota()]}
     assert_found(found("unseen-quotas", objects, tmp_path), want)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("policy", "action", "want"),
-    [
-        pytest.param(True, "Deny", [], id="it-denies"),
-        pytest.param(
-            True,
-            "Audit",
-            ["controller-unbounded: must exist, with a binding that denies"],
-            id="it-only-audits",
-        ),
-        pytest.param(
+    {
+        "it-denies": (True, "Deny", []),
+        "it-only-audits": (True, "Audit", ["controller-unbounded: must exist, with a binding that denies"]),
+        "there-is-none": (
             False,
             "Deny",
             ["controller-unbounded: may send any request of the cluster anywhere"],
-            id="there-is-none",
         ),
-    ],
+    },
 )
 def test_the_policy_that_bounds_the_controller(
     policy: bool, action: str, want: list[str], tmp_path: Path
@@ -317,30 +298,25 @@ PENDING = {
 }
 
 
-@pytest.mark.parametrize(
+@cases(
     ("quotas", "want"),
-    [
-        pytest.param([], [], id="no-quotas"),
-        pytest.param(
-            [quota(COUNTED, ("Exceeded", "False", ""), ("Stale", "False", ""))], [], id="all-is-well"
-        ),
-        pytest.param(
+    {
+        "no-quotas": ([], []),
+        "all-is-well": ([quota(COUNTED, ("Exceeded", "False", ""), ("Stale", "False", ""))], []),
+        "exceeded": (
             [quota(COUNTED, ("Exceeded", "True", "gpus: 5 used of 4, 1 too many"))],
             ["quota-exceeded: is Exceeded: gpus: 5 used of 4, 1 too many"],
-            id="exceeded",
         ),
-        pytest.param(
+        "stale": (
             [quota(COUNTED, ("Stale", "True", "no message about pods for 200 s"))],
             ["quota-stale: is Stale: no message about pods for 200 s"],
-            id="stale",
         ),
-        pytest.param(
+        "a-spec-that-is-not-in-force": (
             [PENDING],
             ["quota-pending: is in force as it was before generation 1 of its spec"],
-            id="a-spec-that-is-not-in-force",
         ),
-        pytest.param([quota()], ["quota-not-ready: was never counted"], id="never-counted"),
-        pytest.param(
+        "never-counted": ([quota()], ["quota-not-ready: was never counted"]),
+        "for-a-class-that-was-deleted": (
             [
                 quota(
                     COUNTED,
@@ -354,71 +330,62 @@ PENDING = {
                 "quota-limits-nothing: spec.hard.classes.deleted must be a GPU class or family",
                 "quota-limits-nothing: spec.hard.resources[example.com/gpus] must be a GPU resource",
             ],
-            id="for-a-class-that-was-deleted",
         ),
-        pytest.param(
+        "stored-by-an-earlier-version-with-its-default": (
             [quota(COUNTED, hard={"classes": {"nvidia-t4": "1"}}, unclassifiedPods="TotalOnly")],
             [
                 "quota-classes-not-held: spec.unclassifiedPods: TotalOnly lets pods that pin no class exceed hard.classes"
             ],
-            id="stored-by-an-earlier-version-with-its-default",
         ),
-        pytest.param(
+        "that-lost-a-field-that-was-renamed": (
             [managed(quota(COUNTED), "hard", "unpinned")],
             ["quota-lost-a-field: had spec.unpinned, which the API server dropped"],
-            id="that-lost-a-field-that-was-renamed",
         ),
-        pytest.param(
+        "applied-again-by-the-new-name": (
             [managed(quota(COUNTED, unclassifiedPods="Deny"), "hard", "unpinned")],
             [],
-            id="applied-again-by-the-new-name",
         ),
-    ],
+    },
 )
 def test_quotas(quotas: list[JSON], want: list[str], tmp_path: Path) -> None:
     assert_found(found("gpu-quotas", {QUOTAS: quotas} if quotas else {}, tmp_path), want)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("objects", "want"),
-    [
-        pytest.param({**counted_by("here"), **published("here")}, [], id="published"),
-        pytest.param(counted_by(), [], id="counted-by-nothing-yet"),
-        pytest.param(
+    {
+        "published": ({**counted_by("here"), **published("here")}, []),
+        "counted-by-nothing-yet": (counted_by(), []),
+        "no-ledger": (
             {QUOTAS: [quota()]},
             ["ledger-missing: has no GPUQuotaLedger in gpu-admission, so replicas deny GPU pods there"],
-            id="no-ledger",
         ),
-        pytest.param(
+        "unreadable": (
             {QUOTAS: [quota()], LEDGERS: [row({"hard": "many"})]},
             ["ledger-unreadable: has a ledger that replicas cannot use: the GPUQuotaLedger cannot be read: "],
-            id="unreadable",
         ),
-        pytest.param(
+        "its-quota-is-gone": (
             {**counted_by("here"), **published("here"), QUOTAS: []},
             ["ledger-left: is of a namespace without a GPUQuota, and limits it"],
-            id="its-quota-is-gone",
         ),
-        pytest.param(
+        "the-next-one-is-not-published": (
             {**counted_by("here", "there"), **published("here")},
             ["catalogue-not-published: is counted by class catalogue there, which ConfigMap"],
-            id="the-next-one-is-not-published",
         ),
-        pytest.param(
+        "no-config-map": (
             counted_by("here"),
             ["catalogue-not-published: gpu-admission-catalogues in gpu-admission lacks"],
-            id="no-config-map",
         ),
-    ],
+    },
 )
 def test_ledgers(objects: JSON, want: list[str], tmp_path: Path) -> None:
     assert_found(found("ledgers", objects, tmp_path), want)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("check", "nodes", "want"),
-    [
-        pytest.param(
+    {
+        "temporary-taints-do-not-count": (
             "untainted-nodes",
             [
                 node("a", {}, []),
@@ -427,52 +394,46 @@ def test_ledgers(objects: JSON, want: list[str], tmp_path: Path) -> None:
                 node("cpu", {}, [], **{"nvidia.com/gpu": "0"}),
             ],
             ["untainted-gpu-node: Node a, b"],
-            id="temporary-taints-do-not-count",
         ),
-        pytest.param("taints", [node("a", T4)], [], id="the-usual-taint-is-tolerated"),
-        pytest.param(
+        "the-usual-taint-is-tolerated": ("taints", [node("a", T4)], []),
+        "the-taint-of-another-vendor-is-tolerated": (
             "taints",
             [node("a", {}, [{"key": "amd.com/gpu", "effect": "NoSchedule"}])],
             [],
-            id="the-taint-of-another-vendor-is-tolerated",
         ),
-        pytest.param(
+        "many-nodes-are-one-finding": (
             "unknown-classes",
             [node(f"n{number}", {"nvidia.com/gpu.product": "X"}) for number in range(5)],
             ["unknown-class: Node n0, n1, n2 and 2 more has GPUs of an unknown class"],
-            id="many-nodes-are-one-finding",
         ),
-        pytest.param(
+        "a-resource-of-no-mapping": (
             "unmapped",
             [
                 node("a", {}, None, **{"example.com/npu": "4", "nvidia.com/a100": "1", "rdma/x": "1"}),
                 node("b", {}, None, **{"example.com/npu": "2", "example.com/none": "0"}),
             ],
             ["unmapped-resource: Resource example.com/npu is not counted"],
-            id="a-resource-of-no-mapping",
         ),
-        pytest.param(
+        "a-node-without-the-label": (
             "class-labels",
             [node("a", {"nvidia.com/gpu.product": "NVIDIA-L4"})],
             ["node-without-label: is of class nvidia-l4 and must have the label accelerator"],
-            id="a-node-without-the-label",
         ),
-    ],
+    },
 )
 def test_nodes(check: str, nodes: list[JSON], want: list[str], tmp_path: Path) -> None:
     assert_found(found(check, {"/api/v1/nodes": nodes}, tmp_path), want)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("is_ready", "want"),
-    [
-        pytest.param(
+    {
+        "no-kubelet-confirms-their-end": (
             False,
             ["deleted-pods-on-lost-node: is not Ready, and has 1 GPU pods that were deleted (ml/train)"],
-            id="no-kubelet-confirms-their-end",
         ),
-        pytest.param(True, [], id="a-ready-node-ends-its-pods"),
-    ],
+        "a-ready-node-ends-its-pods": (True, []),
+    },
 )
 def test_deleted_pods(is_ready: bool, want: list[str], tmp_path: Path) -> None:
     holder = node("a", {})
@@ -502,47 +463,44 @@ def test_device_classes_of_unknown_drivers(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("check", "objects", "want"),
-    [
-        pytest.param(
+    {
+        "invalid-documents": (
             "documents",
             {POLICIES: [stored({"priorty": 1, "rules": {"gpu-clas": {}}})]},
             [
                 "document-refused: GPUPolicy/p spec.priorty",
                 "document-refused: GPUPolicy/p spec.rules.gpu-clas",
             ],
-            id="invalid-documents",
         ),
-        pytest.param(
+        "no-crds": (
             "custom-resources",
             {},
             [f"crd-missing: {name}" for name in expected_objects().custom_resources],
-            id="no-crds",
         ),
-        pytest.param(
+        "no-configurations": (
             "configurations",
             {},
             [
                 "configuration-missing: MutatingWebhookConfiguration/zz-gpu-admission",
                 "configuration-missing: ValidatingWebhookConfiguration/zz-gpu-admission",
             ],
-            id="no-configurations",
         ),
-    ],
+    },
 )
 def test_the_objects_of_the_installation(check: str, objects: JSON, want: list[str], tmp_path: Path) -> None:
     assert_found(found(check, objects, tmp_path), want)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("condition", "status", "want"),
-    [
-        pytest.param("Complete", "True", [], id="complete"),
-        pytest.param("Failed", "True", [], id="failed"),
-        pytest.param("Failed", "False", ["runtime-class-missing: Job/train in team"], id="not-failed"),
-        pytest.param("Suspended", "True", ["runtime-class-missing: Job/train in team"], id="suspended"),
-    ],
+    {
+        "complete": ("Complete", "True", []),
+        "failed": ("Failed", "True", []),
+        "not-failed": ("Failed", "False", ["runtime-class-missing: Job/train in team"]),
+        "suspended": ("Suspended", "True", ["runtime-class-missing: Job/train in team"]),
+    },
 )
 def test_only_jobs_that_have_not_ended_refer_to_objects(
     condition: str, status: str, want: list[str], tmp_path: Path
@@ -556,12 +514,12 @@ def test_only_jobs_that_have_not_ended_refer_to_objects(
     assert_found(found("references", {"/apis/batch/v1/jobs": [job]}, tmp_path), want)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("reason", "patience"),
-    [
-        pytest.param("NotCounted", "wait ten seconds;", id="not-counted"),
-        pytest.param("Unreadable", "wait a minute;", id="unreadable-until-the-bound"),
-    ],
+    {
+        "not-counted": ("NotCounted", "wait ten seconds;"),
+        "unreadable-until-the-bound": ("Unreadable", "wait a minute;"),
+    },
 )
 def test_how_long_a_quota_takes_to_be_ready(reason: str, patience: str, tmp_path: Path) -> None:
     stored_quota = quota(("Ready", "False", "requests are denied"))
@@ -572,21 +530,18 @@ def test_how_long_a_quota_takes_to_be_ready(reason: str, patience: str, tmp_path
     assert finding.remedy.startswith(patience)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("annotations", "want"),
-    [
-        pytest.param(
+    {
+        "of-our-own": (
             {},
             [
                 "ServiceAccount/gpu-admission-webhook in gpu-admission",
                 "ServiceAccount/gpu-admission-controller in gpu-admission",
             ],
-            id="of-our-own",
         ),
-        pytest.param(
-            {"cert-manager.io/inject-ca-from": "gpu-admission/gpu-admission"}, [], id="of-cert-manager"
-        ),
-    ],
+        "of-cert-manager": ({"cert-manager.io/inject-ca-from": "gpu-admission/gpu-admission"}, []),
+    },
 )
 def test_the_secret_is_needed_only_where_the_certificate_is_ours(
     annotations: dict[str, str], want: list[str], tmp_path: Path
@@ -600,16 +555,15 @@ def test_the_secret_is_needed_only_where_the_certificate_is_ours(
     assert all("watch secrets" in finding.message for finding in findings)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("entries", "want"),
-    [
-        pytest.param(
+    {
+        "autoscalers-are-reviewed": (
             [{"name": "autoscalers.validate.gpu-admission.dev"}],
             ["must be allowed to get deployments.apps; get rollouts.argoproj.io"],
-            id="autoscalers-are-reviewed",
         ),
-        pytest.param([], [], id="autoscalers-are-not-reviewed"),
-    ],
+        "autoscalers-are-not-reviewed": ([], []),
+    },
 )
 def test_what_autoscalers_scale_is_read_only_where_they_are_reviewed(
     entries: list[dict[str, Any]], want: list[str], tmp_path: Path
@@ -621,34 +575,26 @@ def test_what_autoscalers_scale_is_read_only_where_they_are_reviewed(
     assert [finding.message for finding in findings] == want
 
 
-@pytest.mark.parametrize(
+@cases(
     ("check", "objects", "denied", "why"),
-    [
-        pytest.param("taints", {}, ["list nodes"], "you may not list nodes", id="a-right-is-missing"),
-        pytest.param(
+    {
+        "a-right-is-missing": ("taints", {}, ["list nodes"], "you may not list nodes"),
+        "refused-all-the-same": (
             "resource-quotas",
             {"/api/v1/resourcequotas": status(403, "resourcequotas is forbidden", "Forbidden")},
             [],
             "the API server says: resourcequotas is forbidden",
-            id="refused-all-the-same",
         ),
-        pytest.param(
-            "gpu-quotas", {QUOTAS: Answer(b"no JSON")}, [], "the API server says: the list of", id="no-json"
-        ),
-        pytest.param(
+        "no-json": ("gpu-quotas", {QUOTAS: Answer(b"no JSON")}, [], "the API server says: the list of"),
+        "an-api-server-in-trouble": (
             "resource-quotas",
             {"/api/v1/resourcequotas": status(500, "etcd is away", "InternalError")},
             [],
             "the API server says: etcd is away",
-            id="an-api-server-in-trouble",
         ),
-        pytest.param(
-            "kubernetes-version", {"/version": {"major": "x"}}, [], "reports no version", id="no-version"
-        ),
-        pytest.param(
-            "entries", {}, [], "there is no configuration zz-gpu-admission", id="nothing-to-compare"
-        ),
-    ],
+        "no-version": ("kubernetes-version", {"/version": {"major": "x"}}, [], "reports no version"),
+        "nothing-to-compare": ("entries", {}, [], "there is no configuration zz-gpu-admission"),
+    },
 )
 def test_what_cannot_be_looked_at_is_said(
     check: str, objects: dict[str, Any], denied: list[str], why: str, tmp_path: Path
@@ -693,14 +639,14 @@ def test_what_was_in_force_before_a_mistake_is_what_is_checked(tmp_path: Path) -
 NAME = "kubernetes.io/metadata.name"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("expressions", "want"),
-    [
-        pytest.param([{"key": NAME, "operator": "NotIn", "values": ["a", "b"]}], {"a", "b"}, id="by-name"),
-        pytest.param([{"key": NAME, "operator": "In", "values": ["a"]}], set(), id="chosen-by-name"),
-        pytest.param([{"key": "gpu", "operator": "NotIn", "values": ["a"]}], set(), id="by-another-label"),
-        pytest.param([], set(), id="everything"),
-    ],
+    {
+        "by-name": ([{"key": NAME, "operator": "NotIn", "values": ["a", "b"]}], {"a", "b"}),
+        "chosen-by-name": ([{"key": NAME, "operator": "In", "values": ["a"]}], set()),
+        "by-another-label": ([{"key": "gpu", "operator": "NotIn", "values": ["a"]}], set()),
+        "everything": ([], set()),
+    },
 )
 def test_namespaces_that_a_selector_excludes_by_name(expressions: list[JSON], want: set[str]) -> None:
     assert excluded_by_name({"matchExpressions": expressions}) == want

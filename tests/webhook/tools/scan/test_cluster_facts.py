@@ -4,8 +4,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pytest
-
+from tests.cases import cases
 from tests.webhook.cluster.apiserver import ApiServer, answering, status
 from webhook.configuration.loader import load_directory
 from webhook.tools.scan.cluster_facts import ClusterFacts
@@ -18,13 +17,13 @@ POOL = {
 }
 
 
-@pytest.mark.parametrize(
+@cases(
     ("forbidden", "knows_nodes", "knows_all", "omitted"),
-    [
-        pytest.param("", True, True, [], id="everything-may-be-listed"),
-        pytest.param("nodepools", True, False, ["list nodepools.karpenter.sh"], id="without-the-pools"),
-        pytest.param("nodes", False, False, ["list nodes"], id="without-the-nodes"),
-    ],
+    {
+        "everything-may-be-listed": ("", True, True, []),
+        "without-the-pools": ("nodepools", True, False, ["list nodepools.karpenter.sh"]),
+        "without-the-nodes": ("nodes", False, False, ["list nodes"]),
+    },
 )
 def test_nodes_and_pools(
     tmp_path: Path, forbidden: str, knows_nodes: bool, knows_all: bool, omitted: list[str]

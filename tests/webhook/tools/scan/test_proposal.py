@@ -12,6 +12,7 @@ from policies.pods.pod import Metadata
 from policies.policy import Policy
 from policies.registry import RULES
 from policies.rule import Mode
+from tests.cases import cases
 from tests.webhook.tools.scan.test_tally import UNKNOWN, evaluated_pod
 from webhook.configuration.documents import POLICY, Document
 from webhook.configuration.loader import Configuration, load_directory, load_objects
@@ -87,27 +88,24 @@ def test_the_slices_of_a_card() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@cases(
     ("expression", "want"),
-    [
-        pytest.param(
+    {
+        "one-product": (
             'device.driver == "gpu.nvidia.com" && device.attributes["gpu.nvidia.com"].productName == "NVIDIA A100-SXM4-80GB"',
             {"nvidia-a100-80gb": ["big"]},
-            id="one-product",
         ),
-        pytest.param('device.driver == "gpu.nvidia.com"', {}, id="any-product"),
-        pytest.param(
+        "any-product": ('device.driver == "gpu.nvidia.com"', {}),
+        "one-of-two-products": (
             "device.driver == 'gpu.nvidia.com' && (device.attributes['gpu.nvidia.com'].productName == 'NVIDIA L4'"
             " || device.attributes['gpu.nvidia.com'].productName == 'NVIDIA A10')",
             {},
-            id="one-of-two-products",
         ),
-        pytest.param(
+        "unknown-product": (
             'device.driver == "gpu.nvidia.com" && device.attributes["gpu.nvidia.com"].productName == "NVIDIA X900"',
             {},
-            id="unknown-product",
         ),
-    ],
+    },
 )
 def test_device_classes_of_one_product(expression: str, want: dict[str, list[str]]) -> None:
     selectors = (DeviceSelector(cel=CELSelector(expression=expression)),)

@@ -9,6 +9,7 @@ import pytest
 
 from policies.quota.amounts import GPUS
 from tests.builders import JSON, container, gpu_container, pod
+from tests.cases import cases
 from webhook.configuration.loader import load_directory
 from webhook.serving.engine import Engine
 from webhook.serving.evaluation import Evaluation, evaluate
@@ -57,20 +58,17 @@ def test_pods_and_the_template_of_their_owner_share_a_finding() -> None:
     assert (use.gpus, use.pods, use.gpu_pods, use.policy) == (Fraction(2), 2, 2, "built-in")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("evaluation", "of_stack"),
-    [
-        pytest.param(evaluated_pod("a", annotations=UNKNOWN), False, id="a-pod-by-hand"),
-        pytest.param(evaluated_pod("a", annotations=UNKNOWN, owner="DaemonSet/a"), True, id="of-a-daemonset"),
-        pytest.param(
-            evaluated_pod(
+    {
+        "a-pod-by-hand": (evaluated_pod("a", annotations=UNKNOWN), False),
+        "of-a-daemonset": (evaluated_pod("a", annotations=UNKNOWN, owner="DaemonSet/a"), True),
+        "a-device-plugin": (evaluated_pod(
                 "a", gpu_container(volumeMounts=[{"name": "plugins", "mountPath": "/p"}]),
                 annotations=UNKNOWN, volumes=[PLUGINS],
             ),
-            True,
-            id="a-device-plugin",
-        ),
-    ],
+            True),
+    },
 )  # fmt: skip
 def test_whose_pods_a_rule_denies(evaluation: Evaluation, of_stack: bool) -> None:
     tally = Tally()

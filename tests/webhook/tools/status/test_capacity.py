@@ -5,9 +5,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.builders import JSON, gpu_container
+from tests.cases import cases
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, answering, status
 from webhook.configuration.loader import load_directory
 from webhook.tools.status.capacity import ClassCapacity, GPUNode, capacity_by_class, read_gpu_nodes
@@ -68,22 +67,20 @@ def capacity(
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("nodes", "pods", "want"),
-    [
-        pytest.param(
+    {
+        "pods-hold-what-they-request": (
             [node("a", of(A100), {GPU: "8"}), node("b", of(A100), {GPU: "8"})],
             [pod("a", "2", "1"), pod("b", "4")],
             {A100: capacity("16", "9", nodes=2, gpu=("16", "9"))},
-            id="pods-hold-what-they-request",
         ),
-        pytest.param(
+        "slices-are-parts-of-cards": (
             [node("a", of(A100), {SLICE: "4", GPU: "4"})],
             [pod("a", "1")],
             {A100: capacity("5", "4", gpu=("4", "3"), slices=("4", "4"))},
-            id="slices-are-parts-of-cards",
         ),
-        pytest.param(
+        "nothing-is-free-on-nodes-that-take-no-pods": (
             [
                 node("a", of(A100), {GPU: "8"}, unschedulable=True),
                 node("b", of(A100), {GPU: "8"}, ready="Unknown"),
@@ -91,42 +88,34 @@ def capacity(
             ],
             [],
             {A100: capacity("24", "8", nodes=3, taking=1, gpu=("24", "8"))},
-            id="nothing-is-free-on-nodes-that-take-no-pods",
         ),
-        pytest.param(
+        "a-label-that-names-the-family": (
             [node("a", of("nvidia-a100"), {GPU: "8"})],
             [],
             {"nvidia-a100": capacity("8", "8", gpu=("8", "8"))},
-            id="a-label-that-names-the-family",
         ),
-        pytest.param(
+        "nodes-of-no-known-class": (
             [node("a", {}, {GPU: "8"}), node("cpu", {}, {})],
             [],
             {"": capacity("8", "8", gpu=("8", "8"))},
-            id="nodes-of-no-known-class",
         ),
-        pytest.param(
-            [node("a", of(A100), {})], [], {A100: capacity("0", "0")}, id="a-node-whose-device-plugin-is-away"
-        ),
-        pytest.param(
+        "a-node-whose-device-plugin-is-away": ([node("a", of(A100), {})], [], {A100: capacity("0", "0")}),
+        "memory-of-cards-is-not-another-card": (
             [node("a", of(A100), {GPU: "8", "nvidia.com/gpumem": "640"})],
             [],
             {A100: capacity("8", "8", gpu=("8", "8"))},
-            id="memory-of-cards-is-not-another-card",
         ),
-        pytest.param(
+        "never-less-than-nothing": (
             [node("a", of(A100), {GPU: "2"})],
             [pod("a", "4")],
             {A100: capacity("2", "0", gpu=("2", "0"))},
-            id="never-less-than-nothing",
         ),
-        pytest.param(
+        "free-is-unknown-without-the-pods": (
             [node("a", of(A100), {GPU: "8"})],
             None,
             {A100: capacity("8", None, gpu=("8", None))},
-            id="free-is-unknown-without-the-pods",
         ),
-    ],
+    },
 )
 def test_capacity_by_class(
     tmp_path: Path, nodes: list[JSON], pods: list[JSON] | None, want: dict[str, ClassCapacity]
@@ -134,16 +123,15 @@ def test_capacity_by_class(
     assert capacity_by_class(read(tmp_path, nodes, pods)) == want
 
 
-@pytest.mark.parametrize(
+@cases(
     ("nodes", "requested"),
-    [
-        pytest.param([node("cpu", {}, {})], ["/api/v1/nodes"], id="only-where-there-are-gpu-nodes"),
-        pytest.param(
+    {
+        "only-where-there-are-gpu-nodes": ([node("cpu", {}, {})], ["/api/v1/nodes"]),
+        "only-those-that-hold-resources-of-a-node": (
             [node("a", of(A100), {GPU: "8"})],
             ["/api/v1/nodes", "/api/v1/pods spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"],
-            id="only-those-that-hold-resources-of-a-node",
         ),
-    ],
+    },
 )
 def test_which_pods_are_read(tmp_path: Path, nodes: list[JSON], requested: list[str]) -> None:
     with ApiServer(tmp_path, cluster(nodes, [])) as server:
