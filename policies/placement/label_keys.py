@@ -1,4 +1,4 @@
-"""Sets of node label keys by name and by glob: the keys that choose hardware, and the keys that are kept of every node."""
+"""Sets of node label keys, by name and by glob, such as the keys of the labels that serve keeps of each node."""
 
 import re
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ EXCEPT = "!"
 
 
 class LabelKeys(msgspec.Struct, frozen=True, dict=True):
-    """Label keys: `names`, and keys whose first matching glob does not begin with EXCEPT."""
+    """A set of label keys: `names`, and each key whose first matching glob does not begin with EXCEPT."""
 
     names: frozenset[str] = frozenset()
     globs: tuple[str, ...] = ()
@@ -25,17 +25,17 @@ class LabelKeys(msgspec.Struct, frozen=True, dict=True):
             return True
         if not isinstance(key, str) or len(key) > LONGEST_NAME:
             return False
-        fits = self._pattern.match(key)
-        return fits is not None and not self.globs[(fits.lastindex or 0) - 1].startswith(EXCEPT)
+        match = self._pattern.match(key)
+        return match is not None and not self.globs[(match.lastindex or 0) - 1].startswith(EXCEPT)
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
-        """One group for each glob: the first matching glob decides."""
+        """One group for each glob, so the number of the group that matched tells the glob."""
         groups = (f"({translate(glob.removeprefix(EXCEPT))})" for glob in self.globs)
         return re.compile("|".join(groups) or "(?!)")
 
 
-KNOWN = (
+_ALWAYS_KEPT = (
     *of_all(lambda vendor: vendor.other_labels),
     # Well-known labels (k8s.io/api core/v1 well_known_labels.go) by which pods choose among nodes of one class
     "topology.kubernetes.io/region",
@@ -43,13 +43,14 @@ KNOWN = (
     "kubernetes.io/arch",
     "kubernetes.io/os",
 )
-"""Globs of the keys that are kept of every node, besides the keys that choose hardware."""
+"""Globs of further keys that serve keeps: labels of the vendors, and labels by which pods choose a place."""
 
 
-def known_keys(class_keys: frozenset[str], hardware: Iterable[str]) -> LabelKeys:
-    """Return the keys that are kept of every node: keys of classes, keys that choose hardware, and KNOWN.
+def known_keys(class_keys: frozenset[str], hardware_globs: Iterable[str]) -> LabelKeys:
+    """Return the keys of the labels that serve keeps of each node. Nodes with equal kept labels share one label set.
 
-    The hostname is excluded, because with it every node would have its own label set.
+    They are the label keys of GPUClasses, keys that describe hardware, and _ALWAYS_KEPT. The hostname is excluded, because with
+    it every node would have its own label set.
     """
-    chosen = (glob for glob in dict.fromkeys(hardware) if not glob.startswith(EXCEPT))
-    return LabelKeys(class_keys, (f"{EXCEPT}kubernetes.io/hostname", *chosen, *KNOWN))
+    included = (glob for glob in dict.fromkeys(hardware_globs) if not glob.startswith(EXCEPT))
+    return LabelKeys(class_keys, (f"{EXCEPT}kubernetes.io/hostname", *included, *_ALWAYS_KEPT))
