@@ -1,7 +1,7 @@
 """Whether the GPU classes on which a pod can run have the requested resources, and suggestions if not.
 
-Slices are not checked if no class of their vendor lists slices. A MIG profile that no class lists may belong to a newer card or
-driver. So it is only a warning, unless the catalogue is closed or the nodes show which profiles exist.
+Slices are not checked if no class of their vendor lists MIG profiles. A profile that no class lists may belong to a newer card or
+driver. So it is only a warning, unless the policy sets `knownProfilesOnly`, or the nodes show which profiles exist.
 """
 
 import difflib
@@ -26,8 +26,8 @@ from policies.pods.pod import Pod
 _LONGEST_PROFILE = 63
 """Characters of a profile that are compared with known profiles."""
 _MOST_COMPARED = 8
-"""Slices of one pod whose nearest names are searched: each takes 1 ms."""
-_COUNT = ".count"
+"""For so many slices of one pod, the remedy names the most similar profiles. Each search takes 1 ms."""
+_COUNT_SUFFIX = ".count"
 """GPU Feature Discovery (strategy mixed) counts the slices of a node: label `nvidia.com/mig-1g.10gb.count`."""
 _SEVERAL_PODS = "and spread the work over several pods"
 
@@ -53,9 +53,9 @@ ANY_CLASS = ClassUse()
 
 
 class Availability:
-    """Checks one pod. `pinned`: the classes to which its constraints or annotation pin it. `classes`: `pinned`, or else all.
+    """Checks one pod. `pinned`: the classes to which its constraints or annotation pin it, empty if nothing pins it.
 
-    nodes: None if the nodes are not known.
+    `classes`: `pinned`, or else all classes. `nodes`: None if the nodes are not known.
     """
 
     def __init__(
@@ -65,19 +65,19 @@ class Availability:
         pinned = pinning(pod, catalogue)
         if pinned is None:
             is_read = use.reads_annotation and not pod.spec.node_name
-            self._because: tuple[str, ...] = (f"annotation {GPU_CLASS}",)
+            self._pinned_by: tuple[str, ...] = (f"annotation {GPU_CLASS}",)
             self.pinned = catalogue.resolve(pod.annotations.get(GPU_CLASS, "")) if is_read else ()
         else:
             # Rule gpu-class reports contradicting constraints. Here, they do not pin.
-            self._because, self.pinned = pinned.because, catalogue.named(pinned.classes)
+            self._pinned_by, self.pinned = pinned.because, catalogue.named(pinned.classes)
         self.classes = self.pinned or tuple(catalogue)
         self._compared = 0
-        # Containers often request the same slices.
-        self._unknown_slices: dict[str, Complaint | None] = {}
+        # By resource name and `is_closed`, because containers often request the same slices.
+        self._unknown_slices: dict[tuple[str, bool], Complaint | None] = {}
 
     @property
-    def _usable(self) -> Sequence[GPUClass]:
-        """The allowed classes of the pod, or else of the default, or else all: they are recommended."""
+    def _recommended(self) -> Sequence[GPUClass]:
+        """The classes to recommend: those of the pod, or else the default, or else all; only allowed classes."""
         default = self._catalogue.resolve(self._use.default or "")
         return self._allowed(self.pinned or default or self.classes)
 
@@ -99,12 +99,16 @@ class Availability:
         )
 
     def unknown_slice(self, resource: GPUResource, *, is_closed: bool = False) -> Complaint | None:
-        """Complain if no class on which the pod can run lists such slices. `is_closed`: deny profiles that no class lists."""
+        """Complain if no class on which the pod can run lists the profile of this slice.
+
+        The complaint is a warning where a class may have profiles that it does not list. `is_closed`: then it is a denial, too.
+        """
         if resource.profile is None:
             return None
-        if resource.name not in self._unknown_slices:
-            self._unknown_slices[resource.name] = self._unknown_slice(resource, resource.profile, is_closed)
-        return self._unknown_slices[resource.name]
+        key = resource.name, is_closed
+        if key not in self._unknown_slices:
+            self._unknown_slices[key] = self._unknown_slice(resource, resource.profile, is_closed)
+        return self._unknown_slices[key]
 
     def _unknown_slice(self, resource: GPUResource, profile: str, is_closed: bool) -> Complaint | None:
         if self.other_vendor(resource):
@@ -114,18 +118,18 @@ class Availability:
         listing = [gpu_class for gpu_class in of_vendor if gpu_class.mig_profiles]
         if not listing or any(gpu_class in self.classes for gpu_class in having):
             return None
-        counted = self._counted_slices
-        is_counted = f"{resource.name}{_COUNT}" in counted
-        if not having and is_counted:
+        count_labels = self._slice_count_labels
+        is_on_nodes = f"{resource.name}{_COUNT_SUFFIX}" in count_labels
+        if is_on_nodes and not having:  # a profile that the catalogue does not know yet
             return None
         # A class without a list of profiles may have any. A class with a list does not have the profiles of other classes.
         is_of_others = bool(having) and all(gpu_class in listing for gpu_class in self.classes)
-        is_nowhere = bool(counted) and not is_counted
-        is_denied = is_closed or is_of_others or is_nowhere
+        is_on_no_node = bool(count_labels) and not is_on_nodes
+        is_denied = is_closed or is_of_others or is_on_no_node
         severity = Severity.DENIAL if is_denied else Severity.WARNING
-        nearest = self._nearest_slices(resource, [each for each in self._usable if each in listing])
-        whole = self.classes[0].resource if self.pinned else listing[0].resource
-        remedy = f"request {nearest or f'whole GPUs ({whole})'}"
+        nearest = self._nearest_slices(resource, [each for each in self._recommended if each in listing])
+        whole_gpu = self.classes[0].resource if self.pinned else listing[0].resource
+        remedy = f"request {nearest or f'whole GPUs ({whole_gpu})'}"
         if self.pinned:
             message = (
                 f"must be a slice of {self._description}, to which the pod is pinned: it has no {profile}"
@@ -133,7 +137,7 @@ class Availability:
                 else f"should be a slice of {self._description}, to which the pod is pinned: it lists no {profile}"
             )
             remedy += self._or_pin(having, resource)
-        elif is_nowhere and not is_closed:
+        elif is_on_no_node and not is_closed:
             message = f"must be a slice that some node has: none has {profile}"
         elif is_denied:
             message = f"must be a slice that some GPU class has: none has {profile}"
@@ -144,7 +148,7 @@ class Availability:
     def too_many_slices(self, resource: GPUResource, count: int, gpus_per_node: int) -> Complaint | None:
         """Complain if no node can have so many slices: the slices of one card times the cards of a node.
 
-        gpus_per_node: for classes that do not state it.
+        gpus_per_node: the cards of a node, for classes that do not state them.
         """
         per_node = [
             (profile.per_gpu * cards, profile.per_gpu, cards, gpu_class.name)
@@ -154,25 +158,28 @@ class Availability:
         ]
         if not per_node:
             return None
-        most, each, cards, name = max(per_node)
+        most, per_gpu, cards, name = max(per_node)
         if count <= most:
             return None
         return Complaint(
-            f"must be at most {most}, for a pod runs on one node: {each} on each {name}, {cards} GPUs in a node",
+            f"must be at most {most}, for a pod runs on one node: {per_gpu} on each {name}, {cards} GPUs in a node",
             f"request {resource.name}: {most} or less, {_SEVERAL_PODS}",
         )
 
     def cards_per_node(self, resource: GPUResource) -> int | None:
-        """Return the maximum of whole cards on a node of the pod's classes.
+        """Return how many whole cards the largest node of the pod's classes has.
 
-        None if one class does not state it, if the pod is not pinned, or if a unit of the resource may be less than a card.
+        None if a class does not state its number, if the pod is not pinned, or if a unit of the resource may be less than a card.
         """
         if not self.pinned or resource.measure is not Measure.DEVICES:
             return None
         having = [gpu_class for gpu_class in self.classes if gpu_class.resource == resource.name]
-        stated = [each.gpus_per_node for each in having if resource.name not in each.equivalents]
-        known = [most for most in stated if most is not None]
-        return max(known) if known and len(known) == len(self.classes) else None
+        cards = [
+            each.gpus_per_node
+            for each in having
+            if resource.name not in each.equivalents and each.gpus_per_node is not None
+        ]
+        return max(cards) if cards and len(cards) == len(self.classes) else None
 
     def too_many_cards(self, resource: GPUResource, count: int) -> Complaint | None:
         """Complain if no node of the pod's class has so many cards."""
@@ -202,42 +209,44 @@ class Availability:
     def smaller_than(
         self, resource: GPUResource, part: Fraction, resource_mapping: ResourceMapping
     ) -> list[str]:
-        """Return how to request a part (< 1) of such a GPU: as a slice, as a share, or both."""
-        found = []
-        having = [gpu_class for gpu_class in self._usable if gpu_class.resource == resource.name]
-        best = Counter(name for gpu_class in having for name in self._smallest_slice(gpu_class, part))
-        if best:
-            profile = min(best, key=lambda name: (-best[name], name))
+        """Return the ways to request this part (< 1) of a GPU with this resource name: as a slice, as a share, or both."""
+        ways = []
+        having = [gpu_class for gpu_class in self._recommended if gpu_class.resource == resource.name]
+        classes_by_profile = Counter(
+            name for gpu_class in having for name in self._smallest_slice(gpu_class, part)
+        )
+        if classes_by_profile:
+            profile = min(classes_by_profile, key=lambda name: (-classes_by_profile[name], name))
             name = f"{vendor(resource.name)}/mig-{profile}"
             known = resource_mapping.resource(name)
             if known is not None and known.measure is Measure.SLICES:
-                found.append(f"{name}: 1 (a slice)")
+                ways.append(f"{name}: 1 (a slice)")
         shared = resource_mapping.resource(f"{resource.name}.shared")
         if shared is not None and shared.measure is Measure.SHARES:
-            found.append(f"{shared.name}: 1 (a time-sliced share)")
-        return found
+            ways.append(f"{shared.name}: 1 (a time-sliced share)")
+        return ways
 
     @property
-    def _counted_slices(self) -> frozenset[str]:
-        """The node labels that count slices. Empty if the nodes are not known, or an autoscaler may create nodes."""
+    def _slice_count_labels(self) -> frozenset[str]:
+        """The node labels that count slices. Empty if the nodes are not known, or an autoscaler may create other nodes."""
         nodes = self._nodes
         if nodes is None or nodes.pools or self._use.autoscaled_classes:
             return frozenset()
         keys = (key for labels in nodes.label_sets for key, _ in labels)
-        return frozenset(key for key in keys if key.startswith(MIG_SLICE) and key.endswith(_COUNT))
+        return frozenset(key for key in keys if key.startswith(MIG_SLICE) and key.endswith(_COUNT_SUFFIX))
 
     @property
     def _description(self) -> str:
-        return f"{' or '.join(each.name for each in self.classes)} ({' and '.join(self._because)})"
+        return f"{' or '.join(each.name for each in self.classes)} ({' and '.join(self._pinned_by)})"
 
     def _or_pin(self, having: Sequence[GPUClass], resource: GPUResource) -> str:
-        """Return a remedy: pin the pod to another class with the resource. "" if the namespace may not use such a class."""
+        """Return a further remedy: pin the pod to a class with the resource. "" if the namespace may use no such class."""
         usable = (each for each in self._allowed(having) if offers(each, resource, self._catalogue))
         first = next(usable, None)
         return f", or pin the pod to {first.name}, which has {resource.name}" if first else ""
 
     def _smallest_slice(self, gpu_class: GPUClass, part: Fraction) -> list[str]:
-        """Return the smallest profile with at least this part of the card, in a list that may be empty."""
+        """Return a list of one: the smallest profile with at least this part of the card. Empty if the class has none."""
         # A card has variants with media extensions (1g.10gb+me, 1g.24gb-me) only once, so do not recommend them.
         profiles = [each for each in gpu_class.mig_profiles if "+" not in each and "-" not in each]
         weights = [(self._catalogue.mig_weight(gpu_class, profile), profile) for profile in profiles]
@@ -249,5 +258,5 @@ class Availability:
         self._compared += 1
         requested = resource.profile or ""
         profiles = sorted({profile.replace("+", ".") for c in classes for profile in c.mig_profiles})
-        close = difflib.get_close_matches(requested[:_LONGEST_PROFILE], profiles, n=2, cutoff=0.0)
-        return " or ".join(resource.name.removesuffix(requested) + profile for profile in close)
+        nearest = difflib.get_close_matches(requested[:_LONGEST_PROFILE], profiles, n=2, cutoff=0.0)
+        return " or ".join(resource.name.removesuffix(requested) + profile for profile in nearest)

@@ -111,6 +111,12 @@ def test_profiles_that_no_class_lists(
     assert found.unknown_slice(resource("nvidia.com/mig-1g.11gb"), is_closed=is_closed) == want
 
 
+def test_an_open_and_a_closed_catalogue_have_answers_of_their_own() -> None:
+    found, sliced_gpu = Availability(view(pod()), CLASSES), resource("nvidia.com/mig-1g.11gb")
+
+    assert [found.unknown_slice(sliced_gpu, is_closed=each) for each in (False, True)] == [UNLISTED, CLOSED]
+
+
 ONLY_T4, BY_DEFAULT = ClassUse(allowed=("nvidia-t4",)), ClassUse(default="nvidia-t4")
 ONLY_40 = ClassUse(default="nvidia-t4", allowed=("nvidia-a100-40gb",))
 NAMED = {"annotations": {GPU_CLASS: "nvidia-a100-80gb"}}
