@@ -1,4 +1,4 @@
-"""Errors of calls to the API server. The message is that of the API server."""
+"""Errors of calls to the API server. The message of an error is the message of the API server."""
 # ruff: noqa: N818  # named for the reasons of the API (NotFound, Conflict), as every Kubernetes client names them
 
 from http import HTTPStatus
@@ -7,7 +7,7 @@ import msgspec
 
 
 class ApiError(Exception):
-    """`code` is the HTTP status, 0 if there was no response."""
+    """A call failed. `code` is the HTTP status, 0 if there was no response."""
 
     def __init__(self, message: str, *, code: int = 0) -> None:
         super().__init__(message)
@@ -15,11 +15,11 @@ class ApiError(Exception):
 
 
 class Unreachable(ApiError):
-    """No response: connection refused, cut or timed out. The API server may have done the write."""
+    """No response: connection refused, cut or timed out. If the call was a write, the API server may have done it."""
 
 
 class Silent(Unreachable):
-    """Nothing came on an open stream for as long as its reader waits."""
+    """An open stream delivered nothing until the read timed out."""
 
 
 class Unauthorized(ApiError):
@@ -35,7 +35,7 @@ class NotFound(ApiError):
 
 
 class Conflict(ApiError):
-    """409: the object does not have the resourceVersion in the write any more."""
+    """409: the object has a newer resourceVersion than the write was made for."""
 
 
 class AlreadyExists(ApiError):
@@ -72,7 +72,7 @@ _BY_CODE: dict[int, type[ApiError]] = {
 
 
 def of_response(code: int, body: bytes, *, retry_after: str | None = None) -> ApiError:
-    """Return the error for a response with this code. `body` is a Status if the API server wrote it."""
+    """Return the error for a response with this code. `body` is a Status object, unless a proxy wrote it."""
     try:
         status = _STATUS.decode(body)
     except msgspec.MsgspecError:  # a proxy's page, an aggregated API's plain text
@@ -81,12 +81,12 @@ def of_response(code: int, body: bytes, *, retry_after: str | None = None) -> Ap
     if code == HTTPStatus.TOO_MANY_REQUESTS or code >= HTTPStatus.INTERNAL_SERVER_ERROR:
         seconds = int(retry_after) if retry_after and retry_after.isascii() and retry_after.isdigit() else 0
         return Unavailable(message, code=code, retry_after=seconds)
-    kind = _BY_CODE.get(code, ApiError)
-    if kind is Conflict and status.reason == "AlreadyExists":
-        kind = AlreadyExists
-    return kind(message, code=code)
+    error_type = _BY_CODE.get(code, ApiError)
+    if error_type is Conflict and status.reason == "AlreadyExists":
+        error_type = AlreadyExists
+    return error_type(message, code=code)
 
 
 def of_status(body: bytes) -> ApiError:
-    """Return the error that a Status says, for example in a watch. Raises msgspec.MsgspecError."""
+    """Return the error in a Status object, for example of a watch. Raises msgspec.MsgspecError if `body` is not one."""
     return of_response(_STATUS.decode(body).code, body)
