@@ -35,7 +35,7 @@ class LabelKeys(msgspec.Struct, frozen=True, dict=True):
         return re.compile("|".join(groups) or "(?!)")
 
 
-_ALWAYS_KEPT = (
+ALWAYS_KEPT = (
     *of_all(lambda vendor: vendor.other_labels),
     # Well-known labels (k8s.io/api core/v1 well_known_labels.go) by which pods choose among nodes of one class
     "topology.kubernetes.io/region",
@@ -49,8 +49,8 @@ _ALWAYS_KEPT = (
 def known_keys(class_keys: frozenset[str], hardware_globs: Iterable[str]) -> LabelKeys:
     """Return the keys of the labels that serve keeps of each node. Nodes with equal kept labels share one label set.
 
-    They are the label keys of GPUClasses, keys that describe hardware, and _ALWAYS_KEPT. The hostname is excluded, because with
+    They are the label keys of GPUClasses, keys that describe hardware, and ALWAYS_KEPT. The hostname is excluded, because with
     it every node would have its own label set.
     """
     included = (glob for glob in dict.fromkeys(hardware_globs) if not glob.startswith(EXCEPT))
-    return LabelKeys(class_keys, (f"{EXCEPT}kubernetes.io/hostname", *included, *_ALWAYS_KEPT))
+    return LabelKeys(class_keys, (f"{EXCEPT}kubernetes.io/hostname", *included, *ALWAYS_KEPT))

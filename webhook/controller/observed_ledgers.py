@@ -1,7 +1,7 @@
 """The newest version of each ledger that this process has observed, and since when it knows the ledger and its reservations.
 
 Only the monotonic clock of the process proves that a reservation is old. Wall clocks jump, and the object of a reservation that
-is dropped too early may still be stored. So a restarted controller waits for the whole bound again.
+is dropped too early may still be stored. So a restarted controller waits EXPIRY_SECONDS again.
 """
 
 import threading
@@ -81,13 +81,13 @@ class ObservedLedgers:
         return observed.since + self._no_quota - monotonic() if observed else self._no_quota
 
     def expired(self, namespace: str, when: float) -> frozenset[str]:
-        """Return the ids (`Reservations.ids`) of the reservations that were observed for the whole bound at that moment."""
+        """Return the ids (`Reservations.ids`) of the reservations that at that moment were observed for EXPIRY_SECONDS."""
         observed = self._observed.get(namespace)
         reservations = observed.reservations if observed else {}
         return frozenset(each for each, since in reservations.items() if since + self._expiry <= when)
 
     def next_expiry(self, namespace: str) -> float | None:
-        """Return the seconds until the oldest reservation has been observed for the whole bound."""
+        """Return the seconds until the oldest reservation has been observed for EXPIRY_SECONDS."""
         observed = self._observed.get(namespace)
         if observed is None or not observed.reservations:
             return None

@@ -1,10 +1,12 @@
-"""Reconciliation of a ledger with the stored objects: one swap sets `used` from a list and removes the reservations it settles.
+"""Reconciliation of a ledger with the stored objects: one swap sets `used` from a list, and removes reservations.
 
-A reservation goes when the list shows its object, or when it is so old that its object can no longer be stored. An unreadable
-line goes only by age. Every count is fenced: it never replaces a count from newer lists.
+A removed reservation is confirmed (the list shows its object) or expired (it is so old that its object can no longer be stored).
+An unreadable line can only expire. Every count is fenced: it never replaces a count from newer lists.
 
-A ledger moves to another catalogue version without a pause. `begin_transition` names the next version. `reconcile` counts by
-the old version until every reservation has the mark of the next one. Then one count by the next version completes the move.
+A catalogue version identifies the catalogue (GPUClasses, resource names, DeviceClasses) by which demand is computed. A ledger
+moves to another one without a pause. `begin_transition` names the next version. From then on, serve computes demand under both,
+and marks the reservation with the next version (`Reservation.catalogue`). `reconcile` counts by the old version until every
+reservation has that mark. Then one count by the next version completes the move.
 """
 
 from collections.abc import Mapping
@@ -18,11 +20,11 @@ from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.ledger.reservations import UNREADABLE, Reservation, Reservations
 
 STORED_NAMES_LIMIT = 64 * 1024
-"""Characters of `stored_names` at most: some 600 names of 63 characters with three dimensions."""
+"""`QuotaLedger.stored_names` has at most so many characters: some 600 names of 63 characters with three dimensions."""
 
 
 class StoredObject(msgspec.Struct, frozen=True):
-    """An object in a list, and its present demand; a terminal one has none.
+    """An object in a list, and its present demand. A terminal object has no demand.
 
     `version` is its resourceVersion, `name` its kind and name: `pods/train-0`.
     """
@@ -36,8 +38,8 @@ class StoredObject(msgspec.Struct, frozen=True):
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
     """A count of one namespace from consistent lists.
 
-    `used` is the sum over all listed objects. `objects` has only the listed objects of the ledger's reservations. The
-    reservation of a missing object stays until a later count.
+    `used` is the sum over all listed objects. `objects` has only the listed objects that have a reservation in the ledger, by
+    uid. A reservation whose object is missing there stays until a later count.
 
     `catalogue` is the catalogue version of the count (`catalogue.CatalogueVersion`).
     """
@@ -60,10 +62,7 @@ class Refused(Enum):
 
 
 class Reconciled(msgspec.Struct, frozen=True):
-    """The new ledger, and the reservations that it dropped: those found stored, and those that expired.
-
-    `unreadable` are the unreadable lines that it dropped because they expired.
-    """
+    """The new ledger, and the removed reservations: ids of confirmed and of expired ones, and expired unreadable lines."""
 
     ledger: QuotaLedger
     confirmed: tuple[str, ...]
@@ -72,11 +71,11 @@ class Reconciled(msgspec.Struct, frozen=True):
 
 
 def begin_transition(ledger: QuotaLedger, catalogue_version: str) -> QuotaLedger:
-    """Return the ledger with `catalogue_version` as its next catalogue version, or with none if that is its own.
+    """Return the ledger with `catalogue_version` as its next catalogue version. It has no next one if that is its own.
 
-    A controller may swap it in at any time, alone or with a count, once the catalogue is published, so every replica can
-    compute demand under `catalogue_version`. It may later name yet another catalogue version; then marks of the earlier one
-    have no effect. A ledger without a catalogue version is returned unchanged: it must be initialised.
+    A controller may write the result at any time, alone or with a count, once the catalogue is published. Then every replica
+    can compute demand under `catalogue_version`. The controller may later name yet another catalogue version; then marks of the
+    earlier one have no effect. A ledger without a catalogue version is returned unchanged: it must be initialised.
     """
     if ledger.class_catalogue is None:
         return ledger
@@ -86,24 +85,25 @@ def begin_transition(ledger: QuotaLedger, catalogue_version: str) -> QuotaLedger
 
 
 def catalogue_version_to_count_by(ledger: QuotaLedger) -> str | None:
-    """Return the catalogue version of the next count: the ledger's next one once all reservations have its mark, else its own.
+    """Return the catalogue version of the next count: the next one once all reservations have its mark, else the ledger's own.
 
     None if the ledger has no catalogue version and must be initialised.
     """
-    following = ledger.next_catalogue
-    if following is not None and _are_counted_by(following, ledger.reservations):
-        return following
+    next_version = ledger.next_catalogue
+    if next_version is not None and _are_marked(next_version, ledger.reservations):
+        return next_version
     return ledger.class_catalogue
 
 
 def reconcile(ledger: QuotaLedger, listing: Listing, expired: frozenset[str]) -> Reconciled | Refused:
     """Count an initialised ledger by its own catalogue version, or by the next one, which then becomes its own.
 
-    `expired`: the ids that this process had seen in the ledger for longer than the bound when the first list began, by a
-    monotonic clock.
+    `expired`: the ids that this process had observed in the ledger for EXPIRY_SECONDS when the first list began, by a monotonic
+    clock.
 
-    A count by the next catalogue version returns UNMARKED while reservations without its mark are left: their objects may have
-    more demand than they reserve. Count by the own catalogue version until then (`catalogue_version_to_count_by`).
+    A count by the next catalogue version returns UNMARKED while reservations without its mark are left: under that version, their
+    objects may have more demand than they reserve. Until then, count by the ledger's own catalogue version
+    (`catalogue_version_to_count_by`).
     """
     if ledger.used is None or ledger.uncounted:
         return Refused.UNCOUNTED
@@ -120,11 +120,11 @@ def initialise(
 ) -> Reconciled | Refused:
     """Count a ledger for the first time, or again because `hard` gained a dimension.
 
-    A count by another catalogue version is for a ledger whose own catalogue is lost. The ledger then has no catalogue version,
-    and denies, while reservations without the mark of the new catalogue version are left.
+    If the catalogue of the ledger is lost, it is counted by another catalogue version. The ledger then has no catalogue version,
+    and denies, until all reservations without the mark of the new one are removed.
 
-    `waited`: whether this process has known this ledger object for NO_QUOTA_SECONDS. The lists must have begun after it first
-    observed the object with its present spec.
+    `waited`: whether this process has known this ledger object for NO_QUOTA_SECONDS. The lists must have begun after this process
+    first observed the ledger object with its present spec.
     """
     if not waited:
         return Refused.TOO_EARLY
@@ -134,50 +134,51 @@ def initialise(
 def _count(ledger: QuotaLedger, listing: Listing, expired: frozenset[str]) -> Reconciled | Refused:
     if not listing.revisions.reaches(ledger.revisions):
         return Refused.OLDER
-    confirmed = tuple(each.id for each in ledger.reservations if _is_shown(each, listing.objects))
-    dropped = _given_up(ledger.reservations, expired.difference(confirmed))
-    reservations = ledger.reservations.without((*confirmed, *dropped))
-    is_flip = listing.catalogue != ledger.class_catalogue
-    is_counted = not is_flip or _are_counted_by(listing.catalogue, reservations)
+    confirmed = tuple(each.id for each in ledger.reservations if _is_confirmed(each, listing.objects))
+    overdue = expired.difference(confirmed)
+    all_expired = tuple(each for each in ledger.reservations.ids if each in overdue)
+    reservations = ledger.reservations.without((*confirmed, *all_expired))
+    is_move = listing.catalogue != ledger.class_catalogue
+    has_version = not is_move or _are_marked(listing.catalogue, reservations)
     counted = msgspec.structs.replace(
         ledger,
         used={key: listing.used.get(key, NOTHING) for key in ledger.dimensions},
         stored_names=_stored_names(reservations, listing, ledger.dimensions),
         reservations=reservations,
         revisions=listing.revisions,
-        class_catalogue=listing.catalogue if is_counted else None,
-        next_catalogue=None if is_flip else ledger.next_catalogue,
+        class_catalogue=listing.catalogue if has_version else None,
+        next_catalogue=None if is_move else ledger.next_catalogue,
         holders=listing.holders,
     )
     unreadable = tuple(line for line in ledger.reservations.unreadable if line not in reservations.unreadable)
-    timed_out = tuple(each for each in dropped if not each.startswith(UNREADABLE))
-    return Reconciled(counted, confirmed, timed_out, unreadable)
+    readable = tuple(each for each in all_expired if not each.startswith(UNREADABLE))
+    return Reconciled(counted, confirmed, readable, unreadable)
 
 
-def _are_counted_by(catalogue_version: str, reservations: Reservations) -> bool:
+def _are_marked(catalogue_version: str, reservations: Reservations) -> bool:
+    """Whether the demand of every reservation was also computed under the catalogue version."""
     return not reservations.unreadable and all(each.catalogue == catalogue_version for each in reservations)
-
-
-def _given_up(reservations: Reservations, expired: frozenset[str]) -> tuple[str, ...]:
-    return tuple(each for each in reservations.ids if each in expired)
 
 
 def _stored_names(
     reservations: Reservations, listing: Listing, dimensions: tuple[str, ...]
 ) -> dict[str, Vector]:
-    """Return the part of `used` by names of creations in flight, as far as there is room. Omitting a name is safe."""
+    """Return how much of `used` the stored objects have whose names are also those of creations in flight, by name.
+
+    A creation in flight is a reservation of a new object. Names beyond STORED_NAMES_LIMIT are omitted, which is safe.
+    """
     wanted = frozenset(each.name for each in reservations if each.name)
     objects = (each for each in listing.objects.values() if each.name in wanted and not each.terminal)
-    found, space = {}, STORED_NAMES_LIMIT
+    demand_by_name, space = {}, STORED_NAMES_LIMIT
     for stored in sorted(objects, key=attrgetter("name")):
         demand = {key: amount for key, amount in stored.demand.items() if key in dimensions}
         space -= len(stored.name) + sum(len(key) + len(str(amount)) for key, amount in demand.items())
         if demand and space >= 0:
-            found[stored.name] = demand
-    return found
+            demand_by_name[stored.name] = demand
+    return demand_by_name
 
 
-def _is_shown(reservation: Reservation, objects: Mapping[str, StoredObject]) -> bool:
+def _is_confirmed(reservation: Reservation, objects: Mapping[str, StoredObject]) -> bool:
     """Whether `used` includes the object of the reservation, or the object can no longer be stored.
 
     An update is stored only on the version that was reviewed, because the API server reviews every attempt again under another

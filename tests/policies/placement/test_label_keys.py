@@ -3,7 +3,7 @@
 import pytest
 
 from policies.placement.hardware import HARDWARE
-from policies.placement.label_keys import KNOWN, LabelKeys, known_keys
+from policies.placement.label_keys import ALWAYS_KEPT, LabelKeys, known_keys
 from policies.pods.names import is_qualified_name
 from tests.cases import cases
 
@@ -31,7 +31,7 @@ def test_which_keys_are_in(globs: tuple[str, ...], key: str, want: bool) -> None
     assert (key in LabelKeys(frozenset({"named"}), globs)) is want
 
 
-@pytest.mark.parametrize("glob", [*HARDWARE, *KNOWN])
+@pytest.mark.parametrize("glob", [*HARDWARE, *ALWAYS_KEPT])
 def test_a_built_in_glob_fits_keys_that_there_can_be(glob: str) -> None:
     key = glob.removeprefix("!").replace("[-_]", "-").replace("[-.]", "-").replace("?", "0").replace("*", "x")
 
