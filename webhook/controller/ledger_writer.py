@@ -1,7 +1,7 @@
 """Creates a ledger object for each GPUQuota, writes changes of the spec into it, and deletes it with the quota.
 
-The GPUQuota is read after the ledger, and a write names the version of the ledger that was known before. So an old spec never
-replaces a newer one, and a ledger stays if its quota was created again.
+The GPUQuota is read after the ledger, and a write names the version of the ledger that was read before. So an old spec never
+replaces a newer one, and a ledger stays if its GPUQuota was deleted and created again.
 """
 
 from collections.abc import Callable
@@ -15,53 +15,57 @@ from webhook.quota.cluster_store import NO_LEDGER_OBJECT, ClusterStore
 from webhook.quota.store import VersionedLedger
 
 CALL_SECONDS = 10.0
-"""For one read or write of a ledger or a quota."""
+"""Timeout of one read or write of a ledger or a GPUQuota."""
 
 
 class LedgerWriter:
-    """For any number of threads. `granted_by` returns the ledger that the GPUQuota in the informer calls for, never counted.
+    """For any number of threads. `granted` returns the GPUQuota in the informer as a ledger that was never counted.
 
-    Every method raises LedgerError, or LedgerConflict if the ledger was not the observed one.
+    `current` and `swap` raise LedgerError, or LedgerConflict if another process changed the ledger meanwhile.
     """
 
     def __init__(
         self,
         store: ClusterStore,
-        ledger_objects: ObservedLedgers,
-        granted_by: Callable[[str], QuotaLedger | None],
+        observed: ObservedLedgers,
+        granted: Callable[[str], QuotaLedger | None],
     ) -> None:
         self._store = store
-        self._ledger_objects = ledger_objects
-        self._granted_by = granted_by
+        self._observed = observed
+        self._granted = granted
 
     def current(self, namespace: str, *, fresh: bool) -> VersionedLedger | None:
-        """Return the ledger with the spec in force, None without a GPUQuota. `fresh`: read it first."""
-        ledger_object = None if fresh else self._ledger_objects.get(namespace)
+        """Return the stored ledger with the present spec of the GPUQuota, None without a GPUQuota.
+
+        Creates the ledger if there is none, writes a changed spec into it, and deletes it if its GPUQuota is gone. `fresh`: read
+        the ledger from the API server, because others write it faster than the watch shows it.
+        """
+        ledger_object = None if fresh else self._observed.get(namespace)
         if ledger_object is None:
-            ledger_object = (None if fresh else self._new(namespace)) or self._read(namespace)
+            ledger_object = (None if fresh else self._new_ledger(namespace)) or self._read(namespace)
             if ledger_object is None:
                 return None
             if ledger_object.version == NO_LEDGER_OBJECT:
-                # Uncounted: the creation may take effect at any time later, and must then put nothing in force.
-                return self._following(namespace, self.swap(namespace, ledger_object, ledger_object.ledger))
-            self._ledger_objects.observe(namespace, ledger_object)
+                # Never counted, so it grants nothing: if the call times out, the ledger may be created at any time later.
+                return self._with_spec(namespace, self.swap(namespace, ledger_object, ledger_object.ledger))
+            self._observed.observe(namespace, ledger_object)
         if ledger_object.ledger.used is not None and self.has_spec(namespace, ledger_object):
             return ledger_object
-        return self._following(namespace, ledger_object)
+        return self._with_spec(namespace, ledger_object)
 
     def has_spec(self, namespace: str, ledger_object: VersionedLedger) -> bool:
-        """Whether the ledger has the spec of the GPUQuota in the informer."""
-        granted = self._granted_by(namespace)
+        """Whether the ledger has the spec of the GPUQuota in the informer. Makes no call."""
+        granted = self._granted(namespace)
         return granted is not None and spec_of(ledger_object.ledger) == spec_of(granted)
 
     def swap(self, namespace: str, before: VersionedLedger, ledger: QuotaLedger) -> VersionedLedger:
         written = self._store.compare_and_swap(namespace, before, ledger, CALL_SECONDS)
-        self._ledger_objects.observe(namespace, written)
+        self._observed.observe(namespace, written)
         return written
 
-    def _new(self, namespace: str) -> VersionedLedger | None:
-        """Return the ledger to create for a quota without an observed ledger. If a ledger exists, the write conflicts."""
-        granted = self._granted_by(namespace)
+    def _new_ledger(self, namespace: str) -> VersionedLedger | None:
+        """Return a ledger to create for the GPUQuota in the informer. If a ledger exists, its creation conflicts."""
+        granted = self._granted(namespace)
         return None if granted is None else VersionedLedger(granted, NO_LEDGER_OBJECT)
 
     def _read(self, namespace: str) -> VersionedLedger | None:
@@ -73,25 +77,25 @@ class LedgerWriter:
                 raise
             return None
 
-    def _following(self, namespace: str, ledger_object: VersionedLedger) -> VersionedLedger | None:
-        """Write the present spec of the GPUQuota into the ledger. Delete the ledger and return None if there is no GPUQuota."""
+    def _with_spec(self, namespace: str, ledger_object: VersionedLedger) -> VersionedLedger | None:
+        """Read the GPUQuota, and write its spec into the ledger. Without a GPUQuota, delete the ledger and return None."""
         granted, ledger = self._store.granted(namespace, CALL_SECONDS), ledger_object.ledger
         if granted is None:
             self._store.delete(namespace, ledger_object, CALL_SECONDS)
-            self._ledger_objects.forget(namespace, ledger.ledger_uid)
+            self._observed.forget(namespace, ledger.ledger_uid)
             return None
         if spec_of(ledger) == spec_of(granted):
             return ledger_object
-        following = msgspec.structs.replace(
+        updated = msgspec.structs.replace(
             ledger,
             quota_uid=granted.quota_uid,
             generation=granted.generation,
             hard=granted.hard,
             unclassified_pods=granted.unclassified_pods,
         )
-        return self.swap(namespace, ledger_object, following)
+        return self.swap(namespace, ledger_object, updated)
 
 
 def spec_of(ledger: QuotaLedger) -> tuple[object, ...]:
-    """Return what a ledger has from its GPUQuota: which object, which generation, and its spec."""
+    """Return the fields that a ledger copies from its GPUQuota."""
     return ledger.quota_uid, ledger.generation, ledger.hard, ledger.unclassified_pods
