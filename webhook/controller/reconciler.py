@@ -64,15 +64,15 @@ class QuotaReconciler:
 
     def __init__(
         self,
-        keeper: LedgerWriter,
+        ledger_writer: LedgerWriter,
         usage_cache: UsageCache,
-        ledger_objects: ObservedLedgers,
+        observed: ObservedLedgers,
         metrics: ControllerMetrics,
         events: QuotaEvents,
     ) -> None:
         self._usage_cache = usage_cache
-        self._keeper = keeper
-        self._ledger_objects = ledger_objects
+        self._ledger_writer = ledger_writer
+        self._observed = observed
         self._metrics = metrics
         self._events = events
         self._contended: set[str] = set()
@@ -92,7 +92,7 @@ class QuotaReconciler:
             try:
                 if not fresh and (wait := self._first_wait(namespace)) > 0:
                     return wait
-                ledger_object = self._keeper.current(namespace, fresh=fresh)
+                ledger_object = self._ledger_writer.current(namespace, fresh=fresh)
                 if ledger_object is None:
                     self._contended.discard(namespace)
                     self._metrics.forget(namespace)
@@ -124,14 +124,14 @@ class QuotaReconciler:
 
     def _first_wait(self, namespace: str) -> float:
         """Return the seconds that a ledger has to wait if it was never counted and has the spec of its quota."""
-        ledger_object = self._ledger_objects.get(namespace)
+        ledger_object = self._observed.get(namespace)
         if (
             ledger_object is None
             or ledger_object.ledger.used is not None
-            or not self._keeper.has_spec(namespace, ledger_object)
+            or not self._ledger_writer.has_spec(namespace, ledger_object)
         ):
             return 0.0
-        wait = self._ledger_objects.initialization_wait(namespace)
+        wait = self._observed.initialization_wait(namespace)
         return wait + SOON if wait > 0 else POLL_AGAIN * self._listing.locked()
 
     def _wait(self, namespace: str, plan: _Plan) -> float:
@@ -140,17 +140,17 @@ class QuotaReconciler:
             return POLL_AGAIN
         if not plan.anew:
             return 0.0
-        wait = self._ledger_objects.initialization_wait(namespace)
+        wait = self._observed.initialization_wait(namespace)
         if wait > 0:
             return wait + SOON
         return 0.0 if self._may_list(namespace, plan.counter) else POLL_AGAIN
 
     def _may_list(self, namespace: str, counter: UsageCounter) -> bool:
         """List everything if many namespaces need new lists. Return False while another thread does that."""
-        since = self._ledger_objects.spec_since(namespace)
+        since = self._observed.spec_since(namespace)
         if counter.is_listed(namespace, since):
             return True
-        waiting = sum(_is_anew(ledger) for ledger in self._ledger_objects.ledgers().values())
+        waiting = sum(_is_anew(ledger) for ledger in self._observed.ledgers().values())
         if not counter.pods.is_longer(waiting):
             return True
         if not self._listing.acquire(blocking=False):
@@ -180,7 +180,7 @@ class QuotaReconciler:
     def _count(self, namespace: str, plan: _Plan, now: float) -> Counted:
         """Count from lists that are new enough. The first count needs lists that began after the ledger was first observed."""
         ledger, counter = plan.ledger, plan.counter
-        since = self._ledger_objects.spec_since(namespace) if plan.anew else AT_ALL
+        since = self._observed.spec_since(namespace) if plan.anew else AT_ALL
         counter.refresh(namespace, since=since, nodes_since=since)
         counted = self._counted(namespace, plan)
         if self._may_expire_more(namespace, ledger, counted, now):
@@ -194,7 +194,7 @@ class QuotaReconciler:
 
     def _may_expire_more(self, namespace: str, ledger: QuotaLedger, counted: Counted, now: float) -> bool:
         """Whether a list that starts now may expire a reservation that the present lists cannot expire."""
-        overdue = self._ledger_objects.expired(namespace, now) - self._ledger_objects.expired(
+        overdue = self._observed.expired(namespace, now) - self._observed.expired(
             namespace, counted.list_started
         )
         objects = counted.listing.objects
@@ -205,17 +205,17 @@ class QuotaReconciler:
         if 0 in msgspec.structs.astuple(counted.listing.revisions):
             # A watch has just begun anew, so the count mixes revisions. A ledger without a count would accept it.
             return Refused.OLDER
-        expired = self._ledger_objects.expired(namespace, counted.list_started)
+        expired = self._observed.expired(namespace, counted.list_started)
         if not plan.anew:
             return reconcile(plan.ledger, counted.listing, expired)
-        waited = self._ledger_objects.initialization_wait(namespace) <= 0
+        waited = self._observed.initialization_wait(namespace) <= 0
         return initialise(plan.ledger, counted.listing, expired, waited=waited)
 
     def _write(self, namespace: str, versioned: VersionedLedger, plan: _Plan, reconciled: Reconciled) -> None:
         ledger = reconciled.ledger
         # If only the revisions are newer, nothing is written: the protocol only needs that they never go back.
         if msgspec.structs.replace(ledger, revisions=versioned.ledger.revisions) != versioned.ledger:
-            self._keeper.swap(namespace, versioned, ledger)
+            self._ledger_writer.swap(namespace, versioned, ledger)
         if ledger.class_catalogue not in {None, versioned.ledger.class_catalogue}:
             self._metrics.recount_time.labels(namespace).set(time())
             log.info("%s: counted by %s; quota %s is in force", namespace, plan.by, ledger.quota_uid)
@@ -232,7 +232,7 @@ class QuotaReconciler:
     def _next(self, namespace: str, ledger: QuotaLedger) -> float | None:
         if catalogue_version_to_count_by(ledger) != ledger.class_catalogue:
             return SOON  # all reservations are counted by the next catalogue version, too
-        expiry = self._ledger_objects.next_expiry(namespace)
+        expiry = self._observed.next_expiry(namespace)
         return None if expiry is None else max(SOON, expiry) + SOON
 
 
