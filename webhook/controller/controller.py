@@ -42,16 +42,16 @@ WORKERS = 16
 """Most workers wait for a list or a write. A list of tens of thousands of objects takes seconds."""
 POLL_SECONDS = 0.5
 RETRY_SECONDS = (0.1, 10.0)
-"""First and longest pause after a failed reconciliation of a namespace. Reservations left by a killed API server are first
-observed after its return, and expire the whole bound later."""
+"""First and longest pause after a failed reconciliation of a namespace. If an API server is killed, the reservations of its
+unfinished creations are first observed after its return, and expire EXPIRY_SECONDS later."""
 TIDY_SECONDS = 60.0
-"""Between searches for catalogues that no ledger names any more."""
+"""Between removals of published catalogues that no ledger names any more."""
 HANG_SECONDS = 120.0
-"""A worker that is busy with one namespace for longer is unhealthy. Its calls end within some tens of seconds."""
+"""A worker that reconciles one namespace for longer is hung: its calls to the API server end within some tens of seconds."""
 
 
 class Controller:
-    """The threads are daemons, so a call that hangs does not keep the process alive."""
+    """The threads of a controller process. They are daemons, so a call that hangs does not keep the process alive."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Controller:
             configuration,
             self._count_changed,
             ended=self._ended,
-            awaited=self._full,
+            awaited=self._full_namespaces,
             timings=timings,
         )
         leads = self._leads
@@ -101,8 +101,10 @@ class Controller:
         self.unmapped_resources = UnmappedResourcesWatch(
             api, configuration, lambda: elector.is_leader, self._statuses.all_changed
         )
-        keeper = LedgerWriter(ClusterStore(api, namespace), self._observed, self._granted_by)
-        self._reconciler = QuotaReconciler(keeper, self.usage_cache, self._observed, metrics, self._events)
+        ledger_writer = LedgerWriter(ClusterStore(api, namespace), self._observed, self._granted)
+        self._reconciler = QuotaReconciler(
+            ledger_writer, self.usage_cache, self._observed, metrics, self._events
+        )
         self._recount_seconds = recount_seconds
 
     def run(self, stopping: threading.Event) -> None:
@@ -111,7 +113,7 @@ class Controller:
         self.quotas.start(stopping)
         self.ledger_objects.start(stopping)
         self._events.start()
-        bodies: dict[str, Callable[[threading.Event], object]] = {
+        targets: dict[str, Callable[[threading.Event], object]] = {
             **{f"reconcile {number}": self._work for number in range(WORKERS)},
             "unmapped": self.unmapped_resources.run,
             "status": self._statuses.run,
@@ -119,10 +121,10 @@ class Controller:
             "election": self._elector.run,
         }
         if self._usage is not None:
-            bodies["usage"] = partial(self._usage.run, self._holdings)
+            targets["usage"] = partial(self._usage.run, self._holdings)
         threads = {
-            name: threading.Thread(target=body, args=(stopping,), name=name, daemon=True)
-            for name, body in bodies.items()
+            name: threading.Thread(target=target, args=(stopping,), name=name, daemon=True)
+            for name, target in targets.items()
         }
         for thread in threads.values():
             thread.start()
@@ -132,7 +134,7 @@ class Controller:
         self._events.stop()
 
     def configure(self, configuration: Configuration) -> None:
-        """Count under another configuration from now on. Raises `errors.ApiError` and then keeps the old one."""
+        """Count by another configuration from now on. If it raises `errors.ApiError`, the old configuration stays in use."""
         if self.usage_cache.configure(configuration):
             for namespace in {*self.quotas.namespaces(), *self.ledger_objects.namespaces()}:
                 self._queue.add(namespace)
@@ -151,8 +153,8 @@ class Controller:
 
     def unready(self) -> str:
         """Return why the controller is not ready, empty if it is. A follower is ready too."""
-        waiting = [name for name, informer in self.informers().items() if not informer.synced]
-        return f"not listed yet: {', '.join(waiting)}" if waiting else ""
+        unlisted = [name for name, informer in self.informers().items() if not informer.synced]
+        return f"not listed yet: {', '.join(unlisted)}" if unlisted else ""
 
     def unhealthy(self) -> str:
         """Return why the process must be restarted, empty if not. An unavailable API server is not a reason."""
@@ -160,8 +162,8 @@ class Controller:
         hanging = [name for name, since in list(self._busy_since.items()) if now - since > HANG_SECONDS]
         return f"busy for over {HANG_SECONDS:.0f} s: {', '.join(sorted(hanging))}" if hanging else ""
 
-    def _granted_by(self, namespace: str) -> QuotaLedger | None:
-        """Return the ledger that the quota of a namespace calls for, None without a quota that can be read."""
+    def _granted(self, namespace: str) -> QuotaLedger | None:
+        """Return the GPUQuota in the informer as a ledger that was never counted. None without a readable GPUQuota."""
         for quota in self.quotas.items(namespace):
             if quota.spec is not None:
                 return QuotaLedger(
@@ -175,22 +177,23 @@ class Controller:
     def _quota_changed(self, before: QuotaRecord | None, after: QuotaRecord | None) -> None:
         if after is not None and after.spec is None:
             log.error("%s: %s", after.namespace, after.problem)
-        # A list may show the deletion and the creation of a replaced quota in any order.
         changed = after or before
-        if changed is not None:
-            self._statuses.changed(changed.namespace)
-        if changed is not None and (before is None or after is None or before.generation != after.generation):
+        if changed is None:
+            return
+        self._statuses.changed(changed.namespace)
+        # Both a creation and a deletion count: for a replaced quota, a list may show the two in any order.
+        if before is None or after is None or before.generation != after.generation:
             self._queue.add(changed.namespace)
 
     def _ledger_object_changed(self, before: LedgerRecord | None, after: LedgerRecord | None) -> None:
         if after is None and before is not None:
-            # Also in a former leader: its series would say that no controller compares the namespace.
+            # Also in a former leader: its old metrics would say that no controller counts the namespace any more.
             self._metrics.forget(before.namespace)
         if after is None or after.versioned is None:
-            if (gone := after or before) is not None:
-                self._observed.forget(gone.namespace, gone.uid)
-                self._queue.add(gone.namespace)
-                self._statuses.changed(gone.namespace)
+            if (lost := after or before) is not None:  # deleted, or unreadable
+                self._observed.forget(lost.namespace, lost.uid)
+                self._queue.add(lost.namespace)
+                self._statuses.changed(lost.namespace)
             return
         self._statuses.changed(after.namespace)
         self._observed.observe(after.namespace, after.versioned)
@@ -198,7 +201,7 @@ class Controller:
         if former is None or spec_of(former) != spec_of(ledger):
             self._queue.add(after.namespace)
         elif frozenset(ledger.reservations.ids).difference(former.reservations.ids):
-            # A reservation may have the name of a stored object, or be unreadable.
+            # Count soon: a new reservation may have the name of a stored object, which counts only once, or be unreadable.
             self._queue.add(after.namespace, COUNTED_SECONDS)
         elif (expiry := self._observed.next_expiry(after.namespace)) is not None:
             self._queue.add(after.namespace, expiry)
@@ -206,13 +209,13 @@ class Controller:
     def _count_changed(self, namespace: str, frees: bool) -> None:
         if self._observed.get(namespace) is None:
             return
-        if frees:  # a creation may wait for the release
+        if frees:  # a user may wait for the freed quota
             self._queue.hurry(namespace)
-        else:  # a stored object already holds its quota, by its reservation
+        else:  # the new object is already counted by its reservation
             self._queue.add(namespace, COUNTED_SECONDS)
 
-    def _full(self) -> list[str]:
-        """Return the namespaces in which creations may wait for a release."""
+    def _full_namespaces(self) -> list[str]:
+        """Return the namespaces whose quota is used up, so that users may wait for freed quota."""
         return [namespace for namespace, ledger in self.ledgers().items() if ledger.is_full]
 
     def _leads(self) -> bool:
@@ -234,7 +237,7 @@ class Controller:
     def _work(self, stopping: threading.Event) -> None:
         while not stopping.is_set():
             self._metrics.leader.set(float(self._elector.is_leader))
-            self._tidy()
+            self._remove_old_catalogues()
             if not self._elector.is_leader or self.unready():
                 stopping.wait(POLL_SECONDS)
                 continue
@@ -242,7 +245,7 @@ class Controller:
             if namespace is not None and not stopping.is_set():
                 self._reconcile(namespace)
 
-    def _tidy(self) -> None:
+    def _remove_old_catalogues(self) -> None:
         now = monotonic()
         if now - self._tidied_at < TIDY_SECONDS or not self.ledger_objects.synced:
             return
@@ -255,21 +258,22 @@ class Controller:
     def _reconcile(self, namespace: str) -> None:
         self._busy_since[namespace] = monotonic()
         try:
-            again = self._reconciler.reconcile(namespace)
+            seconds = self._reconciler.reconcile(namespace)
             self._failures.pop(namespace, None)
         except (LedgerError, errors.ApiError) as error:
             log.warning("%s: %s", namespace, error)
-            again = self._failed(namespace)
+            seconds = self._retry_pause(namespace)
         except Exception:  # a bug with one namespace must not end the work on the others
             log.exception("%s: reconciliation failed", namespace)
-            again = self._failed(namespace)
+            seconds = self._retry_pause(namespace)
         finally:
             self._busy_since.pop(namespace, None)
             self._queue.done(namespace)
-        if again is not None:
-            self._queue.add(namespace, again)
+        if seconds is not None:
+            self._queue.add(namespace, seconds)
 
-    def _failed(self, namespace: str) -> float:
+    def _retry_pause(self, namespace: str) -> float:
+        """Count a failure. Return the seconds until the next reconciliation of the namespace."""
         self._metrics.failures.inc()
         self._failures[namespace] = min(self._failures.get(namespace, 0) + 1, 10)
         first, longest = RETRY_SECONDS
