@@ -32,7 +32,7 @@ from webhook.tools.why.discovery import ServedKinds
 from webhook.tools.why.explanation import Explanation, PodState, QuotaFit, RuleSentence
 from webhook.tools.why.family import StoredPod, read_family
 from webhook.tools.why.fit import classes_for, index_of, node_fits, quota_fit, requested_of_nodes
-from webhook.tools.why.reasons import Situation, answered, observed
+from webhook.tools.why.reasons import Situation, answer_of, observed_events
 from webhook.workloads.places import PodPlace, workload_pods
 
 MOST_PODS = 20
@@ -147,23 +147,23 @@ class _Case:
         configuration, nodes, evaluation = self.configuration, self.nodes or (), self.evaluation
         requested = requested_of_nodes(pod, configuration.resource_mapping)
         classes = classes_for(pod, nodes, configuration)
-        fits, denials = None, None
+        fits, rule_denials = None, None
         if self.nodes is not None and requested:
             of_classes = [node for node in nodes if not classes or {*node.classes} & {*classes}]
             fits = node_fits(pod, of_classes, requested)
         if evaluation is not None:
             denied = (each for each in evaluation.findings() if each.outcome is Outcome.DENIED)
-            denials = tuple(each.finding for each in denied)
+            rule_denials = tuple(each.finding for each in denied)
         situation = msgspec.structs.replace(
             situation,
-            denials=denials,
+            rule_denials=rule_denials,
             quota=self._quota_fit(pod, is_held=is_stored),
             classes=classes,
             nodes=fits,
             other_kinds=tuple(self._usable_kinds(nodes)),
             contact=self.policy.contact if self.policy else PLATFORM_TEAM,
         )
-        answer, summary, reasons = answered(situation)
+        answer, summary, reasons = answer_of(situation)
         ordered = sorted(
             situation.pods, key=lambda each: (each.is_running, each.has_ended, each.metadata.name)
         )
@@ -184,7 +184,7 @@ class _Case:
             pods=tuple(map(_pod_state, ordered[:MOST_PODS])),
             pods_total=len(situation.pods),
             pods_wanted=situation.wanted,
-            events=tuple(observed(situation.events)),
+            events=tuple(observed_events(situation.events)),
             omitted=tuple(self.reader.omitted),
         )
 

@@ -1,4 +1,4 @@
-"""From what is known of an object to the answer: its reasons, the most certain first, and one sentence that sums them up."""
+"""The answer to why the pods of an object do not run: the reasons, the most certain first, and a sentence that sums them up."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -28,11 +28,11 @@ from webhook.tools.why.family import StoredPod
 
 MOST_EVENTS = 10
 FAILED_CREATE = "FailedCreate"
-"""The reason of controllers' Events on pods that the API server did not take (`pkg/controller`, v1.36)."""
+"""The reason of a controller's Event about a pod that it could not create (`pkg/controller`, v1.36)."""
 SCHEDULER_LOG = 'see the log of the scheduler that spec.schedulerName names ("{}")'
 DEFAULT_SCHEDULER = "default-scheduler"
 _ENDED = frozenset({"Complete", "Completed", "Succeeded", "Failed"})
-"""Conditions with which Jobs, JobSets and training jobs say that they are over."""
+"""Conditions of Jobs, JobSets and training jobs that have ended."""
 
 NO_REASON = Reason(
     source=Source.CONTROLLER,
@@ -44,17 +44,18 @@ NO_REASON = Reason(
 class Situation(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of an object and its pods.
 
-    data: the object. wanted: how many pods it makes, None if it does not say. denials: what the rules deny now of its pods; None
-      where that is not known. events: warnings about the object, the owners of its pods, and its pods.
-    nodes: of its classes; None where they cannot be read, or where the pods request no resource of a node.
-    other_kinds: other classes that have nodes and that the namespace may use.
+    data: the object. wanted: how many pods the object makes, None if it does not say. events: warnings about the object, the
+      owners of its pods, and its pods.
+    rule_denials: denials of the rules if a pod were created now; None if they are not known. (Past denials are in `events`.)
+    classes: on which the pods can run; empty if nothing pins them. nodes: nodes of these classes; None if they cannot be read, or
+      if the pods request no resource of a node. other_kinds: other classes that have nodes and that the namespace may use.
     """
 
     data: Any
     pods: Sequence[StoredPod]
     events: Sequence[ClusterEvent]
     wanted: int | None
-    denials: Sequence[Finding] | None = ()
+    rule_denials: Sequence[Finding] | None = ()
     quota: QuotaFit | None = None
     classes: Sequence[str] = ()
     nodes: Sequence[NodeFit] | None = None
@@ -67,121 +68,126 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def stuck(self) -> StoredPod | None:
-        """A pod that does not run; of several one that finds no node, so that nodes are compared with that one."""
+        """A pod that does not run. A pod that finds no node comes first, because the nodes are compared with this pod."""
         waiting = (pod for pod in self.living if not pod.is_running)
         return min(waiting, key=lambda pod: not pod.unscheduled, default=None)
 
     @property
-    def denied(self) -> list[ClusterEvent]:
-        """Events of pods that we denied, the last one first."""
-        found = (event for event in self.events if event.denial)
-        return sorted(found, key=lambda each: each.last.timestamp() if each.last else 0.0, reverse=True)
+    def denial_events(self) -> list[ClusterEvent]:
+        """Events about pods that our webhook denied in the past, the last one first."""
+        denials = (event for event in self.events if event.denial)
+        return sorted(denials, key=lambda each: each.last.timestamp() if each.last else 0.0, reverse=True)
 
     @property
     def is_missing_pods(self) -> bool:
-        return bool(self.denied) if self.wanted is None else len(self.living) < self.wanted
+        return bool(self.denial_events) if self.wanted is None else len(self.living) < self.wanted
 
     @property
     def replicas(self) -> int:
-        """How many pods of one template it keeps as long as it is there; 0 where it is not of that kind."""
+        """`spec.replicas`: how many equal pods the object keeps while it exists. 0 if it is not of such a kind."""
         replicas = _map(_map(self.data).get("spec")).get("replicas")
         return replicas if isinstance(replicas, int) and replicas == self.wanted else 0
 
     @property
     def has_ended(self) -> bool:
         conditions = _map(_map(self.data).get("status")).get("conditions") or ()
-        over = any(each.get("type") in _ENDED and each.get("status") == "True" for each in conditions)
-        return over or (bool(self.pods) and not self.living)
+        is_over = any(each.get("type") in _ENDED and each.get("status") == "True" for each in conditions)
+        return is_over or (bool(self.pods) and not self.living)
 
     @property
-    def stopped(self) -> str:
-        """Why it makes no pods now, "" if it should."""
+    def why_stopped(self) -> str:
+        """Why the object should make no pods now, "" if it should make some."""
         spec = _map(_map(self.data).get("spec"))
         if self.living or (self.wanted and not spec.get("schedule")):
             return ""
         if spec.get("suspend") is True:
             return "spec.suspend is true"
-        if spec.get("schedule") and not self.denied:
+        if spec.get("schedule") and not self.denial_events:
             return f"it makes pods when spec.schedule ({spec['schedule']}) is due"
         if self.wanted == 0:
             return "spec.replicas is 0" if spec.get("replicas") == 0 else "as it is written, it makes no pods"
         return ""
 
 
-def answered(of: Situation) -> tuple[Answer, str, tuple[Reason, ...]]:
-    """Return the answer, in one sentence, too, and the reasons."""
-    if of.has_ended:
+def answer_of(situation: Situation) -> tuple[Answer, str, tuple[Reason, ...]]:
+    """Return the answer, a sentence that says it, and the reasons."""
+    if situation.has_ended:
         return Answer.ENDED, "it has ended", ()
-    if of.stopped:
-        return Answer.STOPPED, of.stopped, ()
-    reasons = tuple(_reasons(of)) or ((NO_REASON,) if of.is_missing_pods else ())
-    answer = _answer(of, reasons)
-    running, wanted = sum(pod.is_running for pod in of.living), of.wanted
-    number = f"{running} of {len(of.living) if wanted is None else wanted} pods run"
-    why = reasons[0].message if reasons else "nothing that can be read says why"
-    return answer, number if answer is Answer.RUNNING else f"{number}: {why}", reasons
+    if situation.why_stopped:
+        return Answer.STOPPED, situation.why_stopped, ()
+    reasons = tuple(_reasons(situation)) or ((NO_REASON,) if situation.is_missing_pods else ())
+    answer = _answer(situation, reasons)
+    running, wanted = sum(pod.is_running for pod in situation.living), situation.wanted
+    summary = f"{running} of {len(situation.living) if wanted is None else wanted} pods run"
+    if answer is not Answer.RUNNING:
+        why = reasons[0].message if reasons else "nothing that can be read says why"
+        summary = f"{summary}: {why}"
+    return answer, summary, reasons
 
 
-def observed(events: Sequence[ClusterEvent]) -> Iterator[ObservedEvent]:
-    """Yield the newest first, the denials of one owner as one: each names another pod."""
-    found: dict[tuple[str, str, str], ObservedEvent] = {}
+def observed_events(events: Sequence[ClusterEvent]) -> Iterator[ObservedEvent]:
+    """Yield the newest Events first. Denials of one owner are one Event, although each message names another pod."""
+    merged: dict[tuple[str, str, str], ObservedEvent] = {}
     for each in sorted(events, key=lambda each: each.last.timestamp() if each.last else 0.0, reverse=True):
         key = (each.owner, each.reason, "" if each.denial else each.message)
-        newer = found.get(key)
-        found[key] = ObservedEvent(
+        newer = merged.get(key)
+        merged[key] = ObservedEvent(
             about=each.owner,
             reason=each.reason,
             message=newer.message if newer else each.denial or each.message,
             count=each.times + (newer.count if newer else 0),
             last=newer.last if newer else each.last,
         )
-    yield from islice(found.values(), MOST_EVENTS)
+    yield from islice(merged.values(), MOST_EVENTS)
 
 
-def _answer(of: Situation, reasons: Sequence[Reason]) -> Answer:
-    sources, living = {reason.source for reason in reasons}, of.living
+def _answer(situation: Situation, reasons: Sequence[Reason]) -> Answer:
+    sources, living = {reason.source for reason in reasons}, situation.living
     if sources & {Source.POLICY, Source.QUOTA, Source.EVENT}:
         return Answer.REFUSED
     if living and all(pod.gates for pod in living):
         return Answer.GATED
     if any(not pod.is_running for pod in living):
         return Answer.PENDING
-    return Answer.RUNNING if living and not of.is_missing_pods else Answer.UNKNOWN
+    return Answer.RUNNING if living and not situation.is_missing_pods else Answer.UNKNOWN
 
 
-def _reasons(of: Situation) -> Iterator[Reason]:
-    """Yield why pods are missing, then why those that exist do not run."""
-    if of.is_missing_pods:
-        found = [*map(_denial, of.denials or ()), *_quota_reasons(of)]
-        yield from found
-        yield from _event_reasons(of, is_explained=bool(found))
-    yield from _pod_reasons(of)
-    unscheduled = [pod for pod in of.living if pod.unscheduled]
-    if unscheduled and of.nodes is not None:
-        yield from _node_reasons(of, of.nodes)
+def _reasons(situation: Situation) -> Iterator[Reason]:
+    """Yield why pods are missing, then why the existing pods do not run."""
+    if situation.is_missing_pods:
+        explanations = [*map(_rule_reason, situation.rule_denials or ()), *_quota_reasons(situation)]
+        yield from explanations
+        yield from _event_reasons(situation, is_explained=bool(explanations))
+    yield from _pod_reasons(situation)
+    unscheduled = [pod for pod in situation.living if pod.unscheduled]
+    if unscheduled and situation.nodes is not None:
+        yield from _node_reasons(situation, situation.nodes)
 
 
-def _denial(finding: Finding) -> Reason:
+def _rule_reason(finding: Finding) -> Reason:
     remedy = ", or ".join(filter(None, (finding.remedy, finding.escalation)))
     return Reason(source=Source.POLICY, message=replace(finding, remedy="", ask="").sentence(), remedy=remedy)
 
 
-def _quota_reasons(of: Situation) -> Iterator[Reason]:
-    """Yield the dimension of the quota that limits most; nothing where the amount itself is invalid."""
-    rows = [row for row in (of.quota.rows if of.quota else ()) if not row.fits]
-    if not rows or any(each.rule == gpu_requests.RULE.id for each in of.denials or ()):
+def _quota_reasons(situation: Situation) -> Iterator[Reason]:
+    """Yield a reason for the dimension of the quota that limits most. Yield nothing if the requested amount itself is invalid."""
+    rows = [row for row in (situation.quota.rows if situation.quota else ()) if not row.fits]
+    if not rows or any(each.rule == gpu_requests.RULE.id for each in situation.rule_denials or ()):
         return
     row = min(rows, key=lambda row: (not row.never, row.share, row.key == GPUS, row.key))
-    message = f"a pod asks for {format_amount(row.requested)} of {row.key}{_lack(row)}"
-    remedy = _way_out(row, of.contact)
-    wanted = of.replicas
+    message = f"a pod asks for {format_amount(row.requested)} of {row.key}{_shortage(row)}"
+    remedy = _quota_remedy(row, situation.contact)
+    wanted = situation.replicas
     if not row.never and wanted * row.requested > row.hard:  # too many even for an unused quota
-        message = f"{wanted} pods ask for {format_amount(wanted * row.requested)} of {row.key}{_lack(replace(row, never=True))}"
-        remedy = f"set replicas: {floor(row.hard / row.requested)}, or {_raised(row, of.contact)}"
+        amount, shortage = format_amount(wanted * row.requested), _shortage(replace(row, never=True))
+        message = f"{wanted} pods ask for {amount} of {row.key}{shortage}"
+        remedy = (
+            f"set replicas: {floor(row.hard / row.requested)}, or {_raise_request(row, situation.contact)}"
+        )
     yield Reason(source=Source.QUOTA, message=message, remedy=remedy)
 
 
-def _lack(row: QuotaDemand) -> str:
+def _shortage(row: QuotaDemand) -> str:
     hard = format_amount(row.hard)
     if row.never:
         return f" and can never fit: the quota grants {hard} in all"
@@ -191,53 +197,56 @@ def _lack(row: QuotaDemand) -> str:
     return f": {format_amount(row.used)} of {hard} are used{creating}"
 
 
-def _raised(row: QuotaDemand, contact: str) -> str:
+def _raise_request(row: QuotaDemand, contact: str) -> str:
     return f"ask {contact} to raise {hard_field(row.key)}"
 
 
-def _way_out(row: QuotaDemand, contact: str) -> str:
-    raised = _raised(row, contact)
+def _quota_remedy(row: QuotaDemand, contact: str) -> str:
+    raise_request = _raise_request(row, contact)
     if row.never:
-        return f"ask for {format_amount(row.hard)} or fewer in one pod, or {raised}"
+        return f"ask for {format_amount(row.hard)} or fewer in one pod, or {raise_request}"
     if row.used is None:
         return "wait some seconds; if it stays so, gpu-admission doctor says what keeps the controller from counting"
-    return f"wait until others finish, delete pods that are not needed any more, or {raised}"
+    return f"wait until others finish, delete pods that are not needed any more, or {raise_request}"
 
 
-def _event_reasons(of: Situation, *, is_explained: bool) -> Iterator[Reason]:
-    """Yield why controllers could not create pods; of our denials the message only where no other reason explains them."""
-    denied = of.denied
-    if denied:
-        last, number = denied[0], sum(each.times for each in denied)
+def _event_reasons(situation: Situation, *, is_explained: bool) -> Iterator[Reason]:
+    """Yield why controllers could not create pods.
+
+    is_explained: other reasons explain our denials, so their message is left out.
+    """
+    denials = situation.denial_events
+    if denials:
+        last, number = denials[0], sum(each.times for each in denials)
         at = f", last at {timestamp(last.last)}" if last.last else ""
-        said = "" if is_explained else f": {last.denial.partition(chr(10))[0]}"
-        is_over = not is_explained and of.denials is not None
+        text = "" if is_explained else f": {last.denial.partition(chr(10))[0]}"
+        is_over = not is_explained and situation.rule_denials is not None
         remedy = "a pod would be admitted now: its controller tries again by itself" if is_over else ""
-        message = f"{last.owner} was denied pods {'once' if number == 1 else f'{number} times'}{at}{said}"
+        message = f"{last.owner} was denied pods {'once' if number == 1 else f'{number} times'}{at}{text}"
         yield Reason(source=Source.EVENT, message=message, remedy=remedy)
-    others = {
+    other_failures = {
         (event.owner, event.message): event
-        for event in of.events
+        for event in situation.events
         if event.reason == FAILED_CREATE and not event.denial
     }
-    for owner, message in others:
+    for owner, message in other_failures:
         yield Reason(source=Source.EVENT, message=f"{owner}: {message}")
 
 
-def _pod_reasons(of: Situation) -> Iterator[Reason]:
-    """Yield why pods do not run, one reason for all pods of which it is true."""
-    found: dict[Reason, list[StoredPod]] = defaultdict(list)
-    for pod in of.living:
+def _pod_reasons(situation: Situation) -> Iterator[Reason]:
+    """Yield why pods do not run. A reason names one pod, and how many more it is true for."""
+    pods_by_reason: dict[Reason, list[StoredPod]] = defaultdict(list)
+    for pod in situation.living:
         reason = _pod_reason(pod)
         if reason is not None:
-            found[reason].append(pod)
-    for reason, pods in found.items():
+            pods_by_reason[reason].append(pod)
+    for reason, pods in pods_by_reason.items():
         more = f" (and {len(pods) - 1} more)" if len(pods) > 1 else ""
         yield replace(reason, message=f"Pod {pods[0].metadata.name}{more} {reason.message}")
 
 
 def _pod_reason(pod: StoredPod) -> Reason | None:
-    """Return why a pod does not run, without its name; None if it does."""
+    """Return why a pod does not run, without its name. None if it runs."""
     source, remedy, node = Source.POD, "", pod.spec.node_name
     scheduler = pod.spec.scheduler_name or DEFAULT_SCHEDULER
     if pod.is_running:
@@ -257,14 +266,16 @@ def _pod_reason(pod: StoredPod) -> Reason | None:
     return Reason(source=source, message=message, remedy=remedy)
 
 
-def _node_reasons(of: Situation, nodes: Sequence[NodeFit]) -> Iterator[Reason]:
-    """Yield why no node of its classes can take an unscheduled pod; nothing where one of them can."""
-    classes = " or ".join(of.classes)
+def _node_reasons(situation: Situation, nodes: Sequence[NodeFit]) -> Iterator[Reason]:
+    """Yield why no node of its classes can take an unscheduled pod. Yield nothing if one of them can."""
+    classes = " or ".join(situation.classes)
     if not nodes:
-        what = f"there is no node of class {classes} now" if classes else "there is no GPU node now"
-        others = [kind for kind in of.other_kinds if kind not in of.classes]
+        message = f"there is no node of class {classes} now" if classes else "there is no GPU node now"
+        others = [kind for kind in situation.other_kinds if kind not in situation.classes]
         remedy = f"name a class that has nodes ({', '.join(others)}), or " if others and classes else ""
-        yield Reason(source=Source.NODES, message=what, remedy=f"{remedy}ask {of.contact} for nodes")
+        yield Reason(
+            source=Source.NODES, message=message, remedy=f"{remedy}ask {situation.contact} for nodes"
+        )
     elif all(node.against for node in nodes):
         first = nodes[0]
         kind = f"of class {classes}" if classes else "with GPUs"

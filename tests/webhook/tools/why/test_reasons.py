@@ -13,7 +13,7 @@ from webhook.tools.status.denials import ClusterEvent
 from webhook.tools.status.report import QuotaState
 from webhook.tools.why.explanation import Answer, NodeFit, QuotaDemand, QuotaFit
 from webhook.tools.why.family import StoredPod
-from webhook.tools.why.reasons import Situation, answered, observed
+from webhook.tools.why.reasons import Situation, answer_of, observed_events
 
 NO_GPU = Finding(rule="gpu-requests", path="spec", message="must be whole", remedy="set 1", ask="to allow it")
 WEBHOOK = 'Error creating: admission webhook "pods.validate.gpu-admission.dev" denied the request: '
@@ -120,7 +120,7 @@ RUNNING = pod("train-0", "Running")
             "0 of 1 pods run: Job/train: Error creating: exceeded quota: compute",
         ),
         "what-was-denied-before-does-not-matter-any-more": (
-            {"pods": [RUNNING], "events": [event(WEBHOOK + "no")], "denials": [NO_GPU]},
+            {"pods": [RUNNING], "events": [event(WEBHOOK + "no")], "rule_denials": [NO_GPU]},
             Answer.RUNNING,
             "1 of 1 pods run",
         ),
@@ -128,7 +128,7 @@ RUNNING = pod("train-0", "Running")
     },
 )
 def test_the_answer(given: JSON, answer: Answer, summary: str) -> None:
-    assert answered(situation(**given))[:2] == (answer, summary)
+    assert answer_of(situation(**given))[:2] == (answer, summary)
 
 
 RAISE = "ask ml-support to raise spec.hard.{}"
@@ -189,20 +189,20 @@ HALF = demand("gpus", "2", "2", "4")
         ),
         "what-is-no-amount-of-gpus-is-not-compared": (
             [HALF],
-            {"denials": [NO_GPU]},
+            {"rule_denials": [NO_GPU]},
             "spec: must be whole [gpu-requests]",
             "set 1, or ask the platform team to allow it",
         ),
     },
 )
 def test_the_quota(rows: list[QuotaDemand], given: Any, message: str, remedy: str) -> None:
-    answer, _, (reason,) = answered(situation(quota=quota(*rows), contact="ml-support", **given))
+    answer, _, (reason,) = answer_of(situation(quota=quota(*rows), contact="ml-support", **given))
     assert (answer, reason.message, reason.remedy) == (Answer.REFUSED, message, remedy)
 
 
 def test_what_the_rules_deny_comes_first_and_is_said_once() -> None:
     events = [event(WEBHOOK + "old", count=2), event(WEBHOOK + "last\nmore", minute=5, count=3)]
-    _, _, reasons = answered(situation(denials=[NO_GPU], events=events))
+    _, _, reasons = answer_of(situation(rule_denials=[NO_GPU], events=events))
     assert [(each.message, each.remedy) for each in reasons] == [
         ("spec: must be whole [gpu-requests]", "set 1, or ask the platform team to allow it"),
         ("Job/train was denied pods 5 times, last at 2026-11-22T08:05:00Z", ""),
@@ -210,14 +210,16 @@ def test_what_the_rules_deny_comes_first_and_is_said_once() -> None:
 
 
 @cases(
-    ("denials", "remedy"),
+    ("rule_denials", "remedy"),
     {
         "known-rules": ([], "a pod would be admitted now: its controller tries again by itself"),
         "rules-that-the-caller-may-not-read": (None, ""),
     },
 )
-def test_what_was_denied_and_would_not_be_now(denials: list[Finding] | None, remedy: str) -> None:
-    _, _, (reason,) = answered(situation(denials=denials, events=[event(WEBHOOK + "no GPU\nmore")]))
+def test_what_was_denied_and_would_not_be_now(rule_denials: list[Finding] | None, remedy: str) -> None:
+    _, _, (reason,) = answer_of(
+        situation(rule_denials=rule_denials, events=[event(WEBHOOK + "no GPU\nmore")])
+    )
     assert reason.message == "Job/train was denied pods once, last at 2026-11-22T08:00:00Z: no GPU"
     assert reason.remedy == remedy
 
@@ -248,13 +250,13 @@ def fits(name: str, *against: str, remedy: str = "") -> NodeFit:
     },
 )
 def test_the_nodes(given: JSON, message: str, remedy: str) -> None:
-    _, _, (_, reason) = answered(situation(pods=[unschedulable("train-0")], **given))
+    _, _, (_, reason) = answer_of(situation(pods=[unschedulable("train-0")], **given))
     assert (reason.message, reason.remedy) == (message, remedy)
 
 
 @cases("nodes", {"forbidden": None, "one-fits": [fits("a", "is cordoned"), fits("b")]})
 def test_nothing_is_said_of_nodes_that_may_fit(nodes: list[NodeFit] | None) -> None:
-    _, _, reasons = answered(situation(pods=[unschedulable("train-0")], nodes=nodes))
+    _, _, reasons = answer_of(situation(pods=[unschedulable("train-0")], nodes=nodes))
     assert [each.source.value for each in reasons] == ["scheduler"]
 
 
@@ -262,7 +264,7 @@ def test_denials_of_one_owner_are_one_line() -> None:
     """Each names another pod, and so is an Event of its own."""
     quota_denial = WEBHOOK + "pod ml/train-{}: no [gpu-quota]"
     denials = (event(quota_denial.format(1), minute=1, count=2), event(quota_denial.format(2), minute=3))
-    found = observed([*denials, event("exceeded quota: compute", minute=2)])
+    found = observed_events([*denials, event("exceeded quota: compute", minute=2)])
 
     assert [(each.about, each.count, each.last and each.last.minute, each.message) for each in found] == [
         ("Job/train", 3, 3, "pod ml/train-2: no [gpu-quota]"),
