@@ -977,7 +977,7 @@ inline is_told(c, o) {
                        && (COLLECTIONS < 3 || LISTED(c, (COLLECTIONS > 2 -> 2 : 0))))
 #define MATURED(c, q) (MATURED_NOW(c, q) && (list[c].matured[q] == ALL_COLLECTIONS || !EXPIRY_BY_LATER_LIST))
 
-/* policies/quota/ledger/reconcile.py: _is_shown */
+/* policies/quota/ledger/reconcile.py: _is_confirmed */
 inline is_shown(c, q) {
   before = list[c].shown[OF(q)];
   shown = (before != 0);
@@ -1027,7 +1027,7 @@ inline reaches(c) {
 #define IS_MARKED(q) (row.entry[q] == 0 || row.entry[q] == BY_BOTH || row.entry[q] == ONLY_MARKED)
 #define ALL_MARKED (IS_MARKED(0) && IS_MARKED(1))
 
-/* policies/quota/ledger/reconcile.py: _are_counted_by, catalogue_version_to_count_by, _stored_names */
+/* policies/quota/ledger/reconcile.py: _are_marked, catalogue_version_to_count_by, _stored_names */
 #define POD_COUNTS(c) (list[c].shown[0] && list[c].shown[0] != TERMINAL_SHOWN)
 #define COUNTED_BESIDE(c, o) ((o) == BESIDE && list[c].shown[o] && list[c].shown[o] != TERMINAL_SHOWN && (POD_COUNTS(c) || !CLAIM_IS_CHARGED_ALONE))
 /* webhook/controller/records.py: RecordReader.demand_of_claim */
@@ -1126,7 +1126,7 @@ inline count(c) {
   check_everyone_is_covered()
 }
 
-/* policies/quota/ledger/reconcile.py: reconcile, _count, _given_up. What reconcile would answer with Refused.UNCOUNTED is initialised. */
+/* policies/quota/ledger/reconcile.py: reconcile, _count, _expired_ids. What reconcile would answer with Refused.UNCOUNTED is initialised. */
 /* webhook/controller/reconciler.py: QuotaReconciler._write */
 inline settle(c) {
   tried[c] = true;

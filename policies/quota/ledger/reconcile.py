@@ -135,8 +135,7 @@ def _count(ledger: QuotaLedger, listing: Listing, expired: frozenset[str]) -> Re
     if not listing.revisions.reaches(ledger.revisions):
         return Refused.OLDER
     confirmed = tuple(each.id for each in ledger.reservations if _is_confirmed(each, listing.objects))
-    overdue = expired.difference(confirmed)
-    all_expired = tuple(each for each in ledger.reservations.ids if each in overdue)
+    all_expired = _expired_ids(ledger.reservations, expired.difference(confirmed))
     reservations = ledger.reservations.without((*confirmed, *all_expired))
     is_move = listing.catalogue != ledger.class_catalogue
     has_version = not is_move or _are_marked(listing.catalogue, reservations)
@@ -158,6 +157,10 @@ def _count(ledger: QuotaLedger, listing: Listing, expired: frozenset[str]) -> Re
 def _are_marked(catalogue_version: str, reservations: Reservations) -> bool:
     """Whether the demand of every reservation was also computed under the catalogue version."""
     return not reservations.unreadable and all(each.catalogue == catalogue_version for each in reservations)
+
+
+def _expired_ids(reservations: Reservations, expired: frozenset[str]) -> tuple[str, ...]:
+    return tuple(each for each in reservations.ids if each in expired)
 
 
 def _stored_names(

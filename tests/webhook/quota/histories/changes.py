@@ -36,7 +36,7 @@ def a_change_is_listed_before_it_is_stored(*, rule: bool) -> World:
     def listed(reservation: Reservation, objects: dict[str, StoredObject]) -> bool:
         return reservation.object_uid in objects
 
-    with patch.object(settling, "_is_shown", settling._is_shown if rule else listed):
+    with patch.object(settling, "_is_confirmed", settling._is_confirmed if rule else listed):
         around.reconcile(around.list(Controller()))
     return around
 
@@ -55,7 +55,7 @@ def a_change_is_taken_back_and_made_again(*, rule: bool) -> World:
         shown = objects[reservation.object_uid].demand
         return all(shown.get(key, NOTHING) >= amount for key, amount in forth.after.items())
 
-    with patch.object(settling, "_is_shown", settling._is_shown if rule else by_amount):
+    with patch.object(settling, "_is_confirmed", settling._is_confirmed if rule else by_amount):
         around.admit(forth)
         around.reconcile(old)
         around.reconcile(around.list(Controller()))
@@ -77,8 +77,8 @@ def _change_comes_to_nothing(end: str, rule: bool) -> World:
         return not reservation.is_change and reservation.object_uid in objects
 
     with (
-        patch.object(settling, "_is_shown", settling._is_shown if rule else never),
-        patch.object(settling, "_given_up", settling._given_up if rule else lambda *_: ()),
+        patch.object(settling, "_is_confirmed", settling._is_confirmed if rule else never),
+        patch.object(settling, "_expired_ids", settling._expired_ids if rule else lambda *_: ()),
     ):
         around.come_to_rest()
     return around

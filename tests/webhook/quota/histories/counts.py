@@ -173,7 +173,7 @@ def a_create_fails_after_it_was_allowed(*, rule: bool) -> World:
     flight = around.request(gpus=1)
     around.admit(flight)
     around.fail(flight)
-    with patch.object(settling, "_given_up", settling._given_up if rule else lambda *_: ()):
+    with patch.object(settling, "_expired_ids", settling._expired_ids if rule else lambda *_: ()):
         around.come_to_rest()
     return around
 

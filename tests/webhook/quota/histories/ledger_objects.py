@@ -101,8 +101,8 @@ def a_creation_from_before_the_ledger_moved(*, rule: bool) -> World:
     held = around.list(Controller())
     on_the_way(around)
     held.listing = msgspec.structs.replace(held.listing, catalogue=NEXT)
-    marked = settling._are_counted_by if rule else lambda *_: True
-    with patch.object(settling, "_are_counted_by", marked):
+    marked = settling._are_marked if rule else lambda *_: True
+    with patch.object(settling, "_are_marked", marked):
         around.reconcile(held)
     around.admit(around.request(gpus=1))
     return around
