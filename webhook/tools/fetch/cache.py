@@ -1,26 +1,34 @@
-"""The directory of one model, and its state beside it in `.NAME.warming`: lock, marker and partial files.
+"""The directory of one model, and beside it the directory `.NAME.warming` with its state: lock, marker and partial files.
 
-The marker is written last: {"source": …, "files": {path: [size, tag]}}. A model whose marker and file sizes agree is complete.
-Partial files are named by path, size and tag, so no run resumes another version.
+The marker is written last. A model is complete if its files have the sizes in the marker. Partial files are named by path, size
+and tag, so no run resumes the file of another version.
 """
 
 import contextlib
 import fcntl
 import hashlib
-import json
 import shutil
 import socket
 import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
+
+import msgspec
 
 from policies.models.warming.model_uri import ModelURI
 from webhook.tools.fetch.report import FetchReport, LastingError
 from webhook.tools.fetch.sources import RemoteFile, safe
 
 SAY_EVERY = 10  # seconds
+
+
+class _Marker(msgspec.Struct, forbid_unknown_fields=True):
+    """The last complete model. `files`: size and tag by path."""
+
+    source: str
+    files: dict[str, tuple[int, str]]
 
 
 class ModelCache:
@@ -35,16 +43,21 @@ class ModelCache:
 
     def is_warm(self) -> bool:
         """Whether the directory holds this model, complete."""
+        marker = self._read_marker()
+        if marker is None or marker.source != self._identity:
+            return False
         try:
-            left = self._left()
-            sizes = {path: (self.directory / path).stat().st_size for path in left["files"]}
-            held = {path: [sizes[path], tag] for path, (_, tag) in left["files"].items()}
-            return bool(left == {"source": self._identity, "files": held})
-        except (OSError, ValueError, KeyError, TypeError):
+            return all(
+                (self.directory / path).stat().st_size == size for path, (size, _) in marker.files.items()
+            )
+        except (OSError, ValueError):  # missing, or no path
             return False
 
     def lock(self, wait: float, report: FetchReport) -> TextIO:
-        """Return the file whose lock lasts while it is open; it names its holder. Raises `LastingError` after `wait` seconds."""
+        """Lock the model, and return the open lock file. The lock lasts until it is closed. It names the pod that holds the lock.
+
+        Raises `LastingError` if another pod still holds the lock after `wait` seconds.
+        """
         self._state.mkdir(parents=True, exist_ok=True)
         file = (self._state / "lock").open("a+", encoding="utf-8")
         began, say_at = time.monotonic(), 0.0
@@ -66,39 +79,42 @@ class ModelCache:
         return file
 
     def partial_file(self, file: RemoteFile) -> Path:
-        """Return the place of a file while it is fetched. Raises `LastingError` for a path that leads out."""
+        """Return the path of a file while it is fetched. Raises `LastingError` if the file would be outside the directory."""
         return self._partial(file.path, file.size, file.tag)
 
     def fetched(self, files: Iterable[RemoteFile]) -> int:
-        """Return the number of bytes in partial files of these files; other threads may delete them meanwhile."""
-        found = 0
+        """Return how many bytes of these files are in partial files. Other threads may delete partial files meanwhile."""
+        total = 0
         for file in files:
             with contextlib.suppress(FileNotFoundError):
-                found += self.partial_file(file).stat().st_size
-        return found
+                total += self.partial_file(file).stat().st_size
+        return total
 
     def reuse(self, files: list[RemoteFile]) -> None:
-        """Delete partial files of other versions. Files of the last run become partial files if they are still the same."""
+        """Prepare to fetch the files: reuse what earlier runs fetched, and delete the rest.
+
+        Partial files of other versions are deleted. Files in the marker become partial files again if they are unchanged, or else
+        they are deleted, and so is the marker.
+        """
         self.partial.mkdir(exist_ok=True)
         wanted = {self.partial_file(file) for file in files}
         for stale in set(self.partial.iterdir()) - wanted:
             stale.unlink()
-        try:
-            left = self._left()
-        except (OSError, ValueError):
+        marker = self._read_marker()
+        if marker is None:
             return
-        for path, (size, tag) in left["files"].items():
-            target, kept = self.directory / safe(path), self._partial(path, size, tag)
-            is_same = left["source"] == self._identity and tag and kept in wanted
+        for path, (size, tag) in marker.files.items():
+            target, partial = self.directory / safe(path), self._partial(path, size, tag)
+            is_same = marker.source == self._identity and tag and partial in wanted
             if target.is_file() and is_same and target.stat().st_size == size:
-                target.replace(kept)
+                target.replace(partial)
             elif target.is_file():
                 target.unlink()
         self._marker.unlink()
 
     def install(self, files: list[RemoteFile]) -> None:
-        """Move the files, all fetched, to their places and write the marker."""
-        held = {file.path: (self.fetched([file]), file.tag) for file in files}
+        """Move the files, which are all fetched, to their places, and write the marker."""
+        sizes_and_tags = {file.path: (self.fetched([file]), file.tag) for file in files}
         for file in files:
             target = self.directory / file.path
             if self.directory.resolve() not in (target.parent / "-").resolve().parents:
@@ -106,12 +122,16 @@ class ModelCache:
             target.parent.mkdir(parents=True, exist_ok=True)
             self.partial_file(file).replace(target)
         new = self._marker.with_suffix(".new")
-        new.write_text(json.dumps({"source": self._identity, "files": held}), "utf-8")
+        new.write_bytes(msgspec.json.encode(_Marker(self._identity, sizes_and_tags)))
         new.replace(self._marker)
         shutil.rmtree(self.partial, ignore_errors=True)
 
     def _partial(self, path: str, size: int | None, tag: str) -> Path:
         return self.partial / hashlib.sha256(f"{safe(path)} {size} {tag}".encode()).hexdigest()[:32]
 
-    def _left(self) -> Any:
-        return json.loads(self._marker.read_text("utf-8"))
+    def _read_marker(self) -> _Marker | None:
+        """Return the marker of the last run. None if there is none, or it cannot be read."""
+        try:
+            return msgspec.json.decode(self._marker.read_bytes(), type=_Marker)
+        except (OSError, msgspec.MsgspecError):
+            return None

@@ -258,6 +258,16 @@ def test_a_query_is_part_of_the_source_but_its_text_is_kept_nowhere(
     assert warmer.files() == {"model.bin": b"version two"}
 
 
+@pytest.mark.parametrize("marker", ["no JSON", "[]", "{}", '{"source": "", "files": {"model.bin": 7}}'])
+def test_a_marker_that_cannot_be_read_is_replaced(warmer: Warmer, url: str, marker: str) -> None:
+    warmer.state.mkdir(parents=True)
+    (warmer.state / "marker.json").write_text(marker)
+
+    assert warmer.run(url)[0] == 0
+    assert warmer.files() == {"model.bin": MODEL}
+    assert warmer.run(url)[1].startswith("warm: ")
+
+
 def test_a_full_disk_is_one_clear_line(warmer: Warmer, url: str) -> None:
     warmer.before = (shutil.which("prlimit") or "prlimit", "--fsize=300000")
 
