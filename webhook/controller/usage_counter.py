@@ -27,7 +27,7 @@ from webhook.controller.gone_claims import GoneClaims
 from webhook.controller.records import PODS, ClaimRecord, CountedRecord, ExtendedClaims, PodRecord
 from webhook.controller.usage_log import Holding
 from webhook.controller.usage_sums import UsageSums
-from webhook.serving.audit_line import counted
+from webhook.serving.audit_line import demand_fields
 
 log = logging.getLogger("gpu_admission.controller")
 
@@ -214,7 +214,7 @@ class UsageCounter:
             return None
         vector = self.sums.demand(record)
         kind = "Pod" if isinstance(record, PodRecord) else "ResourceClaim"
-        return Holding(kind, record, counted(vector, self.catalogues.classes)) if vector else None
+        return Holding(kind, record, demand_fields(vector, self.catalogues.classes)) if vector else None
 
 
 def _is_counted(record: CountedRecord | None) -> bool:

@@ -1,6 +1,6 @@
-"""The audit line of a review, as plain data; docs/audit-log.md says what each field holds.
+"""The audit line of a review, as plain data. docs/audit-log.md explains each field.
 
-Only called with an audit log, after the answer was made. Fields that authors can make long are cut or left out.
+It is made only if there is an audit log, and after the answer. Fields that authors can make long are cut or left out.
 """
 
 from hashlib import blake2b
@@ -19,9 +19,9 @@ from webhook.serving.handling import Review, ReviewResult
 from webhook.serving.review import object_name
 
 LONGEST_FIELD = 256
-"""Characters of what a request says of itself; no name of Kubernetes is longer."""
+"""Most characters of a field that the request sets. No name in Kubernetes is longer."""
 LONGEST_TEXT = 2048
-"""Characters of a text of a finding."""
+"""Most characters of a message, remedy, path or contact of a finding."""
 
 
 def audit_line(
@@ -29,7 +29,7 @@ def audit_line(
 ) -> dict[str, Any]:
     request, metadata = review.request, result.metadata
     name = object_name(request) if result.name is None else result.name
-    said = {
+    texts_of_request = {
         "uid": request.uid,
         "phase": review.phase.value,
         "operation": request.operation,
@@ -40,7 +40,7 @@ def audit_line(
     }
     line: dict[str, Any] = {
         "time": timestamp(review.evaluator.now, "milliseconds"),
-        **{key: truncate(text, LONGEST_FIELD) for key, text in said.items()},
+        **{key: truncate(text, LONGEST_FIELD) for key, text in texts_of_request.items()},
         "dryRun": bool(request.dry_run),
         "verdict": verdict,
         "durationMs": round(seconds * 1000, 3),
@@ -48,33 +48,36 @@ def audit_line(
     if replica:
         line["replica"] = replica
     if metadata is not None:
-        line |= _object(metadata)
+        line |= _object_fields(metadata)
     if request.operation == "CREATE" and (creation := creation_id(request.namespace, name, result.pod)):
         line["creation"] = creation
-    if result.decisions and (asks := result.decisions[0].request) is not None:
-        line |= _counted(review, result, result.decisions[0], asks)
-    if findings := [_finding(evaluated) for decision in result.decisions for evaluated in decision.evaluated]:
+    if result.decisions and (request_of_quota := result.decisions[0].request) is not None:
+        line |= _quota_fields(review, result, result.decisions[0], request_of_quota)
+    if findings := [
+        _finding_fields(evaluated) for decision in result.decisions for evaluated in decision.evaluated
+    ]:
         line["findings"] = findings
     if result.decisions:
-        line |= _decision(result.decisions[0], is_patched=verdict == "patched")
+        line |= _decision_fields(result.decisions[0], is_patched=verdict == "patched")
     return line
 
 
 def creation_id(namespace: str, name: str, pod: Pod | None) -> str:
-    """Return an id that both phases of the creation of a pod share, "" if nothing distinguishes it from other pods.
+    """Return an id that the reviews of both phases (/mutate, /validate) of the creation of one pod share.
 
-    A pod without a name is distinguished by the name of its token's volume.
+    It is a digest of the random name of the volume with the pod's token, or else of the pod's name. "" if `generateName` leaves
+    the name open.
     """
     if pod is None:
         return ""
     metadata = pod.metadata or Metadata()
-    volumes = (volume.name for volume in pod.spec.volumes or () if volume.name.startswith(TOKEN_VOLUME))
-    own = next(volumes, "") or (name if not metadata.generate_name else "")
-    return blake2b(f"{namespace}/{own}".encode(), digest_size=8).hexdigest() if own else ""
+    token_volumes = (volume.name for volume in pod.spec.volumes or () if volume.name.startswith(TOKEN_VOLUME))
+    own_name = next(token_volumes, "") or (name if not metadata.generate_name else "")
+    return blake2b(f"{namespace}/{own_name}".encode(), digest_size=8).hexdigest() if own_name else ""
 
 
-def counted(vector: Vector, catalogue: ClassCatalogue) -> dict[str, Any]:
-    """Return the demand as in a line, and its class or family. Without a class if it could be several."""
+def demand_fields(vector: Vector, catalogue: ClassCatalogue) -> dict[str, Any]:
+    """Return the fields `demand` and `class` (class or family) of a line. No `class` if several classes are possible."""
     names = [key.removeprefix(CLASSES) for key in vector if key.startswith(CLASSES)]
     classes = [name for name in names if catalogue.get(name) is not None] or names
     fields: dict[str, Any] = {"demand": texts(vector)} if vector else {}
@@ -83,37 +86,37 @@ def counted(vector: Vector, catalogue: ClassCatalogue) -> dict[str, Any]:
     return fields
 
 
-def _object(metadata: Metadata) -> dict[str, str]:
-    said = {"objectUid": truncate(metadata.uid or "", LONGEST_FIELD), "owner": metadata.controlled_by}
-    return {key: text for key, text in said.items() if text}
+def _object_fields(metadata: Metadata) -> dict[str, str]:
+    fields = {"objectUid": truncate(metadata.uid or "", LONGEST_FIELD), "owner": metadata.controlled_by}
+    return {key: text for key, text in fields.items() if text}
 
 
-def _counted(
+def _quota_fields(
     review: Review, result: ReviewResult, decision: Decision, request: QuotaRequest
 ) -> dict[str, Any]:
-    """Return the demand, if it is counted or the quota denied it, and the quota after the decision."""
+    """Return the demand of a request that was allowed, or compared with a ledger; and the quota after the decision."""
     outcome = decision.reservation
     ledger = outcome.ledger if outcome else None
     if not result.response.allowed and ledger is None:
         return {}
     engine = review.evaluator.engine
-    reserves = outcome.request if outcome else None
-    demand = reserves.demand if reserves else engine.demand(request, _fingerprint(review, result))
-    fields = counted(demand, engine.configuration.classes)
+    reserved = outcome.request if outcome else None
+    demand = reserved.demand if reserved else engine.demand(request, _fingerprint(review, result))
+    fields = demand_fields(demand, engine.configuration.classes)
     if outcome is not None and ledger is not None and ledger.used is not None:
-        held = add(ledger.used, outcome.verdict.reserved if outcome.verdict else ledger.reserved)
-        shown: Vector = {key: held.get(key, NOTHING) for key in ledger.dimensions}
-        fields["quota"] = {"held": texts(shown), "hard": texts(ledger.hard)}
+        amounts = add(ledger.used, outcome.verdict.reserved if outcome.verdict else ledger.reserved)
+        held: Vector = {key: amounts.get(key, NOTHING) for key in ledger.dimensions}
+        fields["quota"] = {"held": texts(held), "hard": texts(ledger.hard)}
     return fields
 
 
 def _fingerprint(review: Review, result: ReviewResult) -> bytes | None:
-    """Return the fingerprint of a pod whose demand depends on nothing else: a new pod that names no node."""
+    """Return the fingerprint of a new pod that names no node, None for others. Such a pod's demand depends on nothing else."""
     is_new, pod = review.request.operation == "CREATE", result.pod
     return result.fingerprint if is_new and pod is not None and not named_nodes(pod) else None
 
 
-def _decision(decision: Decision, *, is_patched: bool) -> dict[str, Any]:
+def _decision_fields(decision: Decision, *, is_patched: bool) -> dict[str, Any]:
     fields: dict[str, Any] = {"policy": {"name": decision.policy.name, "version": decision.policy.version}}
     if decision.paused_until is not None:
         fields["policy"]["pausedUntil"] = decision.paused_until
@@ -125,7 +128,7 @@ def _decision(decision: Decision, *, is_patched: bool) -> dict[str, Any]:
     return fields
 
 
-def _finding(evaluated: Violation) -> dict[str, Any]:
+def _finding_fields(evaluated: Violation) -> dict[str, Any]:
     finding = evaluated.finding
     fields = {
         "rule": finding.rule,
