@@ -28,7 +28,7 @@ class ControllerMetrics:
         )
         self.unreadable = counter(
             "gpu_admission_quota_unreadable_lines_dropped",
-            "Reservations that could not be read, dropped after the bound.",
+            "Reservations that could not be read, removed after 40 s.",
             ["namespace"],
         )
         self.recount_time = gauge(
