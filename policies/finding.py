@@ -1,4 +1,4 @@
-"""Findings of rules about a pod, each one sentence: the field and its value, what to write, why, whom to ask, and the rule."""
+"""Findings of rules about a pod, each one sentence: the field and its value, what to write, why, the contact to ask, and the rule."""
 
 import re
 from enum import Enum
@@ -15,7 +15,7 @@ class Severity(Enum):
 
 
 PLATFORM_TEAM = "the platform team"
-"""Who is asked where no policy says whom (`spec.help`)."""
+"""The contact where no policy names one (`spec.help`)."""
 
 VALUE_LENGTH = 120
 """The most characters of a value in a sentence; an annotation may hold 256 KiB."""
@@ -54,7 +54,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `path` is relative to the pod (`spec.containers[0]…`), `value` what the field has and `reads` what that means where it is
     written otherwise ("500m" is 0.5). `remedy` says what to write, `message` what must hold and why, and `ask` what to ask of the
-    people who run the cluster, as an infinitive ("to raise spec.hard.gpus"); `whom` is filled in by the engine.
+    people who run the cluster, as an infinitive ("to raise spec.hard.gpus"); the engine fills in `contact`.
     """
 
     rule: str
@@ -66,16 +66,16 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reads: str = ""
     remedy: str = ""
     ask: str = ""
-    whom: str = PLATFORM_TEAM
+    contact: str = PLATFORM_TEAM
 
     @property
-    def whom_to_ask(self) -> str:
-        """In words, e.g. `ask the platform team to raise spec.hard.gpus`; empty where nothing is to be asked."""
-        return f"ask {self.whom} {self.ask}" if self.ask else ""
+    def request(self) -> str:
+        """The request to the contact: `ask the platform team to raise spec.hard.gpus`. Empty without one."""
+        return f"ask {self.contact} {self.ask}" if self.ask else ""
 
-    def asking(self, whom: str) -> "Finding":
-        """Return the finding with whom to ask for what it asks."""
-        return replace(self, whom=whom) if self.ask and whom != self.whom else self
+    def with_contact(self, contact: str) -> "Finding":
+        """Return the finding with this contact, if it asks for something."""
+        return replace(self, contact=contact) if self.ask and contact != self.contact else self
 
     def sentence(self) -> str:
         """Return all of it as one line.
@@ -88,7 +88,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         elif self.remedy:
             text = f"{self.remedy}; {text}"
         if self.ask:
-            text += f"; {'or ' if self.remedy else ''}{self.whom_to_ask}"
+            text += f"; {'or ' if self.remedy else ''}{self.request}"
         return self._line(text)
 
     def brief(self, length: int) -> str:

@@ -88,7 +88,7 @@ class PolicySpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     exemptions: tuple[Exemption, ...] = ()
     templates: TemplateMode = TemplateMode.WARN
     help: str = ""
-    """Whom to ask: a contact or a URL."""
+    """The contact: a name or a URL."""
     rules: Mapping[str, RuleOptions] = {}
 
 
@@ -131,8 +131,8 @@ class EffectivePolicy(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     help: str = ""
 
     @cached_property
-    def whom(self) -> str:
-        """Whom a finding says to ask."""
+    def contact(self) -> str:
+        """The contact that findings name."""
         return f"{PLATFORM_TEAM} ({self.help})" if "://" in self.help else self.help or PLATFORM_TEAM
 
     def mode(self, binding: Binding, now: datetime) -> Mode:

@@ -19,7 +19,14 @@ from policies.placement.candidates import all_classes
 from policies.pods.pod import Metadata
 from policies.quota import amounts as vector
 from policies.quota.amounts import RESOURCES, Vector
-from policies.quota.demand import RULE_ID, Catalogues, Demand, UnclassifiedPods, unknown_device_class, weighed
+from policies.quota.demand import (
+    RULE_ID,
+    Catalogues,
+    Demand,
+    UnclassifiedPods,
+    resources_demand,
+    unknown_device_class,
+)
 
 MOST_DEVICES = 32
 """Devices that `allocationMode: All` counts as: the maximum of one claim (`AllocationResultsMaxSize`)."""
@@ -229,7 +236,7 @@ def _weighing(catalogues: Catalogues, unclassified_pods: UnclassifiedPods) -> We
         if kind not in known:
             one = {resource: Fraction(1)}
             candidates = all_classes(catalogues.classes, because)
-            known[kind] = weighed(
+            known[kind] = resources_demand(
                 one, lambda card: cards(one, card), candidates, catalogues, unclassified_pods
             )
         demand = known[kind]

@@ -59,10 +59,10 @@ class QuotaRequest:
     @property
     def asks_for_gpus(self) -> bool:
         """Whether the request has any demand, or denials, by our own catalogue. Used in namespaces without a quota."""
-        return bool(self.cost.vector or self.cost.denials)
+        return bool(self.demand.vector or self.demand.denials)
 
     @property
-    def cost(self) -> Demand:
+    def demand(self) -> Demand:
         """The demand by our own catalogue, for namespaces without a quota."""
         if self.is_free:
             return Demand({})

@@ -85,4 +85,4 @@ def test_a_policy_says_whom_to_ask(contact: str, want: str) -> None:
         "ml"
     )
 
-    assert Finding(rule="r", message="must hold", ask="for more").asking(policy.whom).whom_to_ask == want
+    assert Finding(rule="r", message="must hold", ask="for more").with_contact(policy.contact).request == want

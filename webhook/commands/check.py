@@ -324,7 +324,7 @@ def _finding_document(manifest: Manifest, found: Violation) -> dict[str, Any]:
         "value": finding.value,
         "message": finding.message,
         "remedy": finding.remedy,
-        "ask": finding.whom_to_ask,
+        "ask": finding.request,
     }
 
 

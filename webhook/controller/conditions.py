@@ -37,8 +37,8 @@ def conditions(
 
     before: as they were written last.
     stale: why its count may lag, empty if it does not.
-    uncharged: DeviceClasses and resource names about which nothing says whether they are GPUs; None where this process has not
-      looked yet, and the condition stays what it was.
+    unmapped_resources: DeviceClasses and resource names about which nothing says whether they are GPUs. None where this process
+      has not looked yet: then the condition stays what it was.
     """
     others = {EXCEEDED: _exceeded(ledger), "Stale": _stale(stale)}
     found = {READY: _ready(ledger, others), **others}

@@ -38,7 +38,7 @@ class QuotaStatusWriter:
     """Writes each status that differs from what its ledger says, one after the other.
 
     stale: why counts may lag, empty if they do not.
-    uncharged: as `conditions` takes it.
+    unmapped_resources: as `conditions` takes it.
     """
 
     def __init__(

@@ -136,6 +136,6 @@ def _finding(evaluated: Violation) -> dict[str, Any]:
         "value": None if finding.value is None else truncate(finding.value),
         "message": truncate(finding.message, LONGEST_TEXT),
         "remedy": truncate(finding.remedy, LONGEST_TEXT),
-        "ask": truncate(finding.whom_to_ask, LONGEST_TEXT),
+        "ask": truncate(finding.request, LONGEST_TEXT),
     }
     return {key: value for key, value in fields.items() if value}

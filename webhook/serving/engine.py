@@ -128,7 +128,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     def on(cls, policy: EffectivePolicy, findings: Iterable[Finding], mode: Mode) -> Self:
         """Return the verdict by findings alone."""
         evaluated = (
-            Violation(each.asking(policy.whom), outcome_of(each.severity, mode)) for each in findings
+            Violation(each.with_contact(policy.contact), outcome_of(each.severity, mode)) for each in findings
         )
         return cls(policy=policy, evaluated=tuple(evaluated))
 
@@ -180,12 +180,12 @@ class Engine:
         `fingerprint` is that of a new pod whose demand depends on nothing else.
         """
         if fingerprint is None or request.is_free:
-            return request.cost.vector
+            return request.demand.vector
         found = self._demands.get(fingerprint)
         if found is None:
             if len(self._demands) >= MOST_DEMANDS:
                 self._demands.clear()
-            found = self._demands[fingerprint] = request.cost.vector
+            found = self._demands[fingerprint] = request.demand.vector
         return found
 
     def mutate(self, subject: Subject, now: datetime) -> Decision:
@@ -308,7 +308,7 @@ class _Run:
         )
 
     def evaluate(self, finding: Finding, mode: Mode) -> None:
-        evaluated = Violation(finding.asking(self.policy.whom), outcome_of(finding.severity, mode))
+        evaluated = Violation(finding.with_contact(self.policy.contact), outcome_of(finding.severity, mode))
         found = self.evaluated[evaluated.outcome]
         if len(found) < MOST_FINDINGS:
             found[evaluated] = None

@@ -77,7 +77,7 @@ def test_hundreds_of_findings_are_cut_and_counted() -> None:
 
 
 CONTACT = msgspec.structs.replace(POLICY, help="#gpu-support")
-ASKING = Finding(rule="some-rule", path="spec", message="one", ask="for more").asking("#gpu-support")
+ASKING = Finding(rule="some-rule", path="spec", message="one", ask="for more").with_contact("#gpu-support")
 
 
 @pytest.mark.parametrize(

@@ -160,7 +160,7 @@ class _Case:
             classes=classes,
             nodes=fits,
             other_kinds=tuple(self._usable_kinds(nodes)),
-            contact=self.policy.whom if self.policy else PLATFORM_TEAM,
+            contact=self.policy.contact if self.policy else PLATFORM_TEAM,
         )
         answer, summary, reasons = answered(situation)
         ordered = sorted(
