@@ -1,4 +1,4 @@
-"""Findings of rules about a pod, each one sentence: the field and its value, what to write, why, the contact to ask, and the rule."""
+"""Findings of rules about a pod, each one sentence: the field and its value, what to write, why, a contact, and the rule."""
 
 import re
 from enum import Enum

@@ -68,17 +68,12 @@ class Excess(msgspec.Struct, frozen=True):
         return self.amount - self.hard
 
 
-def add(*vectors: Mapping[str, Fraction]) -> Vector:
-    """Return the sum."""
-    return total(vectors)
-
-
 def total(vectors: Iterable[Mapping[str, Fraction]]) -> Vector:
-    """Return the sum of any number of vectors."""
+    """Return the sum."""
     return _combined(vectors, operator.add)
 
 
-def maximum(*vectors: Mapping[str, Fraction]) -> Vector:
+def maximum(vectors: Iterable[Mapping[str, Fraction]]) -> Vector:
     """Return the largest amount of each key."""
     return _combined(vectors, max)
 

@@ -42,7 +42,7 @@ from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.pods.pod import Pod, ResourceList, Resources
 from policies.pods.quantity import QuantityError, parse_quantity
 from policies.pods.requests import at_one_time
-from policies.quota.amounts import CLASSES, GPUS, RESOURCES, Vector, add, total
+from policies.quota.amounts import CLASSES, GPUS, RESOURCES, Vector, total
 
 RULE_ID = "gpu-quota"
 
@@ -124,7 +124,7 @@ def pod_demand(
             requested, cards_on, candidates, catalogues, unclassified_pods, by_memory=by_memory
         )
     counted = {RESOURCES + resource.name: amount for resource, amount in plain.items()}
-    vector, denials = add(demand.vector, counted), (*denials, *demand.denials)
+    vector, denials = total((demand.vector, counted)), (*denials, *demand.denials)
     return msgspec.structs.replace(demand, vector=vector, denials=denials)
 
 

@@ -85,7 +85,7 @@ class QuotaRequest:
             CatalogueVersion(own, ledger.unclassified_pods)
         ]
         demands = [self._demand(each, known[each.digest]) for each in versions]
-        demand = maximum(*(each.vector for each in demands))
+        demand = maximum(each.vector for each in demands)
         if self._before is None:
             reservation = Reservation(self._uid, demand, name=self._name)
         else:

@@ -499,7 +499,7 @@ hidden byte changed; hidden byte flips; hidden byte before; hidden byte in_force
 #define ALL_COLLECTIONS ((1 << (COLLECTIONS > 2 -> 2 : COLLECTIONS)) - 1)   /* nodes store nothing that entries wait for */
 
 /* policies/quota/amounts.py: positive_difference */
-/* policies/quota/ledger/decide.py: ReservationRequest.change */
+/* policies/quota/quota_request.py: QuotaRequest._demand */
 #if CHANGE_ONLY_GROWS
 #define GROWTH(q, k) (AMOUNT(AFTER(q), k) > AMOUNT(base[q], k) -> AMOUNT(AFTER(q), k) - AMOUNT(base[q], k) : 0)
 #else

@@ -39,7 +39,7 @@ class LedgerObjectStore(Store, Protocol):
 
     def granted(self, namespace: str, seconds: float) -> QuotaLedger | None: ...
 
-    def delete(self, namespace: str, before: VersionedLedger, seconds: float) -> None: ...
+    def delete(self, namespace: str, version: str, seconds: float) -> None: ...
 
     def discard(self, namespace: str, seconds: float) -> bool: ...
 
@@ -103,7 +103,7 @@ class LedgerWriter:
         """Return the ledger with what its GPUQuota calls for now; None, without the ledger, where that is gone."""
         granted, ledger = self._store.granted(namespace, CALL_SECONDS), ledger_object.ledger
         if granted is None:
-            self._store.delete(namespace, ledger_object, CALL_SECONDS)
+            self._store.delete(namespace, ledger_object.version, CALL_SECONDS)
             self._ledger_objects.forget(namespace, ledger.ledger_uid)
             return None
         spec = Granted.by(granted)

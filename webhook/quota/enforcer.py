@@ -6,7 +6,7 @@ from typing import Protocol
 
 import msgspec
 
-from policies.quota.amounts import add
+from policies.quota.amounts import total
 from policies.quota.quota_request import LedgerError, QuotaGrant, QuotaRequest, ReservationOutcome
 from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.metrics import QuotaMetrics
@@ -77,5 +77,5 @@ class _ReviewQuota(msgspec.Struct, frozen=True, dict=True):
             return None
         if ledger is None:
             return None
-        held = None if ledger.uncounted else add(ledger.used or {}, ledger.reserved)
+        held = None if ledger.uncounted else total((ledger.used or {}, ledger.reserved))
         return QuotaGrant(ledger.hard, ledger.unclassified_pods, held)

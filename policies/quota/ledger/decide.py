@@ -11,7 +11,7 @@ from fractions import Fraction
 import msgspec
 
 from policies.finding import Finding
-from policies.quota.amounts import NOTHING, Vector, add, maximum, positive_difference
+from policies.quota.amounts import NOTHING, Vector, maximum, positive_difference, total
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT, NAME_PARTS, Reservation
 
@@ -36,23 +36,6 @@ class ReservationRequest(msgspec.Struct, frozen=True, kw_only=True):
         """Raise ValueError for a reservation that could not be read again, before it gets into a shared ledger."""
         if self.demand and not self.denials:
             self.reservation.check()
-
-    @classmethod
-    def creation(cls, uid: str, demand: Vector, *catalogues: str, name: str = "") -> "ReservationRequest":
-        """Request a new object. `name` is `pods/train-0` or `resourceclaims/train-0`, empty if it is not known."""
-        return cls(reservation=Reservation(uid, demand, name=name), catalogues=frozenset(catalogues))
-
-    @classmethod
-    def change(
-        cls, uid: str, request_uid: str, before: Vector, after: Vector, *catalogues: str, version: int
-    ) -> "ReservationRequest":
-        """Request the growth of an update. Nothing is freed before the update is stored, because it may fail.
-
-        `version` is the resourceVersion of the old object in the review.
-        """
-        growth = positive_difference(after, before)
-        reservation = Reservation(f"{uid}/{request_uid}", growth, version)
-        return cls(reservation=reservation, catalogues=frozenset(catalogues))
 
 
 class Reason(Enum):
@@ -173,11 +156,11 @@ class _Batch:
     def _growth(self, reservation: Reservation) -> Vector:
         """Return what the reservation adds to the reserved amounts, by the rule of `Reservations.held`."""
         stored = self._ledger.stored_names.get(reservation.name, {})
-        return positive_difference(reservation.demand, maximum(self._held(reservation.name), stored))
+        return positive_difference(reservation.demand, maximum((self._held(reservation.name), stored)))
 
     def _add(self, reservation: Reservation) -> None:
-        self._reserved = add(self._reserved, self._growth(reservation))
-        self._largest[reservation.name] = maximum(self._held(reservation.name), reservation.demand)
+        self._reserved = total((self._reserved, self._growth(reservation)))
+        self._largest[reservation.name] = maximum((self._held(reservation.name), reservation.demand))
         self._space -= self._ledger.reservations.cost(reservation)
         self.added[reservation.id] = reservation
 

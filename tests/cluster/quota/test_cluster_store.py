@@ -161,7 +161,7 @@ def test_a_row_is_deleted_in_the_version_that_was_known_before_the_quota_was_gon
     before = read(ledger)
     reserve(ledger, before, "pod1")
     with pytest.raises(LedgerConflict):
-        ledger.store.delete(NAMESPACE, before, SECONDS)
+        ledger.store.delete(NAMESPACE, before.version, SECONDS)
     assert "pod1" in read(ledger).ledger.reservations
 
 

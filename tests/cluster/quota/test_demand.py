@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from policies.quota.amounts import GPUS
-from policies.quota.ledger.decide import ReservationRequest
 from tests.builders import JSON
 from tests.cluster.controllers import Running, eventually, is_ready, published_catalogues, uses
 from tests.cluster.quota.burst import CLAIMS, PODS, gpu_pod
@@ -22,6 +21,7 @@ from tests.controlplane import ControlPlane, claims_api, create_gpu_node
 from tests.controlplane.client import JSON_PATCH
 from tests.controlplane.gpuquota import Namespace
 from tests.controlplane.webhook import Webhook
+from tests.reservation_requests import creation_request
 from webhook.configuration.loader import load_directory
 
 SHARED_T4 = """
@@ -142,9 +142,7 @@ def test_another_unpinned_denies_nobody_while_something_is_in_flight(
         assert uses(team, 1)
         assert used(team, f"classes/{T4}") == 0
         team.reserve(
-            ReservationRequest.creation(
-                "in-flight", {GPUS: Fraction(1)}, str(team.ledger_object().class_catalogue)
-            )
+            creation_request("in-flight", {GPUS: Fraction(1)}, str(team.ledger_object().class_catalogue))
         )
 
         team.change_quota({"unclassifiedPods": "MostExpensive"})
