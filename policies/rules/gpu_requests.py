@@ -61,13 +61,12 @@ _QUOTED = 61
 _PARTS: dict[Fraction | int, str] = {1: "a quarter of one", 2: "half of one", 3: "three quarters of one"}
 """By quarters."""
 
-# Message and remedy of the findings that `gpu-admission export` says in the API server, too; NAME stands for the resource's.
 NAME = "{name}"
-NOT_A_QUANTITY = "must be a quantity that Kubernetes can count", f"set {NAME}: 1"
-NEGATIVE = "must not be negative", f"set {NAME}: 1, or omit it"
+"""Stands for the name of the resource in a remedy."""
+
+# Message and remedy of the findings that `gpu-admission export` also writes into its policies.
 TOO_LARGE = f"must be at most {LARGEST // 1000}: Kubernetes counts thousandths in 64 bits", f"set {NAME}: 1"
 OVER_100_PERCENT = "must be at most 100 percent of a GPU", f"set {NAME}: 100 or less"
-NO_LIMIT = "must have an equal limit: GPUs cannot be overcommitted"
 
 
 class GPURequestsOptions(RuleOptions, frozen=True):
@@ -190,9 +189,9 @@ def amounts(place: ContainerPlace, resource: GPUResource) -> tuple[Amount | None
 def number_findings(amount: Amount, availability: Availability, context: Context) -> Iterator[Finding]:
     quantity, resource = amount.quantity, amount.resource
     if quantity is None:
-        yield amount.finding(*NOT_A_QUANTITY)
+        yield amount.finding("must be a quantity that Kubernetes can count", f"set {NAME}: 1")
     elif quantity.nano < 0:
-        yield amount.finding(*NEGATIVE)
+        yield amount.finding("must not be negative", f"set {NAME}: 1, or omit it")
     elif quantity.milli_value > LARGEST:
         # Validation looks at the thousandths (`MilliValue()`), which overflow: it refuses most of these, and accepts some.
         yield amount.finding(*TOO_LARGE)
@@ -234,7 +233,7 @@ def pair_findings(
             message = f"must equal limits[{name}] ({limit.raw or 0}): GPUs cannot be overcommitted"
             yield request.finding(message, f"set {name}: {limit.raw or 0}, or omit the request")
     elif not options.complete_limits:
-        yield request.finding(NO_LIMIT, remedy)
+        yield request.finding("must have an equal limit: GPUs cannot be overcommitted", remedy)
     elif context.phase is Phase.TEMPLATE:
         yield request.finding(
             "must have an equal limit in a template: completeLimits adds it to pods only",
@@ -376,18 +375,15 @@ def annotation_findings(pod: Pod, context: Context) -> Iterator[Finding]:
     if fraction is None or bad:
         return
     key, text = fraction
+    about = partial(warning, path=annotation_path(key.key), value=truncate(text, _QUOTED))
     if key.measure is Measure.FRACTION and Fraction(text) < LEAST_PART:
-        yield warning(
-            path=annotation_path(key.key),
-            value=truncate(text, _QUOTED),
+        yield about(
             message=f"counts as {float(LEAST_PART)}: schedulers take less for nothing, and nothing limits what the pod uses",
             remedy=f'set "{float(LEAST_PART)}" or more',
         )
     if whole:
         names = ", ".join(dict.fromkeys(f'"{place.container.name}"' for place in whole))
-        yield warning(
-            path=annotation_path(key.key),
-            value=truncate(text, _QUOTED),
+        yield about(
             message="should not stand beside them: schedulers that know the annotation refuse such pods, the others ignore it",
             remedy=f"remove it, or the whole GPUs of container {names}",
         )
@@ -396,9 +392,7 @@ def annotation_findings(pod: Pod, context: Context) -> Iterator[Finding]:
         scheduler = pod.spec.scheduler_name or DEFAULT_SCHEDULER
         why = "nodeName bypasses schedulers" if pod.spec.node_name else f"{scheduler} does not share GPUs"
         scheduler_name = next(iter(context.resource_mapping.fraction_schedulers), "")
-        yield warning(
-            path=annotation_path(key.key),
-            value=truncate(text, _QUOTED),
+        yield about(
             message=f"has no effect: {truncate(why, _QUOTED)}, so the pod gets none",
             remedy=f"set schedulerName: {scheduler_name} and no nodeName, or request a GPU in resources.limits",
         )

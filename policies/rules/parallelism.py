@@ -17,6 +17,7 @@ from itertools import islice
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from policies.finding import Finding, Severity
 from policies.gpus.resource_mapping import GPUResource, Measure, ResourceMapping
@@ -88,10 +89,6 @@ class _Processes(msgspec.Struct, frozen=True):
     count: int
     machines: int = 1
 
-    @property
-    def may_span_nodes(self) -> bool:
-        return re.fullmatch(_TENSOR, self.flag) is not None
-
 
 def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding]:
     asking: list[tuple[ContainerPlace, int]] = []
@@ -109,21 +106,17 @@ def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding
         spans = _SEVERAL_NODES.search(text) is not None
         others = len(found) > 1 or _OTHER_WAYS.search(text) is not None
         for each in found:
-            wrong = _mismatch(
+            may_span_nodes = spans and re.fullmatch(_TENSOR, each.flag) is not None
+            mismatch = _mismatch(
                 each.count,
                 gpus * each.machines,
                 "the container" if each.machines == 1 else f"{each.machines} machines",
-                may_be_more=spans and each.may_span_nodes,
-                may_be_fewer=others or (spans and each.may_span_nodes),
+                may_be_more=may_span_nodes,
+                may_be_fewer=others or may_span_nodes,
             )
-            if wrong is not None:
-                yield _warning(
-                    path=_path(place, each.flag),
-                    container=place.container.name,
-                    value=f"{each.flag} {each.count}",
-                    message=wrong[0],
-                    remedy=wrong[1],
-                )
+            if mismatch is not None:
+                path, value = _path(place, each.flag), f"{each.flag} {each.count}"
+                yield replace(mismatch, path=path, container=place.container.name, value=value)
                 break
 
 
@@ -138,23 +131,22 @@ def check_workload(workload: Workload, _options: RuleOptions, context: Context) 
                 continue  # the launcher of an MPIJob only starts the processes
             gpus, whose = _gpus_of_pod(pods.pod, context.resource_mapping), f"a pod of {pods.path}"
             is_one_each = not is_by_hand if is_mpi else _starts_one_a_process(workload, pods)
-            wrong = _mismatch(count, gpus, whose, may_be_fewer=not is_one_each) if gpus else None
-            if wrong is not None:
-                yield _warning(path=path, value=text, message=wrong[0], remedy=wrong[1])
+            mismatch = _mismatch(count, gpus, whose, may_be_fewer=not is_one_each) if gpus else None
+            if mismatch is not None:
+                yield replace(mismatch, path=path, value=text)
                 break
 
 
 def _mismatch(
     count: int, gpus: int, whose: str, *, may_be_more: bool = False, may_be_fewer: bool
-) -> tuple[str, str] | None:
-    """Return message and remedy. None if the numbers agree or may differ."""
+) -> Finding | None:
+    """Return the warning, without its place. None if the numbers agree or may differ."""
     if count > gpus and not may_be_more:
-        return f"should be at most {gpus}, the GPUs of {whose}", f"set {gpus} or request {count} GPUs"
+        message = f"should be at most {gpus}, the GPUs of {whose}"
+        return _warning(message=message, remedy=f"set {gpus} or request {count} GPUs")
     if count < gpus and not may_be_fewer:
-        return (
-            f"should be {gpus}, the GPUs of {whose}: the others stay idle",
-            f"set {gpus} or request {count}",
-        )
+        message = f"should be {gpus}, the GPUs of {whose}: the others stay idle"
+        return _warning(message=message, remedy=f"set {gpus} or request {count}")
     return None
 
 

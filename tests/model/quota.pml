@@ -700,7 +700,7 @@ inline sum_reserved(s, q, k) {   /* with what q asks */
   sum = sum + (more > AMOUNT(row.stored_name, k) -> more - AMOUNT(row.stored_name, k) : 0)
 }
 
-/* policies/quota/ledger/decide.py: _Batch._verdict, _Batch._fits, _Batch._shortfalls.
+/* policies/quota/ledger/decide.py: _Batch.decide, _Batch._shortfalls.
    Reason.RESERVED, Reason.ALREADY_RESERVED, Reason.NOTHING_TO_RESERVE, Reason.EXCEEDED, Reason.UNCOUNTED, Reason.UNREADABLE,
    Reason.OTHER_CATALOGUE. */
 inline decide(s, q) {

@@ -111,35 +111,31 @@ class _Batch:
         self.added: dict[str, Reservation] = {}
 
     def decide(self, request: ReservationRequest) -> ReservationVerdict:
+        ledger, reservations = self._ledger, self._ledger.reservations
         # If there is a next catalogue version, the demand includes it.
-        catalogue = self._ledger.next_catalogue or ""
-        reservation = msgspec.structs.replace(request.reservation, catalogue=catalogue)
-        is_counted = self._ledger.catalogue_versions <= request.catalogues
-        refused = ReservationVerdict(Reason.REFUSED) if request.denials else None
-        verdict = refused or self._verdict(reservation, is_counted=is_counted)
-        if verdict.reason is Reason.RESERVED:
+        reservation = msgspec.structs.replace(request.reservation, catalogue=ledger.next_catalogue or "")
+        is_counted = ledger.catalogue_versions <= request.catalogues
+        shortfalls: tuple[Shortfall, ...] = ()
+        if request.denials:
+            reason = Reason.REFUSED
+        elif is_counted and not reservation.demand:
+            reason = Reason.NOTHING_TO_RESERVE
+        elif reservation.id in reservations or reservation.id in self.added:
+            reason = Reason.ALREADY_RESERVED
+        elif reservations.unreadable:
+            reason = Reason.UNREADABLE
+        elif ledger.used is None or ledger.uncounted:
+            reason = Reason.UNCOUNTED
+        elif not is_counted or ledger.class_catalogue is None:
+            reason = Reason.OTHER_CATALOGUE
+        elif shortfalls := self._shortfalls(reservation, ledger.used):
+            reason = Reason.EXCEEDED
+        elif reservations.cost(reservation) > self._space or self._is_full_of(reservation):
+            reason = Reason.FULL
+        else:
+            reason = Reason.RESERVED
             self._add(reservation)
-        return ReservationVerdict(verdict.reason, verdict.shortfalls, self._reserved)
-
-    def _verdict(self, reservation: Reservation, *, is_counted: bool) -> ReservationVerdict:
-        used, reservations = self._ledger.used, self._ledger.reservations
-        if is_counted and not reservation.demand:
-            return ReservationVerdict(Reason.NOTHING_TO_RESERVE)
-        if reservation.id in reservations or reservation.id in self.added:
-            return ReservationVerdict(Reason.ALREADY_RESERVED)
-        if reservations.unreadable:
-            return ReservationVerdict(Reason.UNREADABLE)
-        if used is None or self._ledger.uncounted:
-            return ReservationVerdict(Reason.UNCOUNTED)
-        if not is_counted or self._ledger.class_catalogue is None:
-            return ReservationVerdict(Reason.OTHER_CATALOGUE)
-        return self._fits(reservation, used)
-
-    def _fits(self, reservation: Reservation, used: Vector) -> ReservationVerdict:
-        if shortfalls := self._shortfalls(reservation, used):
-            return ReservationVerdict(Reason.EXCEEDED, shortfalls)
-        is_full = self._ledger.reservations.cost(reservation) > self._space or self._is_full_of(reservation)
-        return ReservationVerdict(Reason.FULL if is_full else Reason.RESERVED)
+        return ReservationVerdict(reason, shortfalls, self._reserved)
 
     def _is_full_of(self, reservation: Reservation) -> bool:
         """Whether the creations of its name would take more characters than they may."""
