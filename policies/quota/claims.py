@@ -47,9 +47,23 @@ DemandOfDevices = Callable[[str, int], Demand]
 """Returns the demand of a number of devices of a DeviceClass, without the plain count."""
 
 
-def claim_demand(claim: ResourceClaim, catalogues: Catalogues, unclassified_pods: UnclassifiedPods) -> Demand:
-    """Return the demand of the claim: the sum of its requests. Of alternatives (`firstAvailable`), each key gets the maximum."""
-    return _demand(claim.spec, "spec", catalogues, unclassified_pods)
+def claim_demand(
+    claim: ResourceClaim, catalogues: Catalogues, unclassified_pods: UnclassifiedPods, path: str = "spec"
+) -> Demand:
+    """Return the demand of the claim: the sum of its requests. Of alternatives (`firstAvailable`), each key gets the maximum.
+
+    path: the path of the spec in the object.
+    """
+    devices = claim.spec and claim.spec.devices
+    requests, path = (devices and devices.requests) or (), f"{path}.devices.requests"
+    if len(requests) > MOST_REQUESTS:
+        return _denied(path, f"must have at most {MOST_REQUESTS} items", remedy="split the claim")
+    mapping, demand_of = catalogues.resource_mapping, _devices_demand(catalogues, unclassified_pods)
+    demands = [
+        _quota_request(request, f"{path}[{index}]", mapping, demand_of)
+        for index, request in enumerate(requests)
+    ]
+    return _joined(demands, vector.total)
 
 
 def template_findings(
@@ -59,8 +73,8 @@ def template_findings(
     unclassified_pods: UnclassifiedPods,
 ) -> Iterator[Finding]:
     """Warn about a template whose claims exceed `hard` by themselves."""
-    spec = template.spec.spec if template.spec else None
-    demand = _demand(spec, "spec.spec", catalogues, unclassified_pods)
+    claim = ResourceClaim(spec=template.spec.spec if template.spec else None)
+    demand = claim_demand(claim, catalogues, unclassified_pods, "spec.spec")
     for denial in demand.denials:
         yield replace(denial, severity=Severity.WARNING)
     if excesses := vector.exceeds(demand.vector, hard):
@@ -165,23 +179,6 @@ def _without(claim: ResourceClaim, counted: Callable[[str, int], int]) -> Resour
             reduced = replace(devices, count=rest)
             left.append(replace(each, exactly=reduced) if each.exactly else reduced)
     return ResourceClaim(spec=ClaimSpec(devices=Devices(requests=tuple(left))))
-
-
-def _demand(
-    spec: ClaimSpec | None, path: str, catalogues: Catalogues, unclassified_pods: UnclassifiedPods
-) -> Demand:
-    requests, path = (
-        (spec.devices.requests if spec and spec.devices else None) or (),
-        f"{path}.devices.requests",
-    )
-    if len(requests) > MOST_REQUESTS:
-        return _denied(path, f"must have at most {MOST_REQUESTS} items", remedy="split the claim")
-    mapping, demand_of = catalogues.resource_mapping, _devices_demand(catalogues, unclassified_pods)
-    demands = [
-        _quota_request(request, f"{path}[{index}]", mapping, demand_of)
-        for index, request in enumerate(requests)
-    ]
-    return _joined(demands, vector.total)
 
 
 def _quota_request(

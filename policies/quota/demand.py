@@ -39,7 +39,7 @@ from policies.gpus.fraction_annotations import fraction_problems
 from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.placement.candidates import CandidateClasses, candidate_classes, for_resource
 from policies.placement.named_nodes import NO_NODES, NodeIndex
-from policies.pods.pod import Pod, ResourceList, Resources
+from policies.pods.pod import Pod, ResourceList
 from policies.pods.quantity import QuantityError, parse_quantity
 from policies.pods.requests import at_one_time
 from policies.quota.amounts import CLASSES, GPUS, RESOURCES, Vector, total
@@ -194,7 +194,6 @@ def _by_class(
     unclassified_pods: UnclassifiedPods,
     amount_on: Callable[[GPUClass], Fraction],
 ) -> Vector:
-    """Return the demand for each class and family."""
     is_open = not candidates.is_known and not candidates.names_unknown_node
     if is_open and unclassified_pods is not UnclassifiedPods.MOST_EXPENSIVE:
         return {}
@@ -225,13 +224,13 @@ def _refusals(narrowed: Iterable[CandidateClasses], unclassified_pods: Unclassif
 
 def unreadable(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[Finding]:
     """Yield a denial for every unreadable or negative amount of a GPU resource, and for every invalid fraction annotation."""
-    lists: list[tuple[str, ResourceList | None, str | None]] = []
+    lists: list[tuple[str, ResourceList, str | None]] = []
     for place in pod.places:
-        resources, path, name = place.container.resources or Resources(), place.path, place.container.name
-        lists.append((f"{path}.resources.limits", resources.limits, name))
-        lists.append((f"{path}.resources.requests", resources.requests, name))
-    for path, requested, container in (*lists, ("spec.overhead", pod.spec.overhead, None)):
-        for name, raw in (requested or {}).items():
+        lists.append((f"{place.path}.resources.limits", place.container.limits, place.container.name))
+        lists.append((f"{place.path}.resources.requests", place.container.requests, place.container.name))
+    lists.append(("spec.overhead", pod.spec.overhead or {}, None))
+    for path, requested, container in lists:
+        for name, raw in requested.items():
             if resource_mapping.resource(name) is not None and not _is_countable(raw):
                 yield Finding(
                     rule=RULE_ID,

@@ -92,7 +92,7 @@ def check_workload(workload: Workload, options: GPUQuotaOptions, context: Contex
     if context.grant is not None and needs_grant(workload, context.resource_mapping):
         found = fit_result(workload, context.grant, context, is_stored=context.is_update)
         if found is not None:
-            yield from _bad_outlook(found, workload, context.namespace, options.mode)
+            yield from _fit_warning(found, workload, context.namespace, options.mode)
 
 
 def needs_grant(workload: Workload, mapping: ResourceMapping) -> bool:
@@ -218,7 +218,7 @@ def _full(namespace: str, ledger: QuotaLedger, full: Sequence[Shortfall], now: d
             yield f"largest holders of {each.key}: {holders}"
 
 
-def _bad_outlook(found: FitResult, workload: Workload, namespace: str, mode: Mode) -> Iterator[Finding]:
+def _fit_warning(found: FitResult, workload: Workload, namespace: str, mode: Mode) -> Iterator[Finding]:
     """Yield the warning. If the rule denies nothing, it says so instead of how many pods will start."""
     needs, hard = _count(found.key, found.needed), format_amount(found.hard)
     grants, free = (

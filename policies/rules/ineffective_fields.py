@@ -52,6 +52,11 @@ GROUPS = {
     "Job": "batch",
 }
 """Kinds of Kubernetes that make pods, and their API group. Their pods do not get the annotations of the object's metadata."""
+_POD_SPECS = {
+    "PodTemplate": ("template", "spec"),
+    "CronJob": ("spec", "jobTemplate", "spec", "template", "spec"),
+}
+"""Where the spec of their pods is, if not in spec.template."""
 API_VERSIONS = {"": "v1", "apps": "apps/v1", "batch": "batch/v1"}
 
 _STANDARD = frozenset({"cpu", "memory", "ephemeral-storage"})
@@ -189,7 +194,7 @@ def _misplaced_annotations(workload: Workload) -> Iterator[Finding]:
 
 def _misplaced_containers(workload: Workload) -> Iterator[Finding]:
     """Warn of lists of containers above the pod spec, where the API server knows no such field."""
-    *way, _ = steps = _way_to_pod_spec(workload.kind)
+    *way, _ = steps = _POD_SPECS.get(workload.kind, ("spec", "template", "spec"))
     data: Any = workload.data
     for depth, step in enumerate(way, start=1):
         data = data.get(step) if isinstance(data, Mapping) else None
@@ -200,13 +205,6 @@ def _misplaced_containers(workload: Workload) -> Iterator[Finding]:
                     message=f"is not a field of a {workload.kind}: the API server refuses or drops it",
                     remedy=f"write it into {field_path(steps)}",
                 )
-
-
-def _way_to_pod_spec(kind: str) -> tuple[str, ...]:
-    if kind == "PodTemplate":
-        return ("template", "spec")
-    outer = ("spec", "jobTemplate") if kind == "CronJob" else ()
-    return (*outer, "spec", "template", "spec")
 
 
 RULE = Rule(

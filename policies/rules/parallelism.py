@@ -125,13 +125,15 @@ def check_workload(workload: Workload, _options: RuleOptions, context: Context) 
         text = str(_value(workload.data, path))
         count = int(text) if re.fullmatch("[0-9]{1,4}", text) else 0
         is_mpi = workload.kind == "MPIJob" and count > 0
-        is_by_hand = is_mpi and _is_by_hand(workload)
+        is_by_hand = is_mpi and _any_command_has(_BY_HAND, workload.pods)
         for pods in workload.pods if count else ():
             if is_mpi and ".Worker." not in pods.path:
                 continue  # the launcher of an MPIJob only starts the processes
             gpus, whose = _gpus_of_pod(pods.pod, context.resource_mapping), f"a pod of {pods.path}"
-            is_one_each = not is_by_hand if is_mpi else _starts_one_a_process(workload, pods)
-            mismatch = _mismatch(count, gpus, whose, may_be_fewer=not is_one_each) if gpus else None
+            # torchrun and the runtimes of a TrainJob start one process for each GPU.
+            is_one_each = workload.group == "trainer.kubeflow.org" or _any_command_has(_TORCHRUN, [pods])
+            may_be_fewer = is_by_hand if is_mpi else not is_one_each
+            mismatch = _mismatch(count, gpus, whose, may_be_fewer=may_be_fewer) if gpus else None
             if mismatch is not None:
                 yield replace(mismatch, path=path, value=text)
                 break
@@ -218,16 +220,9 @@ def _gpus_of_pod(pod: Pod, mapping: ResourceMapping) -> int:
     return sum(_gpus(container, mapping.container_requests(container)) for container in apps)
 
 
-def _starts_one_a_process(workload: Workload, pods: WorkloadPods) -> bool:
-    """Whether certainly each process has one GPU, as torchrun and the runtimes of a TrainJob start them."""
-    texts = _texts(place.container for place in pods.pod.places)
-    return workload.group == "trainer.kubeflow.org" or any(map(_TORCHRUN.search, texts))
-
-
-def _is_by_hand(workload: Workload) -> bool:
-    """Whether the command of an MPIJob says how many processes there are on a node."""
-    texts = _texts(place.container for pods in workload.pods for place in pods.pod.places)
-    return any(map(_BY_HAND.search, texts))
+def _any_command_has(pattern: re.Pattern[str], pods: Iterable[WorkloadPods]) -> bool:
+    texts = _texts(place.container for each in pods for place in each.pod.places)
+    return any(map(pattern.search, texts))
 
 
 def _value(data: Any, path: str) -> Any:

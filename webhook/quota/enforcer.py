@@ -11,9 +11,6 @@ from policies.quota.quota_request import LedgerError, QuotaGrant, QuotaRequest, 
 from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.metrics import QuotaMetrics
 
-Release = Callable[[str, str], None]
-"""Removes the reservations of the object with this namespace and uid."""
-
 
 class NamespaceQuota(Protocol):
     """The quota of a review's namespace."""
@@ -28,11 +25,12 @@ class NamespaceQuota(Protocol):
 
 
 class QuotaEnforcer(msgspec.Struct, frozen=True):
-    """The quotas for reviews. `release` is None if a controller counts."""
+    """The quotas for reviews."""
 
     batcher: ReservationBatcher
     metrics: QuotaMetrics
-    release: Release | None = None
+    release: Callable[[str, str], None] | None = None
+    """Removes the reservations of the object with this namespace and uid. None if a controller counts."""
 
     def of(self, namespace: str, deadline: float, *, dry_run: bool) -> NamespaceQuota:
         """Return the quota of a namespace. `deadline` is a time of `monotonic`."""

@@ -106,7 +106,6 @@ class Reservations(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def text(self) -> str:
-        """The text that `parse` reads."""
         lines: dict[str, list[str]] = {}
         for reservation_id, entry in self._entries.items():
             lines.setdefault(entry.head.text, []).append(_item(reservation_id, entry.name))
@@ -196,7 +195,6 @@ class Reservations(msgspec.Struct, frozen=True, dict=True):
         return Reservations(entries, self.unreadable)
 
     def without(self, ids: Iterable[str]) -> "Reservations":
-        """Return these without `ids`."""
         gone = frozenset(ids)
         entries = {key: entry for key, entry in self._entries.items() if key not in gone}
         return Reservations(entries, tuple(line for line in self.unreadable if UNREADABLE + line not in gone))
