@@ -396,31 +396,23 @@ def _entitlement(case: _Case) -> Iterator[Finding]:
     selection, pinned, namespace = case.selection, case.pinned, case.context.namespace
     if not selection.is_restricted:
         return
+    is_certain = case.context.phase is not Phase.TEMPLATE and case.options.mode is Mode.ENFORCE
     if pinned is not None:
         outside = [c.name for c in case.context.classes.named(pinned.classes) if not selection.allows(c)]
-        if outside:
-            remedy, ask = case.another()
-            yield Finding(
-                rule=RULE_ID,
-                path="spec",
-                message=f"must not pin the pod to {', '.join(outside)} ({'; '.join(pinned.because)}): "
-                f"not allowed in namespace {namespace}",
-                remedy=remedy,
-                ask=ask,
-            )
-        return
-    is_refused = case.refusal is not None and case.refusal.severity is Severity.DENIAL
-    if is_refused or case.pod.is_gated:
+        if not outside:
+            return
+        message = f"must not pin the pod to {', '.join(outside)} ({'; '.join(pinned.because)}): "
+        message += f"not allowed in namespace {namespace}"
+    elif (case.refusal is not None and case.refusal.severity is Severity.DENIAL) or case.pod.is_gated:
         return  # what lifts the gate has to pin the pod, and that update is checked again
-    is_certain = case.context.phase is not Phase.TEMPLATE and case.options.mode is Mode.ENFORCE
-    if case.missing_values() and not is_certain:
+    elif case.missing_values() and not is_certain:
         return  # the pods made from this template will be pinned, or would be if the rule were enforced
-    why = ""
-    if case.choice is None and case.options.default and selection.chosen_hardware:
-        why = f" ({selection.chosen_hardware} keeps the default {case.options.default} out)"
-    message = f"must pin the pod to a GPU class: namespace {namespace} may not use every class{why}"
-    if not selection.usable():
+    elif not selection.usable():
         message = selection.none_usable
+    else:
+        message = f"must pin the pod to a GPU class: namespace {namespace} may not use every class"
+        if case.choice is None and case.options.default and selection.chosen_hardware:
+            message += f" ({selection.chosen_hardware} keeps the default {case.options.default} out)"
     remedy, ask = case.another()
     yield Finding(rule=RULE_ID, path="spec", message=message, remedy=remedy, ask=ask)
 

@@ -65,16 +65,14 @@ def check_reservation(
     ledger, verdict = outcome.ledger, outcome.verdict
     if ledger is None:
         if options.required and request.asks_for_gpus:
-            needs = "must have a GPUQuota for pods and claims that request GPUs"
-            message = f"namespace {namespace} {needs}"
+            message = f"namespace {namespace} must have a GPUQuota for pods and claims that request GPUs"
             yield Finding(rule=RULE_ID, message=message, ask=f"for a GPUQuota named {NAME}")
     elif outcome.request is None or verdict is None or verdict.allowed:
         return
     elif verdict.reason is Reason.REFUSED:
         yield from outcome.request.denials
     elif verdict.reason is Reason.EXCEEDED:
-        because = outcome.request.because
-        yield _exceeded(namespace, ledger, verdict, because, request.controlled_by, now)
+        yield _exceeded(namespace, ledger, verdict, outcome.request.because, request.controlled_by, now)
     else:
         message, remedy, else_see = _UNDECIDED[verdict.reason]
         message = f"quota {namespace}/{NAME} {message}; if it persists, {else_see}"
@@ -159,12 +157,10 @@ def _exceeded(
     if never:
         if granted_some := [_count(each.key, each.hard) for each in never if each.hard]:
             ways.append(f"request {_all(granted_some)} or fewer")
-        requested, granted = (
-            [format_amount(n) for n in each]
-            for each in zip(*((s.requested, s.hard) for s in never), strict=True)
-        )
+        requested = _all(format_amount(each.requested) for each in never)
+        granted = _all(format_amount(each.hard) for each in never)
         facts.append(
-            f"exceeded quota: {namespace}/{NAME}, {_all(requested)} can never fit: the quota grants {_all(granted)} in all"
+            f"exceeded quota: {namespace}/{NAME}, {requested} can never fit: the quota grants {granted} in all"
         )
     if full:
         left = {each.key: each.hard - each.used - each.reserved for each in full}
