@@ -1,6 +1,6 @@
 """Place a pod on nodes whose driver has the CUDA version that its image needs.
 
-Reads:   annotation cuda, or NVIDIA_REQUIRE_CUDA of a container that asks for a GPU; where `serve` has a cluster, the label
+Reads:   annotation cuda, or NVIDIA_REQUIRE_CUDA of a container that requests a GPU; where `serve` has a cluster, the label
          nvidia.com/cuda.runtime-version.full of its nodes.
 Adds:    required node affinity on that version, where nodes on which the pod can run have the label and one is new enough.
 Denies:  an annotation that is not a CUDA version.
@@ -87,8 +87,8 @@ def _requested(pod: Pod, context: Context) -> _Requested | BadAnnotation | None:
         return _Requested(version, annotation_path(CUDA), text)
     if context.nodes is None:
         return None
-    asking = (place for place in pod.places if context.resource_mapping.container_asks(place.container))
-    naming = (place for place in asking if any(each.name == REQUIRE for each in place.container.env or ()))
+    with_gpus = (place for place in pod.places if context.resource_mapping.container_asks(place.container))
+    naming = (place for place in with_gpus if any(each.name == REQUIRE for each in place.container.env or ()))
     requested = (found for place in islice(naming, _MOST_CONTAINERS) for found in _required_by(place))
     return max(requested, key=lambda found: found.version, default=None)
 

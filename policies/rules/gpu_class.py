@@ -4,15 +4,15 @@ Reads:   annotation gpu-class (a class or a family), else the model annotations 
          else `default` of the policy; what the pod's own nodeSelector and node affinity pin it to.
 Adds:    nodeSelector `labelKey`, or required node affinity where nodes of the choice carry one of several values. Never to
          pods that are placed by someone else: with a scheduling gate, made by a DaemonSet, with a nodeName.
-Denies:  an unknown class, a class that does not have what the pod asks for, a model that fits nowhere, invalid
+Denies:  an unknown class, a class that does not have what the pod requests, a model that fits nowhere, invalid
          annotations, a pod that pins itself to something else than its annotation says; and, where `allowed` is restricted, every
          pod that could end up on another class.
 Warns:   of constraints that no class meets, of a class too small for the model, of an annotation that pins nothing; and, where
          the nodes are known, of a class that no node and no known node pool has, and of a guess that was left out for that.
 
 What the user pinned is never overridden: an estimate and a default only speak where nothing else does. They are guesses, left
-out where the pod chooses hardware otherwise, be it by preference, and where it asks for devices by DRA; a default also where it
-asks for what another vendor makes.
+out where the pod chooses hardware otherwise, even by preference, and where it requests devices by DRA; a default also where it
+requests devices of another vendor.
 """
 
 from collections.abc import Collection, Iterable, Iterator

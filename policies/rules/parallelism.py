@@ -91,13 +91,13 @@ class _Processes(msgspec.Struct, frozen=True):
 
 
 def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding]:
-    asking: list[tuple[ContainerPlace, int]] = []
+    counted: list[tuple[ContainerPlace, int]] = []
     for place in pod.places:
         requested = context.resource_mapping.container_requests(place.container)
         if requested:
             yield from _slices(place, requested)
-            asking.append((place, _gpus(place.container, requested)))
-    counted = [(place, gpus) for place, gpus in asking if gpus]
+            if gpus := _gpus(place.container, requested):
+                counted.append((place, gpus))
     texts = _texts(place.container for place, _ in counted)
     for (place, gpus), text in zip(counted, texts, strict=True):
         found = _processes(text)

@@ -1,7 +1,7 @@
 """Give pods that run on several GPUs a /dev/shm that is large enough for what their processes exchange (NCCL, data loaders).
 
 Reads:   how many whole GPUs the pod runs on, memory limits, volumes and mounts.
-Adds:    from two GPUs on, one memory emptyDir of `sizeLimit`, mounted at /dev/shm of every container that asks for a GPU.
+Adds:    from two GPUs on, one memory emptyDir of `sizeLimit`, mounted at /dev/shm of every container that requests a GPU.
 Warns:   where `sizeLimit` is a part of the memory limit and there is none, or the volume's name is taken.
 
 A container runtime's own /dev/shm has 64 MiB, and is shared by all containers of the pod; so is this volume by those that get it.
