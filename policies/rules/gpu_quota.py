@@ -60,7 +60,12 @@ def check_reservation(
 ) -> Iterator[Finding]:
     """Yield why the quota of the namespace denies the request."""
     if isinstance(outcome, LedgerError):
-        yield _ledger_error(outcome, options.on_ledger_error)
+        if options.on_ledger_error is OnLedgerError.ALLOW:
+            message = f"admitted without a quota check, which failed: {outcome}"
+            yield Finding(rule=RULE_ID, severity=Severity.WARNING, message=message)
+        else:
+            message = f"the quota could not be checked: {outcome}"
+            yield Finding(rule=RULE_ID, message=message, remedy="try again", ask="if it persists")
         return
     ledger, verdict = outcome.ledger, outcome.verdict
     if ledger is None:
@@ -108,14 +113,6 @@ RULE = Rule(
     on_update=True,
     not_exported="it counts all pods of a namespace, and CEL sees one object at a time",
 )
-
-
-def _ledger_error(error: LedgerError, on_error: OnLedgerError) -> Finding:
-    if on_error is OnLedgerError.ALLOW:
-        message = f"admitted without a quota check, which failed: {error}"
-        return Finding(rule=RULE_ID, severity=Severity.WARNING, message=message)
-    message = f"the quota could not be checked: {error}"
-    return Finding(rule=RULE_ID, message=message, remedy="try again", ask="if it persists")
 
 
 _UNDECIDED: Mapping[Reason, tuple[str, str, str]] = {
@@ -253,11 +250,11 @@ def _fit_warning(found: FitResult, workload: Workload, namespace: str, mode: Mod
 
 def _pods_field(found: FitResult, workload: Workload) -> str:
     """Return the one field with the number of pods, if fewer of them would start, else ""."""
-    if not found.starting or (found.failure is not FitFailure.TOO_LITTLE and not workload.target):
-        return ""
-    return (
-        _MAXIMUM.get(workload.kind, "") if workload.target else _PODS.get((workload.group, workload.kind), "")
-    )
+    if found.starting and workload.target:
+        return _MAXIMUM.get(workload.kind, "")
+    if found.starting and found.failure is FitFailure.TOO_LITTLE:
+        return _PODS.get((workload.group, workload.kind), "")
+    return ""
 
 
 _KEEPING = frozenset({"ReplicationController", "ReplicaSet", "StatefulSet"})

@@ -16,7 +16,6 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from policies.finding import Finding, Severity
@@ -82,14 +81,6 @@ Requested = tuple[tuple[GPUResource, Quantity], ...]
 """The GPU resources of a container, and their amounts."""
 
 
-class _Processes(msgspec.Struct, frozen=True):
-    """A number of processes in a command, and the machines on which they run."""
-
-    flag: str
-    count: int
-    machines: int = 1
-
-
 def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding]:
     counted: list[tuple[ContainerPlace, int]] = []
     for place in pod.places:
@@ -105,17 +96,17 @@ def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding
             continue
         spans = _SEVERAL_NODES.search(text) is not None
         others = len(found) > 1 or _OTHER_WAYS.search(text) is not None
-        for each in found:
-            may_span_nodes = spans and re.fullmatch(_TENSOR, each.flag) is not None
+        for flag, count, machines in found:
+            may_span_nodes = spans and re.fullmatch(_TENSOR, flag) is not None
             mismatch = _mismatch(
-                each.count,
-                gpus * each.machines,
-                "the container" if each.machines == 1 else f"{each.machines} machines",
+                count,
+                gpus * machines,
+                "the container" if machines == 1 else f"{machines} machines",
                 may_be_more=may_span_nodes,
                 may_be_fewer=others or may_span_nodes,
             )
             if mismatch is not None:
-                path, value = _path(place, each.flag), f"{each.flag} {each.count}"
+                path, value = _path(place, flag), f"{flag} {count}"
                 yield replace(mismatch, path=path, container=place.container.name, value=value)
                 break
 
@@ -190,16 +181,17 @@ def _texts(containers: Iterable[Container]) -> Iterator[str]:
         yield _COMMENT.sub("", text) if "#" in text else text
 
 
-def _processes(text: str) -> list[_Processes]:
-    found = [_Processes(each[1], int(each[2])) for each in islice(_FLAGS.finditer(text), MOST_FLAGS)]
-    if not any(re.fullmatch(_IN_TOTAL, each.flag) for each in found):
+def _processes(text: str) -> list[tuple[str, int, int]]:
+    """Return each flag with a number of processes, that number, and the machines on which they run."""
+    found = [(each[1], int(each[2]), 1) for each in islice(_FLAGS.finditer(text), MOST_FLAGS)]
+    if not any(re.fullmatch(_IN_TOTAL, flag) for flag, _, _ in found):
         return found
     machines = _MACHINES.search(text)
     # A configuration file, or a variable, may name more machines.
     if not _ACCELERATE.search(text) or (machines is None and _ELSEWHERE.search(text)):
-        return [each for each in found if not re.fullmatch(_IN_TOTAL, each.flag)]
+        return [each for each in found if not re.fullmatch(_IN_TOTAL, each[0])]
     number = max(1, int(machines[1])) if machines else 1
-    return [_Processes(each.flag, each.count, number) for each in found]
+    return [(flag, count, number) for flag, count, _ in found]
 
 
 def _path(place: ContainerPlace, flag: str) -> str:
