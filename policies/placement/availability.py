@@ -165,17 +165,22 @@ class Availability:
             f"request {resource.name}: {most} or less, and spread the work over several pods",
         )
 
-    def too_many_cards(self, resource: GPUResource, count: int) -> Complaint | None:
-        """Complain if no node of the pod's classes has so many cards.
+    def cards_per_node(self, resource: GPUResource) -> int | None:
+        """Return the maximum of whole cards on a node of the pod's classes. None if one of them does not state it.
 
-        Do not complain if a class does not state its cards, if nothing pins the pod, or if a unit may be less than a card.
+        None also if nothing pins the pod, or if a unit of the resource may be less than a card.
         """
         if not self.pinned or resource.measure is not Measure.DEVICES:
             return None
         having = [gpu_class for gpu_class in self.classes if gpu_class.resource == resource.name]
         stated = [each.gpus_per_node for each in having if resource.name not in each.equivalents]
         known = [most for most in stated if most is not None]
-        if not known or len(known) < len(self.classes) or count <= (most := max(known)):
+        return max(known) if known and len(known) == len(self.classes) else None
+
+    def too_many_cards(self, resource: GPUResource, count: int) -> Complaint | None:
+        """Complain if no node of the pod's class has so many cards."""
+        most = self.cards_per_node(resource)
+        if most is None or count <= most:
             return None
         return Complaint(
             f"must be at most {most}: no node of {self._description} has more",

@@ -13,7 +13,7 @@ Runs before mutation, too: built-in validation comes right after it and rejects 
 written decides, not the phase, so templates, whose quantities nobody has rounded or defaulted yet, come out the same.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import partial
 
@@ -23,7 +23,7 @@ from policies.finding import Finding, Severity, truncate
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.fraction_annotations import LEAST_PART, fraction_container, fraction_problems
 from policies.gpus.resource_limits import ResourceLimits, limit_of, limit_problems, unknown_names
-from policies.gpus.resource_mapping import DEFAULT_SCHEDULER, GPUResource, Measure, gpu_requests
+from policies.gpus.resource_mapping import DEFAULT_SCHEDULER, GPURequest, GPUResource, Measure, gpu_requests
 from policies.gpus.vendors import NVIDIA_VISIBLE_DEVICES
 from policies.placement.availability import Availability, ClassUse, Complaint
 from policies.placement.class_choice import RULE_ID
@@ -277,18 +277,26 @@ def total_findings(
     pod: Pod, options: GPURequestsOptions, availability: Availability, context: Context
 ) -> Iterator[Finding]:
     """Report what is too much for one pod or one node, by the arithmetic of the scheduler."""
+    requests = tuple(context.resource_mapping.requests(pod))
+    askers: dict[GPUResource, list[GPURequest]] = {}
+    for requested in requests:
+        if requested.resource.measure.is_count:
+            askers.setdefault(requested.resource, []).append(requested)
+    limits = {resource: limit_of(options.max_per_pod, resource, availability.pinned) for resource in askers}
+    if not pod.spec.overhead and not any(
+        resource.measure is Measure.SLICES or _may_exceed(asking, limits[resource], options, availability)
+        for resource, asking in askers.items()
+    ):
+        return  # all containers together stay below every limit
     try:
         totals = gpu_requests(pod, context.resource_mapping)
     except QuantityError:
         return  # reported where it is written
-    requesting: dict[GPUResource, list[ContainerPlace]] = {}
-    for request in context.resource_mapping.requests(pod):
-        requesting.setdefault(request.resource, []).append(request.place)
     for resource, total in totals.items():
         if not resource.measure.is_count or not total.is_whole:
             continue
-        places = requesting.get(resource, [])
-        single = places[0] if len(places) == 1 else None
+        asking = askers.get(resource, [])
+        single = asking[0].place if len(asking) == 1 else None
         most = limit_of(options.max_per_pod, resource, availability.pinned)
         per_container = limit_of(options.max_per_container, resource, availability.pinned)
         reported = single and per_container is not None and total.value > per_container
@@ -297,14 +305,25 @@ def total_findings(
             availability.too_many_cards(resource, total.value),
         ]
         if most is not None and total.value > most and not reported:
-            by_policy = f"must be at most {most} per pod by policy"
-            complaints.insert(0, Complaint(by_policy, f"request {NAME}: {most} or less"))
+            by_policy = Complaint(
+                f"must be at most {most} per pod by policy", f"request {NAME}: {most} or less"
+            )
+            complaints.insert(0, by_policy)
         if not reported and not any(complaints):
             complaints.append(
                 availability.more_than_any_machine(resource, total.value, options.gpus_per_node)
             )
         for complaint in filter(None, complaints):
             yield total_finding(single, resource, total, complaint)
+
+
+def _may_exceed(
+    asking: Sequence[GPURequest], most: int | None, options: GPURequestsOptions, availability: Availability
+) -> bool:
+    """Whether all containers together request more than the limit, or than a node has."""
+    together = sum(request.quantity.value for request in asking)
+    bounds = (most, options.gpus_per_node, availability.cards_per_node(asking[0].resource))
+    return any(bound is not None and together > bound for bound in bounds)
 
 
 def total_finding(
@@ -315,11 +334,12 @@ def total_finding(
     amount = limit or request
     if amount is not None:
         return amount.finding(*complaint)
+    message = f"the pod needs {total} {resource.name} at one time: {complaint.message}"
     return Finding(
         rule=ID,
         severity=complaint.severity,
         path="spec",
-        message=f"the pod needs {total} {resource.name} at one time: {complaint.message}",
+        message=message,
         remedy=complaint.remedy.replace(NAME, resource.name),
     )
 
