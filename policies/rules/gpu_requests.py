@@ -277,16 +277,11 @@ def total_findings(
     pod: Pod, options: GPURequestsOptions, availability: Availability, context: Context
 ) -> Iterator[Finding]:
     """Report what is too much for one pod or one node, by the arithmetic of the scheduler."""
-    requests = tuple(context.resource_mapping.requests(pod))
-    askers: dict[GPUResource, list[GPURequest]] = {}
-    for requested in requests:
-        if requested.resource.measure.is_count:
-            askers.setdefault(requested.resource, []).append(requested)
-    limits = {resource: limit_of(options.max_per_pod, resource, availability.pinned) for resource in askers}
-    if not pod.spec.overhead and not any(
-        resource.measure is Measure.SLICES or _may_exceed(asking, limits[resource], options, availability)
-        for resource, asking in askers.items()
-    ):
+    requests: dict[GPUResource, list[GPURequest]] = {}
+    for each in context.resource_mapping.requests(pod):
+        if each.resource.measure.is_count:
+            requests.setdefault(each.resource, []).append(each)
+    if not pod.spec.overhead and not any(_may_exceed(of, options, availability) for of in requests.values()):
         return  # all containers together stay below every limit
     try:
         totals = gpu_requests(pod, context.resource_mapping)
@@ -295,8 +290,8 @@ def total_findings(
     for resource, total in totals.items():
         if not resource.measure.is_count or not total.is_whole:
             continue
-        asking = askers.get(resource, [])
-        single = asking[0].place if len(asking) == 1 else None
+        of_resource = requests.get(resource, [])
+        single = of_resource[0].place if len(of_resource) == 1 else None
         most = limit_of(options.max_per_pod, resource, availability.pinned)
         per_container = limit_of(options.max_per_container, resource, availability.pinned)
         reported = single and per_container is not None and total.value > per_container
@@ -305,10 +300,8 @@ def total_findings(
             availability.too_many_cards(resource, total.value),
         ]
         if most is not None and total.value > most and not reported:
-            by_policy = Complaint(
-                f"must be at most {most} per pod by policy", f"request {NAME}: {most} or less"
-            )
-            complaints.insert(0, by_policy)
+            by_policy = f"must be at most {most} per pod by policy"
+            complaints.insert(0, Complaint(by_policy, f"request {NAME}: {most} or less"))
         if not reported and not any(complaints):
             complaints.append(
                 availability.more_than_any_machine(resource, total.value, options.gpus_per_node)
@@ -318,12 +311,14 @@ def total_findings(
 
 
 def _may_exceed(
-    asking: Sequence[GPURequest], most: int | None, options: GPURequestsOptions, availability: Availability
+    requests: Sequence[GPURequest], options: GPURequestsOptions, availability: Availability
 ) -> bool:
-    """Whether all containers together request more than the limit, or than a node has."""
-    together = sum(request.quantity.value for request in asking)
-    bounds = (most, options.gpus_per_node, availability.cards_per_node(asking[0].resource))
-    return any(bound is not None and together > bound for bound in bounds)
+    """Whether all containers together may request more of a resource than the limit, or than a node has."""
+    resource, together = requests[0].resource, sum(request.quantity.value for request in requests)
+    most = limit_of(options.max_per_pod, resource, availability.pinned)
+    bounds = (most, options.gpus_per_node, availability.cards_per_node(resource))
+    is_above = any(bound is not None and together > bound for bound in bounds)
+    return is_above or resource.measure is Measure.SLICES
 
 
 def total_finding(
@@ -334,12 +329,11 @@ def total_finding(
     amount = limit or request
     if amount is not None:
         return amount.finding(*complaint)
-    message = f"the pod needs {total} {resource.name} at one time: {complaint.message}"
     return Finding(
         rule=ID,
         severity=complaint.severity,
         path="spec",
-        message=message,
+        message=f"the pod needs {total} {resource.name} at one time: {complaint.message}",
         remedy=complaint.remedy.replace(NAME, resource.name),
     )
 
