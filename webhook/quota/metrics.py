@@ -66,10 +66,14 @@ class LedgerCollector(Collector):
         return []
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        gauge = partial(GaugeMetricFamily, labels=("namespace", "dimension"))
-        used = gauge("gpu_admission_quota_used", "What stored pods and claims use.")
-        reserved = gauge("gpu_admission_quota_reserved", "What creations and changes in flight hold.")
-        hard = gauge("gpu_admission_quota_hard", "What the quota grants.")
+        per_dimension = ("namespace", "dimension")
+        used = GaugeMetricFamily(
+            "gpu_admission_quota_used", "What stored pods and claims use.", labels=per_dimension
+        )
+        reserved = GaugeMetricFamily(
+            "gpu_admission_quota_reserved", "What creations and changes in flight hold.", labels=per_dimension
+        )
+        hard = GaugeMetricFamily("gpu_admission_quota_hard", "What the quota grants.", labels=per_dimension)
         reservations = GaugeMetricFamily(
             "gpu_admission_quota_reservations", "Creations and changes in flight.", labels=["namespace"]
         )
