@@ -1,5 +1,6 @@
-"""The grammar of Kubernetes names and labels (k8s.io/apimachinery `pkg/util/validation`, v0.36.3)."""
+"""The grammar of Kubernetes names and labels (k8s.io/apimachinery `pkg/util/validation`, v0.36.3), and of paths in containers."""
 
+import posixpath
 import re
 
 _LABEL_LENGTH = 63
@@ -62,3 +63,8 @@ def is_variable_name(name: str) -> bool:
 def is_data_key(key: str) -> bool:
     """Whether a Secret or a ConfigMap could have that key (`IsConfigMapKey`)."""
     return len(key) <= _SUBDOMAIN_LENGTH and _DATA_KEY.fullmatch(key) is not None and key not in {".", ".."}
+
+
+def cleaned_path(path: str) -> str:
+    """Return an absolute path as container runtimes clean it: without `.`, `..` and doubled slashes."""
+    return posixpath.normpath("/" + path.lstrip("/"))

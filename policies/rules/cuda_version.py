@@ -205,7 +205,6 @@ def _requirements(version: Version) -> Iterator[NodeSelectorRequirement]:
 RULE = Rule(
     id=ID,
     summary="pods run where the driver has the CUDA version that they need",
-    options=RuleOptions,
     mutate=mutate,
     check=check,
     not_exported="it looks up the version that a pod needs and the drivers of the nodes; CEL cannot look anything up",

@@ -71,8 +71,7 @@ def mutate(patch: PodPatch, options: GPUTolerationOptions, context: Context) -> 
             )
         return
     for toleration in wanted:
-        if not any(covers(each, toleration) for each in patch.pod.spec.tolerations or ()):
-            patch.add_toleration(toleration)
+        patch.add_toleration(toleration)
 
 
 def _wanted(pod: Pod, options: GPUTolerationOptions, context: Context) -> list[Toleration]:

@@ -210,7 +210,6 @@ def _misplaced_containers(workload: Workload) -> Iterator[Finding]:
 RULE = Rule(
     id=ID,
     summary="resources, annotations and fields are written where something reads them",
-    options=RuleOptions,
     check=check,
     check_workload=check_workload,
     check_before_mutation=True,

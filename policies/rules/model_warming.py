@@ -23,13 +23,12 @@ from policies.models.warming.options import (
     FetchResources,
     Sources,
     mount_path_problem,
-    mount_place,
     too_little,
 )
 from policies.models.warming.server_credentials import HF_TOKEN, ServerCredentials, server_credentials
 from policies.pods.annotations import MODEL_CACHE_CLAIM, MODEL_PATH, MODEL_URI, BadAnnotation
 from policies.pods.field_paths import annotation_path
-from policies.pods.names import is_dns_subdomain
+from policies.pods.names import cleaned_path, is_dns_subdomain
 from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, Pod, ResourceList, Resources, Volume
 from policies.rule import Context, Rule, RuleOptions
@@ -167,7 +166,7 @@ def conflicts(pod: Pod, warming: Warming, servers: list[ContainerPlace], path: s
             )
     for place in servers:
         for index, mount in enumerate(place.container.volume_mounts or ()):
-            if mount.name != CACHE and mount_place(mount.mount_path) == mount_place(path):
+            if mount.name != CACHE and cleaned_path(mount.mount_path) == cleaned_path(path):
                 where = f"{place.path}.volumeMounts[{index}].mountPath"
                 message = f"volume {mount.name} is mounted at {path} already"
                 yield conflict(where, message, f"name another path in annotation {MODEL_PATH}")

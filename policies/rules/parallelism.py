@@ -226,7 +226,6 @@ def _value(data: Any, path: str) -> Any:
 RULE = Rule(
     id=ID,
     summary="as many processes are started as GPUs are requested",
-    options=RuleOptions,
     check=check,
     check_workload=check_workload,
     not_exported="it only warns, by reading the arguments of many launchers",
