@@ -164,11 +164,6 @@ def granted(hard: Hard) -> Iterator[tuple[str, str, int | str]]:
             yield dimension, dimension, value
 
 
-def flattened(hard: Hard) -> Vector:
-    """Return what is granted as a vector; zeros stay. Raises VectorError."""
-    return {key: parse_granted(path, raw) for key, path, raw in granted(hard)}
-
-
 def parse_granted(path: str, raw: Any) -> Fraction:
     """Read one amount. Raises VectorError with the path."""
     try:

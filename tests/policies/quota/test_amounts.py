@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from policies.quota import amounts as vector
 from policies.quota.amounts import Excess, Vector, VectorError
+from policies.quota.spec import QuotaSpec
 from tests.cases import cases
 
 HALF = Fraction(1, 2)
@@ -156,7 +157,7 @@ def test_what_is_no_vector(raw: Any, path: str, want: str) -> None:
 def test_what_a_quota_grants_is_one_vector() -> None:
     classes: dict[str, int | str] = {"nvidia-a100": "8", "nvidia-t4": 0}
     resources = {"nvidia.com/mig-1g.10gb": "14"}
-    hard = vector.flattened(vector.Hard(gpus=16, classes=classes, resources=resources))
+    hard = QuotaSpec(hard=vector.Hard(gpus=16, classes=classes, resources=resources)).amounts
 
     assert vector.texts(hard) == {
         "classes/nvidia-a100": "8",
@@ -164,12 +165,12 @@ def test_what_a_quota_grants_is_one_vector() -> None:
         "gpus": "16",
         "resources/nvidia.com/mig-1g.10gb": "14",
     }
-    assert vector.flattened(vector.Hard()) == {}
+    assert QuotaSpec(hard=vector.Hard()).amounts == {}
 
 
 def test_what_a_quota_cannot_grant_is_told_with_its_path() -> None:
     with pytest.raises(VectorError) as error:
-        vector.flattened(vector.Hard(gpus="1", classes={"nvidia-t4": "2.5x"}))
+        _ = QuotaSpec(hard=vector.Hard(gpus="1", classes={"nvidia-t4": "2.5x"})).amounts
     assert error.value.path == "classes[nvidia-t4]"
     assert str(error.value) == 'must be an amount such as 16, "0.5" or "2/7", not "2.5x"'
 
