@@ -1,7 +1,7 @@
 """Whether a server may present a certificate that it was offered; pure.
 
-A pair with a problem never replaces one without. While API servers accept the pair in use, another is presented only when they
-will accept it too: every published caBundle verifies it, and has done so long enough for all API servers to have loaded it.
+A pair with a problem never replaces a pair without one. While API servers accept the pair in use, another takes over only when
+they will accept it too: every published caBundle verifies it, long enough for all API servers to have loaded the bundle.
 So a Secret that was replaced out of order fails no call.
 """
 
@@ -46,7 +46,7 @@ class PublishedBundles:
 def observe(
     before: PublishedBundles | None, bundles: frozenset[bytes], names: tuple[str, ...], now: dt.datetime
 ) -> PublishedBundles:
-    """Return what is published now; `before` is what was published at the last call."""
+    """Return what is published now; `before` is the result of the last call."""
     common = set.intersection(*(set(authorities_of(bundle)) for bundle in bundles)) if bundles else set()
     since = before.carried if before else {}
     return PublishedBundles(bundles, names, {authority: since.get(authority, now) for authority in common})
@@ -55,7 +55,7 @@ def observe(
 def objections(
     offered: PEMPair, held: PEMPair | None, published: PublishedBundles | None, now: dt.datetime
 ) -> list[str]:
-    """Return why `offered` must not replace `held` now; `held` and `published` are None where there is none, or it is unknown."""
+    """Return why `offered` must not replace `held` now. `held` is None at the start, `published` while it is unknown."""
     names = published.names if published else ()
     faults = problems(offered.certificate, offered.key, offered.authorities, names, now)
     if faults or held is None or published is None or not published.bundles:

@@ -55,7 +55,6 @@ def issued_by(certificate: bytes, authorities: bytes, now: dt.datetime) -> bool:
 
 
 def carried_names(certificate: x509.Certificate) -> list[str]:
-    """Return its DNS names and IP addresses."""
     names = extension(certificate, x509.SubjectAlternativeName) or ()
     return [str(name.value) for name in names if isinstance(name, x509.DNSName | x509.IPAddress)]
 
@@ -67,7 +66,7 @@ def is_due(certificate: x509.Certificate, now: dt.datetime) -> bool:
 
 
 def certificates_in(pem: bytes) -> list[x509.Certificate]:
-    """Return the certificates in PEM; none if any of it is unreadable, as for API servers."""
+    """Return the certificates in PEM; an empty list if one of them is unreadable, as for API servers."""
     try:
         return x509.load_pem_x509_certificates(pem)
     except ValueError:
@@ -75,7 +74,7 @@ def certificates_in(pem: bytes) -> list[x509.Certificate]:
 
 
 def extension(certificate: x509.Certificate, kind: type[E]) -> E | None:
-    """Return its extension of this kind; None if it has none, or they cannot be read."""
+    """Return its extension of this kind; None if it has no such extension, or they cannot be read."""
     try:
         return certificate.extensions.get_extension_for_class(kind).value
     except (x509.ExtensionNotFound, ValueError):

@@ -4,7 +4,6 @@ A valid authority is kept, so that clients that trust it go on doing so; the ser
 problem or two thirds of its lifetime are over.
 """
 
-import dataclasses
 import datetime as dt
 import os
 import tempfile
@@ -24,22 +23,10 @@ _OWNER_ONLY = 0o600
 _EVERYBODY_READS = 0o644
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Paths:
-    """Where the certificates are, and whether they are new.
-
-    `issued`: new files were written. `reason`: a sentence for the log, why or what was kept.
-    """
-
-    ca: Path
-    certificate: Path
-    key: Path
-    issued: bool
-    reason: str
-
-
-def ensure_self_signed(directory: Path, names: Iterable[str], now: dt.datetime) -> Paths:
+def ensure_self_signed(directory: Path, names: Iterable[str], now: dt.datetime) -> tuple[Path, Path]:
     """Make ca.crt, ca.key, tls.crt and tls.key in `directory`, or keep those that are valid for `names`.
+
+    Returns the paths of tls.crt and tls.key.
 
     Keys are readable by their owner only, and each file is replaced atomically. A server that reads between two
     replacements finds a pair that does not match, keeps its own, and reads again at the next connection.
@@ -48,9 +35,7 @@ def ensure_self_signed(directory: Path, names: Iterable[str], now: dt.datetime) 
     names = list(names)
     directory.mkdir(parents=True, exist_ok=True)
     ca, ca_key, certificate, key = (directory / name for name in (CA, CA_KEY, CERTIFICATE, KEY))
-    problem = _problem((ca, certificate, key), names, now)
-    reason = f"kept {certificate}: valid for {', '.join(names)}"
-    if problem:
+    if not _is_usable(ca, certificate, key, names, now):
         authority = _authority(ca, ca_key, now)
         if authority is None:
             authority = issue_authority(common_name="gpu-admission", now=now, lifetime=AUTHORITY_LIFETIME)
@@ -59,23 +44,21 @@ def ensure_self_signed(directory: Path, names: Iterable[str], now: dt.datetime) 
         server = issue_server(authority, names=names, now=now, lifetime=SERVER_LIFETIME)
         _write(key, server.key_pem(), _OWNER_ONLY)
         _write(certificate, server.certificate_pem(), _EVERYBODY_READS)
-        reason = f"issued {certificate} for {', '.join(names)}: {problem}"
-    return Paths(ca=ca, certificate=certificate, key=key, issued=bool(problem), reason=reason)
+    return certificate, key
 
 
-def _problem(paths: tuple[Path, Path, Path], names: list[str], now: dt.datetime) -> str:
-    """Return why the present files are unusable; empty if they are usable."""
-    if missing := [path.name for path in paths if not path.exists()]:
-        return f"{' and '.join(missing)} did not exist"
-    authority, certificate, key = (path.read_bytes() for path in paths)
-    found = problems(certificate, key, authority, names, now)
-    if not found and is_due(x509.load_pem_x509_certificate(certificate), now):
-        return "two thirds of the lifetime of the previous one were over"
-    return "; ".join(found)
+def _is_usable(ca: Path, certificate: Path, key: Path, names: list[str], now: dt.datetime) -> bool:
+    try:
+        authority, leaf, leaf_key = (path.read_bytes() for path in (ca, certificate, key))
+    except FileNotFoundError:
+        return False
+    if problems(leaf, leaf_key, authority, names, now):
+        return False
+    return not is_due(x509.load_pem_x509_certificate(leaf), now)
 
 
 def _authority(ca: Path, ca_key: Path, now: dt.datetime) -> KeyPair | None:
-    """Return the present authority, None if it is due for renewal or unusable."""
+    """Return the present authority; None if it is due for renewal or cannot be used."""
     try:
         certificate = x509.load_pem_x509_certificate(ca.read_bytes())
         pair = KeyPair.of([certificate], ca_key.read_bytes())

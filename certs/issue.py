@@ -30,14 +30,14 @@ _COMMON_NAME_LENGTH = 64
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KeyPair:
-    """A certificate and its private key; equal if the certificates are, since a key equals only itself."""
+    """A certificate and its private key. Pairs are equal if their certificates are: a key equals only itself."""
 
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey = dataclasses.field(repr=False, compare=False)
 
     @classmethod
     def of(cls, certificates: Iterable[x509.Certificate], key_pem: bytes) -> Self | None:
-        """Pair the key in PEM with the certificate that is its own; None if there is none, or the key cannot be used."""
+        """Pair the key in PEM with its certificate; None if that is missing, or the key cannot be used."""
         try:
             key = load_pem_private_key(key_pem, password=None)
         except (ValueError, TypeError):  # TypeError: it is encrypted
@@ -51,7 +51,7 @@ class KeyPair:
         return self.certificate.public_bytes(Encoding.PEM)
 
     def key_pem(self) -> bytes:
-        """Unencrypted PKCS #8; who stores it must restrict its permissions."""
+        """Return unencrypted PKCS #8; whoever stores it must restrict its permissions."""
         return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
@@ -90,7 +90,7 @@ def issue_server(
 
 
 def general_name(name: str) -> x509.GeneralName:
-    """Return `name` as it is in a certificate: an IP address if it parses as one, else a DNS name."""
+    """Return `name` as certificates have it: an IP address if it parses as one, else a DNS name."""
     try:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:

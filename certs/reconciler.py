@@ -1,14 +1,14 @@
 """The reconciler of two Secrets and the caBundles with `rotation`. Any number of reconcilers may run at once.
 
-One Secret holds the state, with the authority's key. The other is what servers may read of it: like the caBundles, a copy.
+One Secret holds the state, with the authority's key. The other Secret, for servers, and the caBundles are copies of parts of it.
 
-Every write names the version that it replaces, so that one of several reconcilers wins and the others read again. The
-copies are read before the state and written after it. So a copy that has not changed since it was read never
-becomes older than the state, even if a reconciler pauses between reading and writing.
+Every write names the version that it replaces, so that one of several reconcilers wins and the others read again. Copies are
+read before the state and written after it. So a copy never becomes older than the state, even if a reconciler pauses between
+reading and writing.
 
 A reconciler keeps the last state in memory. It restores a deleted or damaged Secret from that, or else makes a new authority.
-After any such event, authorities whose leaves may still be served (the published ones and the one in memory) stay in the
-bundle until they retire in order.
+After that, authorities whose leaves may still be served (the published ones and the one in memory) stay in the bundle until
+they retire in order.
 """
 
 import contextlib
@@ -21,15 +21,7 @@ from typing import Protocol
 from cryptography import x509
 
 from certs.rotation import RotationPhase, RotationState, Terms, adopt, advance, new_state
-from certs.secret import (
-    CA,
-    DamagedError,
-    SecretContent,
-    authorities_of,
-    decode,
-    encode,
-    for_servers,
-)
+from certs.secret import CA, DamagedError, SecretContent, authorities_of, decode, encode, for_servers
 
 log = logging.getLogger("gpu_admission.certificates")
 
@@ -43,19 +35,18 @@ class RacedError(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StoredSecret:
-    """Our content of the Secret at one version."""
-
     version: str
     content: SecretContent
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WebhookConfiguration:
-    """One webhook configuration at one version: the caBundles of its webhooks in order."""
+    """One webhook configuration at one version: the caBundles of its webhooks in order, and the hosts that API servers call."""
 
     kind: str
     version: str
     bundles: tuple[bytes, ...]
+    hosts: tuple[str, ...] = ()
 
 
 class SecretStore(Protocol):
@@ -182,9 +173,9 @@ def _authorities(configurations: Iterable[WebhookConfiguration]) -> list[x509.Ce
 
 
 def _others(configurations: Iterable[WebhookConfiguration], state: RotationState) -> list[x509.Certificate]:
-    """Return the authorities of configurations that lack the Secret's: the Secret was replaced, and servers have yet to load it.
+    """Return the authorities of configurations without the Secret's authority: servers have yet to load a replaced Secret.
 
-    Where its authority is published too, the others were dropped in order.
+    Where the Secret's authority is published too, the others were dropped in order.
     """
     return [
         authority

@@ -102,9 +102,9 @@ def new_state(terms: Terms, now: dt.datetime) -> RotationState:
 
 
 def adopt(state: RotationState, authorities: Collection[x509.Certificate], now: dt.datetime) -> RotationState:
-    """Add those of the authorities that are valid and unknown to the retired ones; that restarts the wait.
+    """Add the valid and unknown authorities to the retired ones; that restarts the wait.
 
-    Their keys are lost or not ours, but servers may still have leaves of them.
+    Their keys are lost or not ours, but servers may still have their leaves.
     """
     valid = [each for each in authorities if each.not_valid_after_utc > now]
     unknown = [each for each in dict.fromkeys(valid) if each not in state.authorities]
@@ -114,7 +114,7 @@ def adopt(state: RotationState, authorities: Collection[x509.Certificate], now: 
 def advance(
     state: RotationState, published: Collection[bytes], now: dt.datetime, terms: Terms, *, is_served: bool
 ) -> RotationState:
-    """Return the state after the next step that is due, the same one if none is. Each must be stored before the next.
+    """Return the state after the next step, the same state if no step is due. Store each state before the next step.
 
     `published` is the caBundle of every webhook; `is_served`: the Secret of the servers holds the leaf of `state`.
     """
@@ -131,14 +131,14 @@ def advance(
 
 
 def remaining_wait(state: RotationState, terms: Terms, now: dt.datetime) -> dt.timedelta | None:
-    """Return the rest of the present wait; None if there is none, or it has not started."""
+    """Return the rest of the present wait; None if no wait has started."""
     if state.since is None:
         return None
     return max(state.since + _wait(state, terms) - now, dt.timedelta(0))
 
 
 def _rotated(state: RotationState, now: dt.datetime, terms: Terms, *, is_published: bool) -> RotationState:
-    """Begin a rotation of the authority that is due, or advance the present one."""
+    """Begin a rotation of the authority if it is due, or advance the present rotation."""
     if state.phase is RotationPhase.STEADY:
         if state.requested is not Rotation.CA and not is_due(state.authority.certificate, now):
             return state
@@ -178,7 +178,7 @@ def _renewed(state: RotationState, terms: Terms, now: dt.datetime) -> RotationSt
 
 
 def _names_to_issue(state: RotationState, terms: Terms, now: dt.datetime) -> tuple[str, ...]:
-    """Return the names for a new leaf; none if the present one suffices."""
+    """Return the names for a new leaf; empty if the present one suffices."""
     if state.leaf is None or state.requested is Rotation.LEAF:
         return terms.names
     leaf, authority = state.leaf.certificate, state.authority.certificate

@@ -1,4 +1,4 @@
-"""The encoding of a RotationState in a Secret that only controllers read, and what servers get of it in one of their own.
+"""The encoding of a RotationState in a Secret for controllers, and of the part that servers get in another Secret.
 
     ca.crt       the bundle, the authority that issues leaves first
     tls.crt, tls.key   the leaf
@@ -37,7 +37,7 @@ class DamagedError(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SecretContent:
-    """The keys of the Secret that are named above; others are not ours."""
+    """The keys and annotations of the Secret that are named above; others are not ours."""
 
     data: Mapping[str, bytes] = dataclasses.field(repr=False)
     annotations: Mapping[str, str]
@@ -82,7 +82,7 @@ def decode(content: SecretContent) -> RotationState:
 
 
 def authorities_of(bundle: bytes) -> tuple[x509.Certificate, ...]:
-    """Return the authorities in PEM, each once; none if any of it is unreadable."""
+    """Return the authorities in PEM, each once; empty if one certificate is unreadable."""
     return tuple(dict.fromkeys(filter(is_authority, certificates_in(bundle))))
 
 

@@ -1,4 +1,4 @@
-"""Decisions about GPU pods, as findings, changes and demand.
+"""Decisions about GPU pods, as findings, changes and demands.
 
 Pure: the standard library and msgspec only; no I/O, no clock, no framework (`make check` enforces it).
 """

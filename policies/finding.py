@@ -15,7 +15,7 @@ class Severity(Enum):
 
 
 PLATFORM_TEAM = "the platform team"
-"""The contact where no policy names one (`spec.help`)."""
+"""The contact if the policy names none (`spec.help`)."""
 
 VALUE_LENGTH = 120
 """The most characters of a value in a sentence; an annotation may hold 256 KiB."""
@@ -52,9 +52,10 @@ def short_path(path: str) -> str:
 class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A problem of a pod, or advice.
 
-    `path` is relative to the pod (`spec.containers[0]…`), `value` what the field has and `reads` what that means where it is
-    written otherwise ("500m" is 0.5). `remedy` says what to write, `message` what must hold and why, and `ask` what to ask of the
-    people who run the cluster, as an infinitive ("to raise spec.hard.gpus"); the engine fills in `contact`.
+    path: relative to the pod (`spec.containers[0]…`). value: the value of the field; reads: its meaning, if it is written
+      otherwise ("500m" is 0.5).
+    message: what must hold and why. remedy: what to write. ask: what the people who run the cluster can do, as an infinitive
+      ("to raise spec.hard.gpus"); the engine fills in their `contact`.
     """
 
     rule: str
@@ -69,12 +70,11 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     contact: str = PLATFORM_TEAM
 
     @property
-    def request(self) -> str:
-        """The request to the contact: `ask the platform team to raise spec.hard.gpus`. Empty without one."""
+    def escalation(self) -> str:
+        """In words, e.g. `ask the platform team to raise spec.hard.gpus`; empty without `ask`."""
         return f"ask {self.contact} {self.ask}" if self.ask else ""
 
     def with_contact(self, contact: str) -> "Finding":
-        """Return the finding with this contact, if it asks for something."""
         return replace(self, contact=contact) if self.ask and contact != self.contact else self
 
     def sentence(self) -> str:
@@ -88,7 +88,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         elif self.remedy:
             text = f"{self.remedy}; {text}"
         if self.ask:
-            text += f"; {'or ' if self.remedy else ''}{self.request}"
+            text += f"; {'or ' if self.remedy else ''}{self.escalation}"
         return self._line(text)
 
     def brief(self, length: int) -> str:

@@ -1,8 +1,7 @@
 """GPUPolicy documents, and the one that governs a namespace.
 
-Exactly one policy governs a namespace: the highest `priority`, then the name in alphabetical order. A rule that it does not
-name is taken whole from the policy `default`, else from the rule's built-in defaults. Labels of namespaces are passed in by
-whoever knows them.
+Exactly one policy governs a namespace: the highest `priority`, then the first name in alphabetical order. The options of a rule
+that it does not name come from the policy `default`, else they are the rule's built-in defaults.
 """
 
 from collections.abc import Mapping, Sequence
@@ -54,7 +53,7 @@ class Match(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_un
 
 
 class Exemption(Match, frozen=True, kw_only=True):
-    """Namespaces in which some rules (all, if none is named) do not hold, why, and until the end of which day (UTC)."""
+    """Namespaces in which some rules (without `rules`: all) do not hold, the reason, and the last day (UTC)."""
 
     namespaces: tuple[str, ...]
     reason: str
@@ -88,7 +87,7 @@ class PolicySpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     exemptions: tuple[Exemption, ...] = ()
     templates: TemplateMode = TemplateMode.WARN
     help: str = ""
-    """The contact: a name or a URL."""
+    """A contact or a URL."""
     rules: Mapping[str, RuleOptions] = {}
 
 
@@ -105,11 +104,11 @@ BUILT_IN_POLICY = Policy(
         exemptions=(Exemption(namespaces=("kube-system",), reason="the cluster's own components"),)
     ),
 )
-"""Governs where no document does."""
+"""The policy of namespaces that no document matches."""
 
 
 class Binding(msgspec.Struct, frozen=True):
-    """A rule as it applies to a namespace, and where its options come from (a policy's name, or `built-in`)."""
+    """A rule with its options for a namespace, and their source: a policy's name, or `built-in`."""
 
     rule: Rule
     options: RuleOptions
@@ -117,7 +116,7 @@ class Binding(msgspec.Struct, frozen=True):
 
 
 class EffectivePolicy(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """What holds in one namespace. `bindings` is in the order of the registry and leaves disabled rules out."""
+    """What holds in one namespace: its rules but disabled ones, in the order of the registry, and its exemptions."""
 
     name: str
     version: str
@@ -126,13 +125,12 @@ class EffectivePolicy(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     bindings: tuple[Binding, ...]
     paused_until: datetime | None = None
     exemptions: tuple[Exemption, ...] = ()
-    """Those that cover the namespace."""
     templates: TemplateMode = TemplateMode.WARN
     help: str = ""
 
     @cached_property
     def contact(self) -> str:
-        """The contact that findings name."""
+        """The contact in findings."""
         return f"{PLATFORM_TEAM} ({self.help})" if "://" in self.help else self.help or PLATFORM_TEAM
 
     def mode(self, binding: Binding, now: datetime) -> Mode:
@@ -150,8 +148,9 @@ class EffectivePolicy(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def _as_written(self) -> tuple[tuple[Binding, Mode], ...]:
-        modes = ((binding, binding.options.mode) for binding in self.bindings)
-        return tuple((binding, mode) for binding, mode in modes if mode is not Mode.DISABLED)
+        return tuple(
+            (each, each.options.mode) for each in self.bindings if each.options.mode is not Mode.DISABLED
+        )
 
     def paused(self, now: datetime) -> datetime | None:
         return still_paused(self.paused_until, now)
@@ -193,7 +192,7 @@ class PolicySet:
         self.for_namespace = lru_cache(maxsize=4096)(self._for_namespace)
 
     def asks_labels(self, namespace: str) -> bool:
-        """Whether it depends on the namespace's labels what holds there."""
+        """Whether the policy of the namespace, or an exemption in it, depends on the namespace's labels."""
         if not self.has_selectors:
             return False
         for policy in self.policies:

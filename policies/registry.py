@@ -1,6 +1,6 @@
 """All rules, in the order in which they run.
 
-A new rule is one file, its test, and one line here. The order matters to those that mutate: a class must be chosen before its
+A new rule is one file, its test, and one line here. The order matters for mutation: a class must be chosen before its
 tolerations can be added, and everything that adds a container comes before what looks at every container.
 """
 

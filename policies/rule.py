@@ -1,6 +1,6 @@
-"""What a rule is: an id, options, and pure functions over a pod.
+"""A rule: an id, options, and pure functions over a pod.
 
-`mutate` changes a draft and may yield findings; `check` only yields findings. When each runs:
+`mutate` changes a draft and may yield findings; `check` only yields findings. They run in these phases:
 
 =============  ==========================  =======================================
 phase          `mutate`                    `check`
@@ -12,8 +12,8 @@ template       on a scratch copy, findings yes
                only
 =============  ==========================  =======================================
 
-`check_claim_template` advises on a ResourceClaimTemplate, and `check_workload` once on an object that is not a pod, such as a
-Deployment: in every mode what they yield is a warning. No rule asks the quota: that is done after all rules, if nothing denies.
+`check_claim_template` advises on a ResourceClaimTemplate, `check_workload` once on an object that is not a pod, such as a
+Deployment. Their findings are warnings in every mode. No rule asks the quota: the evaluator does, if no rule denies.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 
 from policies.finding import Finding
-from policies.gpus.claims import NO_DEVICES, ClaimedDevices, ResourceClaimTemplate
+from policies.gpus.claims import ResourceClaimTemplate
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.nodes import NodeFacts
@@ -59,11 +59,11 @@ class RuleOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel", for
         yield from ()
 
     def advice(self) -> Iterator[tuple[str, str]]:
-        """Yield likewise what is valid, and probably not meant."""
+        """Yield likewise what is valid, but probably a mistake."""
         yield from ()
 
     def class_problems(self, catalogue: ClassCatalogue) -> Iterator[tuple[str, str]]:  # noqa: ARG002 - for subclasses
-        """Yield likewise what is said about GPU classes that the catalogue does not know."""
+        """Yield likewise the GPU classes that the catalogue does not know."""
         yield from ()
 
 
@@ -79,22 +79,22 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     now: datetime
     classes: ClassCatalogue
     resource_mapping: ResourceMapping
-    claimed: ClaimedDevices = NO_DEVICES
-    """What the claims of the pod ask for. Claims for no accelerator rules do not see; `policies.gpus.claims` takes them out."""
+    claimed: tuple[str, ...] = ()
+    """DeviceClasses with accelerators that the pod's claims request. `policies.gpus.claims` removes other claims from the pod."""
     made_by_daemonset: bool = False
-    """The DaemonSet controller made this pod, or this is the template of a DaemonSet: placement is decided already."""
+    """The pod comes from a DaemonSet, or is its template: its placement is decided already."""
     is_update: bool = False
     fetcher_image: str = FETCHER_IMAGE
     nodes: NodeFacts | None = None
-    """The nodes of the cluster, None where they are not known."""
+    """The nodes of the cluster, None if they are not known."""
     grant: QuotaGrant | None = None
-    """What the quota of the namespace grants, None where there is none, or no rule needs it."""
+    """What the quota of the namespace grants, None without a quota, or if no rule needs it."""
     options_of: Callable[[str], RuleOptions | None] = lambda _rule_id: None
-    """The options of another rule if it is not disabled, for the few that depend on one another."""
+    """The options of another rule, None if it is disabled: a few rules depend on one another."""
 
-    def surely_asks(self, pod: Pod) -> bool:
-        """Whether the pod asks for a GPU, and not only for devices of which it is not known what they are."""
-        return bool(self.claimed.device_classes) or self.resource_mapping.names_gpus(pod)
+    def surely_requests_gpus(self, pod: Pod) -> bool:
+        """Whether the pod requests a GPU, and not only unknown devices."""
+        return bool(self.claimed) or self.resource_mapping.names_gpus(pod)
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,7 +109,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     check_workload: Callable[[Workload, Any, Context], Iterator[Finding]] | None = None
     """Advise on an object as a whole; paths start at the object. What is wrong with its pods is for `check`."""
     check_before_mutation: bool = False
-    """Also check what came in, because the API server would refuse it right after /mutate with a worse sentence."""
+    """Also check before all mutations: the API server would refuse the pod right after /mutate with a worse sentence."""
     not_exported: str = ""
     """Why `gpu-admission export` leaves the rule to the webhook, "" if it exports it."""
     on_update: bool = False

@@ -20,6 +20,14 @@ settings.register_profile(
 settings.register_profile("all", parent=settings.get_profile("quick"), max_examples=100)
 settings.load_profile("quick")
 
+WITH_CONTROLLERS = (
+    "audit_log",
+    "comparing_tolerations",
+    "controlplane",
+    "daemonset",
+    "placement",
+    "transcripts",
+)
 TOGETHER = {
     "a plane to install on": ("tests/cluster/deploy/",),
     "one installation for doctor": ("tests/cluster/doctor/",),
@@ -28,16 +36,29 @@ TOGETHER = {
         "tests/cluster/test_cuda_and_spot.py",
         "tests/cluster/test_no_node.py",
     ),
-    "exported policies": ("tests/cluster/test_export", "tests/cluster/outage/test_admission_policies.py"),
+    "one webhook and one controller for quotas": tuple(
+        f"tests/cluster/quota/test_{name}.py"
+        for name in ("claims", "class_caps", "damaged_ledgers", "demand", "long_names", "reviewed_again")
+    ),
+    "a whole control plane": (
+        "tests/cluster/test_export",
+        "tests/cluster/outage/test_admission_policies.py",
+        "tests/cluster/neighbours/",
+        "tests/cluster/quota/test_claims_in_use.py",
+        "tests/cluster/quota/test_leak.py",
+        "tests/cluster/quota/test_large_beside_crowd.py",
+        *(f"tests/cluster/test_{name}.py" for name in WITH_CONTROLLERS),
+    ),
 }
 """Files that share a fixture which takes long to set up."""
 LONGEST = (
     "tests/cluster/deploy/",
-    "tests/cluster/certificates/",
-    "tests/cluster/doctor/",
     "tests/cluster/quota/",
-    "tests/cluster/outage/",
+    "tests/cluster/neighbours/",
+    "tests/cluster/doctor/",
     "tests/cluster/console/",
+    "tests/cluster/certificates/",
+    "tests/cluster/outage/",
 )
 """What would keep one process busy after the others have ended, longest first; they begin with it."""
 

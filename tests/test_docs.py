@@ -19,6 +19,7 @@ from click.testing import CliRunner
 from policies.pods import annotations
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Rule
+from tests.cases import cases
 from tests.generated_docs import api_reference, check_or_write, generated, metrics_table, modules_table
 from webhook.commands import main
 from webhook.commands.check import check
@@ -233,15 +234,13 @@ def test_a_quoted_message_is_one_that_we_write(page: Path, texts: str) -> None:
     assert {quote: missing for quote in quotes(page) if (missing := unwritten(quote, texts))} == {}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("quote", "missing"),
-    [
-        pytest.param(
-            "a pod needs 16 GPUs, which can never fit: the GPUQuota of a grants 8 in all", [], id="ours"
-        ),
-        pytest.param("must be counted again", ["must be counted again"], id="an-old-one"),
-        pytest.param("a pod needs 16 GPUs: it can never start", ["it can never start"], id="an-old-end"),
-    ],
+    {
+        "ours": ("a pod needs 16 GPUs, which can never fit: the GPUQuota of a grants 8 in all", []),
+        "an-old-one": ("must be counted again", ["must be counted again"]),
+        "an-old-end": ("a pod needs 16 GPUs: it can never start", ["it can never start"]),
+    },
 )
 def test_the_search_for_quoted_messages(quote: str, missing: list[str], texts: str) -> None:
     assert unwritten(quote, texts) == missing

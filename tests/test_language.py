@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
-import pytest
 from click.testing import CliRunner
 
+from tests.cases import cases
 from webhook.commands import main
 
 ROOT = Path(__file__).parents[1]
@@ -105,22 +105,21 @@ def test_help_is_written_in_standard_words() -> None:
         assert offences(" ".join(shown.output.split())) == [], f"{command}; instead: {advice()}"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("sentence", "want"),
-    [
-        pytest.param("the author is told", ["1: told"], id="a-word"),
-        pytest.param("how to mend it", ["1: mend"], id="a-verb"),
-        pytest.param("a\nGPU pods are let in", ["2: let in"], id="two-words-on-the-second-line"),
-        pytest.param('"x" is no number', ["1: is no"], id="not-a-valid-number"),
-        pytest.param("is none of enforce, warn", ["1: is none of"], id="one-of"),
-        pytest.param(
+    {
+        "a-word": ("the author is told", ["1: told"]),
+        "a-verb": ("how to mend it", ["1: mend"]),
+        "two-words-on-the-second-line": ("a\nGPU pods are let in", ["2: let in"]),
+        "not-a-valid-number": ('"x" is no number', ["1: is no"]),
+        "one-of": ("is none of enforce, warn", ["1: is none of"]),
+        "a-clause-as-subject": (
             "What cannot work is refused when you apply it",
             ["1: What cannot work is refused"],
-            id="a-clause-as-subject",
         ),
-        pytest.param("There is no GPUQuota, and it is no longer counted", [], id="there-is-no-and-no-longer"),
-        pytest.param("must equal limits; commend, blend, recommended", [], id="words-inside-words"),
-    ],
+        "there-is-no-and-no-longer": ("There is no GPUQuota, and it is no longer counted", []),
+        "words-inside-words": ("must equal limits; commend, blend, recommended", []),
+    },
 )
 def test_the_walk_finds_what_it_is_for(sentence: str, want: list[str]) -> None:
     assert offences(sentence) == want

@@ -1,7 +1,7 @@
 """The demand of a pod's containers in whole cards of a GPU class, including slices, shares and parts of a card.
 
-The weight of one unit is that of the class's `equivalents`, else that of its MIG profile, else one card. Beside a limit of memory
-or compute of the same vendor (HAMi, Volcano, Intel), a unit is only that part of a card.
+The weight of one unit comes from the class's `equivalents`, or else from its MIG profile, or else is one card. If the container
+also limits memory or compute of the same vendor (HAMi, Volcano, Intel), a unit is only that part of a card.
 """
 
 from collections import defaultdict
@@ -22,9 +22,9 @@ from policies.pods.quantity import readable
 NOTHING, WHOLE = Fraction(0), Fraction(1)
 
 MOST_RESOURCES = 32
-"""GPU resources that one pod may name at most, because each is computed for every class. Real pods name one or two."""
+"""GPU resources of one pod: each is computed for every class. Real pods name one or two."""
 MOST_BY_MEMORY = 256
-"""Amounts of GPU resources in one pod that are computed for every size of card at most. Each pair takes some 5 µs."""
+"""Amounts of GPU resources in one pod that are computed for every size of card. Each pair takes some 5 µs."""
 
 Amounts = dict[GPUResource, Fraction]
 
@@ -46,14 +46,12 @@ _DIVISIBLE = frozenset({Measure.DEVICES, Measure.SHARES})
 
 
 class Card(msgspec.Struct, frozen=True, dict=True):
-    """The properties of a card that demand depends on.
-
-    `weights`: by resource name, the units that are not one card. `memory_gib`: None if no amount of memory is requested, or the
-    card is not known.
-    """
+    """The properties of a card that demand depends on."""
 
     weights: tuple[tuple[str, Fraction], ...] = ()
+    """Resource names whose unit is not one card."""
     memory_gib: int | None = None
+    """None if no amount of memory is requested, or the card is not known."""
 
     def weight(self, resource: GPUResource) -> Fraction:
         return self._by_name.get(resource.name, WHOLE)
@@ -70,9 +68,9 @@ def card_of(
     gpu_class: GPUClass, requested: Collection[GPUResource], catalogue: ClassCatalogue, *, is_certain: bool
 ) -> Card:
     """Return the card of the class, reduced to the requested resources. Not `is_certain`: the pod may get another card."""
-    weighed = (each for each in requested if each.profile is not None or each.name in catalogue.equivalents)
-    weights = ((each.name, weight(each, gpu_class, catalogue)) for each in weighed)
-    by_memory = is_certain and any(resource.measure in _SIZED for resource in requested)
+    may_differ = (r for r in requested if r.profile is not None or r.name in catalogue.equivalents)
+    weights = ((r.name, weight(r, gpu_class, catalogue)) for r in may_differ)
+    by_memory = is_certain and any(r.measure in _SIZED for r in requested)
     return Card(
         tuple((name, share) for name, share in weights if share is not WHOLE and share != WHOLE),
         gpu_class.memory_gib if by_memory else None,
@@ -82,7 +80,7 @@ def card_of(
 def amounts(resources: ResourceList | None, resource_mapping: ResourceMapping) -> Amounts:
     """Return the positive amounts of GPU resources, in units, rounded as the API server does.
 
-    Unreadable amounts are left out; find them by `demand.unreadable` first.
+    Omit unreadable amounts; `demand.unreadable` finds them.
     """
     found: Amounts = {}
     for name, raw in (resources or {}).items():
@@ -90,7 +88,7 @@ def amounts(resources: ResourceList | None, resource_mapping: ResourceMapping) -
         quantity = readable(raw) if resource else None
         if resource is None or quantity is None:
             continue
-        # Nothing checks that an implicit resource is whole; the scheduler requests `Value()` devices.
+        # The API server accepts parts of an implicit resource. The scheduler requests `Value()` devices.
         is_implicit = name.startswith(IMPLICIT_DEVICE_CLASS)
         amount = Fraction(quantity.value) if is_implicit else Fraction(quantity.milli_value, 1000)
         if amount > 0:
@@ -99,7 +97,7 @@ def amounts(resources: ResourceList | None, resource_mapping: ResourceMapping) -
 
 
 def container_amounts(container: Container, resource_mapping: ResourceMapping) -> Amounts:
-    """Return the requested amounts of the container: the request, else the limit, as in defaulting."""
+    """Return the requested amounts of the container: requests, or else limits, as in defaulting."""
     return amounts({**container.limits, **container.requests}, resource_mapping)
 
 
@@ -117,25 +115,19 @@ def is_shared(requested: Amounts) -> bool:
 def too_many_resources(pod: Pod, resource_mapping: ResourceMapping) -> list[Finding]:
     """Deny a pod that names more than MOST_RESOURCES. The finding is at the container that exceeds the limit."""
     names: set[str] = set()
+    message = f"must name at most {MOST_RESOURCES} GPU resources in all containers"
     for place in pod.places:
-        names.update(each.name for each in resource_mapping.named_resources(place.container))
+        path, container = f"{place.path}.resources", place.container
+        names.update(each.name for each in resource_mapping.named_resources(container))
         if len(names) > MOST_RESOURCES:
-            message = f"must name at most {MOST_RESOURCES} GPU resources in all containers"
-            return [
-                Finding(
-                    rule=LIMITS,
-                    path=f"{place.path}.resources",
-                    container=place.container.name,
-                    message=message,
-                )
-            ]
+            return [Finding(rule=LIMITS, path=path, container=container.name, message=message)]
     return []
 
 
 def cards(requested: Amounts, card: Card) -> dict[GPUResource, Fraction]:
     """Return one container's amounts in whole cards, by resource. A limit counts with the resource that it limits.
 
-    Without limits, the result is amounts times weights. So the results of several containers add up.
+    Without limits, the result is amounts times weights, so the results of several containers add up.
     """
     limits: dict[str, Amounts] = defaultdict(dict)
     for resource, amount in requested.items():
@@ -160,7 +152,6 @@ def cards(requested: Amounts, card: Card) -> dict[GPUResource, Fraction]:
 
 
 def weight(resource: GPUResource, gpu_class: GPUClass, catalogue: ClassCatalogue) -> Fraction:
-    """Return one unit in whole cards of the class."""
     stated = gpu_class.equivalents.get(resource.name)
     if stated is not None:
         return parse_share(stated)
@@ -192,13 +183,13 @@ def annotated_cards(pod: Pod, card: Card, resource_mapping: ResourceMapping) -> 
     A part is at least LEAST_PART. An unreadable part is a whole card.
     """
     present = resource_mapping.fractions_of(pod)
-    if all(key.measure.is_count for key in present):
+    first = next((key for key in present if not key.measure.is_count), None)
+    if first is None:
         return {}
     bad = {problem.key for problem in fraction_problems(pod, resource_mapping)}
-    texts = {key: pod.annotations[key.key].strip() for key in present if key.key not in bad}
-    devices = [Fraction(text) for key, text in texts.items() if key.measure.is_count]
-    measured = [(key.measure, Fraction(text)) for key, text in texts.items() if not key.measure.is_count]
-    parts = [_MEMORY[measure](amount, card.memory_gib) for measure, amount in measured]
-    first = next(key for key in present if not key.measure.is_count)
+    values = {key: Fraction(pod.annotations[key.key].strip()) for key in present if key.key not in bad}
+    devices = [value for key, value in values.items() if key.measure.is_count]
+    memory = [(key.measure, value) for key, value in values.items() if not key.measure.is_count]
+    parts = [_MEMORY[measure](amount, card.memory_gib) for measure, amount in memory]
     part = min(WHOLE, max(LEAST_PART, *parts)) if parts else WHOLE
     return {GPUResource(first.key, first.measure): part * max(devices, default=WHOLE)}

@@ -1,13 +1,13 @@
 """The devices that a pod's ResourceClaims (DRA) request, and the pod without claims for other devices than accelerators.
 
-A pod only names its claims, or their templates, and the caller looks up their DeviceClasses. Rules ignore a claim if all its
-DeviceClasses are known to have no accelerators (NICs, CPUs), so it is removed from the view.
+A pod only names its claims or their templates. The caller looks up their DeviceClasses. Rules must not see a claim whose
+DeviceClasses are all known to have no accelerators (NICs, CPUs), so `as_rules_see_it` removes it.
 
-The module reads resource.k8s.io v1 and v1beta2 (request below `exactly`) and v1beta1 (fields in the request itself).
+The module reads resource.k8s.io v1, v1beta2 (request below `exactly`) and v1beta1 (fields in the request itself).
 """
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import msgspec
@@ -18,7 +18,7 @@ from policies.pods.pod import Container, Metadata, Pod, View
 
 
 class DeviceRequest(View, frozen=True):
-    """A number of devices of a class: `exactly` of a request, one of `firstAvailable`, or a whole request of v1beta1."""
+    """A request, its `exactly`, or one of its `firstAvailable`."""
 
     name: str = ""
     device_class_name: str = ""
@@ -37,10 +37,6 @@ class ClaimSpec(View, frozen=True):
     devices: Devices | None = None
 
 
-class Allocation(View, frozen=True):
-    """The allocation of a claim. Its devices are not read."""
-
-
 class Consumer(View, frozen=True):
     """A user of a claim: a pod (`pods` of the API group ""), or a PodGroup."""
 
@@ -50,7 +46,7 @@ class Consumer(View, frozen=True):
 
 
 class ClaimStatus(View, frozen=True):
-    allocation: Allocation | None = None
+    allocation: dict[str, msgspec.Raw] | None = None
     reserved_for: tuple[Consumer, ...] | None = None
 
 
@@ -60,16 +56,12 @@ class ResourceClaim(View, frozen=True):
     status: ClaimStatus | None = None
 
 
-class ClaimTemplateSpec(View, frozen=True):
-    spec: ClaimSpec | None = None
-
-
 class ResourceClaimTemplate(View, frozen=True):
     metadata: Metadata | None = None
-    spec: ClaimTemplateSpec | None = None
+    spec: ResourceClaim | None = None
 
 
-# Return the view of an object in JSON; `msgspec.ValidationError` names the path of a field of the wrong type.
+# Return the view of an object in JSON. Its `msgspec.ValidationError` names the path of a field of the wrong type.
 decode_claim = msgspec.json.Decoder(ResourceClaim).decode
 decode_claim_template = msgspec.json.Decoder(ResourceClaimTemplate).decode
 
@@ -79,11 +71,11 @@ DeviceClassNames = frozenset[str]
 """The DeviceClasses that one claim requests."""
 
 MOST_DEVICE_CLASSES = 8
-"""DeviceClasses of one claim that are read at most. Real claims name one or two; the API server accepts 256."""
+"""DeviceClasses of one claim that are read. Real claims name one or two; the API server accepts 256."""
 
 
 class ClaimName(NamedTuple):
-    """The name of a ResourceClaim, or of a ResourceClaimTemplate: `kind` says which."""
+    """The name of a ResourceClaim or a ResourceClaimTemplate."""
 
     kind: str
     namespace: str
@@ -91,7 +83,7 @@ class ClaimName(NamedTuple):
 
 
 class ClaimRecord(msgspec.Struct, frozen=True):
-    """A cached claim or template. `made_for_pod`: it was made for one pod, from a template.
+    """A cached claim or template. `made_for_pod`: a controller made it for one pod from a template.
 
     `device_classes` is None if the claim may be for any device: it has an unknown kind of request, or too many DeviceClasses.
     """
@@ -108,56 +100,51 @@ class ClaimRecord(msgspec.Struct, frozen=True):
         return ClaimName(self.kind, self.namespace, self.name)
 
 
-def _claim_record(document: bytes | msgspec.Raw) -> ClaimRecord:
-    claim = decode_claim(document)
-    return _record(CLAIM, claim.metadata, claim.spec)
-
-
-def _template_record(document: bytes | msgspec.Raw) -> ClaimRecord:
-    template = decode_claim_template(document)
-    return _record(TEMPLATE, template.metadata, template.spec.spec if template.spec else None)
-
-
-RECORD_OF: Mapping[str, Callable[[bytes | msgspec.Raw], ClaimRecord]] = {
-    CLAIM: _claim_record,
-    TEMPLATE: _template_record,
-}
-"""The decoder for each kind. Raises msgspec.ValidationError."""
-
-
-def _record(kind: str, metadata: Metadata | None, spec: ClaimSpec | None) -> ClaimRecord:
-    metadata = metadata or Metadata()
+def _record(kind: str, document: bytes | msgspec.Raw) -> ClaimRecord:
+    claim: ResourceClaim | None
+    if kind == CLAIM:
+        claim = decode_claim(document)
+        metadata = claim.metadata or Metadata()
+    else:
+        template = decode_claim_template(document)
+        metadata, claim = template.metadata or Metadata(), template.spec
     return ClaimRecord(
         uid=metadata.uid or "",
         kind=kind,
         namespace=metadata.namespace or "",
         name=metadata.name or "",
-        device_classes=device_class_names(spec),
+        device_classes=device_class_names(claim.spec if claim else None),
         made_for_pod=any(each.controller and each.kind == "Pod" for each in metadata.owner_references or ()),
     )
+
+
+RECORD_OF: Mapping[str, Callable[[bytes | msgspec.Raw], ClaimRecord]] = {
+    kind: partial(_record, kind) for kind in (CLAIM, TEMPLATE)
+}
+"""Returns the record of an object in JSON, by kind. Raises msgspec.ValidationError."""
 
 
 def device_class_names(spec: ClaimSpec | None) -> DeviceClassNames | None:
     """Return the DeviceClasses that a claim requests, with alternatives. None if it may be for any device."""
     requests = (spec and spec.devices and spec.devices.requests) or ()
-    names = frozenset(each.device_class_name for request in requests for each in _alternatives(request))
+    names = frozenset(
+        each.device_class_name
+        for request in requests
+        for each in request.first_available or (request.exactly or request,)
+    )
     return None if "" in names or len(names) > MOST_DEVICE_CLASSES else _shared(names)
 
 
 @lru_cache(maxsize=1024)
 def _shared(names: DeviceClassNames) -> DeviceClassNames:
-    """Return the first equal set, because thousands of claims request the same classes."""
+    """Return the first equal set: thousands of claims request the same classes."""
     return names
-
-
-def _alternatives(request: DeviceRequest) -> tuple[DeviceRequest, ...]:
-    return request.first_available or (request.exactly or request,)
 
 
 def requested_by(
     pod: Pod, namespace: str, known: Callable[[ClaimName], DeviceClassNames | None]
 ) -> dict[str, DeviceClassNames]:
-    """Return the DeviceClasses of the pod's `known` claims, by the claim's name in the pod."""
+    """Return the DeviceClasses of the pod's claims that are `known`, by the claim's name in the pod."""
     found: dict[str, DeviceClassNames] = {}
     for each in pod.spec.resource_claims or ():
         kind = TEMPLATE if each.resource_claim_template_name else CLAIM
@@ -168,60 +155,49 @@ def requested_by(
     return found
 
 
-class ClaimedDevices(msgspec.Struct, frozen=True):
-    """The accelerators that the claims of a pod request.
-
-    device_classes: DeviceClasses with accelerators, sorted by name; `ResourceMapping.device_class` has their `resource`, the name
-      of the same cards without DRA.
-    """
-
-    device_classes: tuple[str, ...] = ()
-
-
-NO_DEVICES = ClaimedDevices()
-
-
 def as_rules_see_it(
     pod: Pod, known: Mapping[str, DeviceClassNames], resource_mapping: ResourceMapping
-) -> tuple[Pod, ClaimedDevices]:
-    """Return the pod without claims for other devices than accelerators, and the devices of the remaining claims.
+) -> tuple[Pod, tuple[str, ...]]:
+    """Return the pod without claims for other devices than accelerators.
 
-    known: the DeviceClasses of the pod's claims, by the claim's name in the pod. A missing claim may be for an accelerator, and
-      stays.
+    Also return the DeviceClasses of the remaining claims that are known to have accelerators, sorted by name.
+
+    known: the DeviceClasses of the pod's claims, by the claim's name in the pod. A claim that is not known may be for an
+      accelerator, so it remains.
     """
     claims = pod.spec.resource_claims
     if not claims:
-        return pod, NO_DEVICES
+        return pod, ()
     requested: dict[str, DeviceClassNames | None] = {each.name: known.get(each.name) for each in claims}
-    unseen = frozenset(
+    removed = frozenset(
         name
         for name, classes in requested.items()
         if classes is not None and not any(resource_mapping.device_class(each) for each in classes)
     )
     wanted = frozenset[str]().union(*filter(None, requested.values()))
     accelerators = (each for each in wanted if resource_mapping.device_class(each) is not None)
-    devices = ClaimedDevices(
-        tuple(sorted(each for each in accelerators if not resource_mapping.is_unknown(each)))
-    )
-    return _without(pod, unseen) if unseen else pod, devices
+    device_classes = tuple(sorted(each for each in accelerators if not resource_mapping.is_unknown(each)))
+    return _without(pod, removed) if removed else pod, device_classes
 
 
-def _without(pod: Pod, unseen: frozenset[str]) -> Pod:
-    body = pod.spec
-    spec = replace(
-        body,
-        resource_claims=tuple(each for each in body.resource_claims or () if each.name not in unseen),
+def _without(pod: Pod, removed: frozenset[str]) -> Pod:
+    def remaining(containers: tuple[Container, ...] | None) -> tuple[Container, ...] | None:
         # A missing list stays missing, because a rule that adds to it must create it.
-        containers=body.containers and tuple(_container_without(each, unseen) for each in body.containers),
-        init_containers=body.init_containers
-        and tuple(_container_without(each, unseen) for each in body.init_containers),
+        return containers and tuple(_container_without(each, removed) for each in containers)
+
+    spec = pod.spec
+    spec = replace(
+        spec,
+        resource_claims=tuple(each for each in spec.resource_claims or () if each.name not in removed),
+        containers=remaining(spec.containers),
+        init_containers=remaining(spec.init_containers),
     )
     return replace(pod, given_spec=spec)
 
 
-def _container_without(container: Container, unseen: frozenset[str]) -> Container:
+def _container_without(container: Container, removed: frozenset[str]) -> Container:
     resources = container.resources
     if resources is None or not resources.claims:
         return container
-    claims = tuple(each for each in resources.claims if each.name not in unseen)
+    claims = tuple(each for each in resources.claims if each.name not in removed)
     return replace(container, resources=replace(resources, claims=claims))

@@ -1,8 +1,6 @@
 """GPU classes (kinds of accelerator), the labels of their nodes, and the weight of their slices.
 
-`GPUClassSpec` is the spec of a GPUClass document; `problems` validates what its types do not;
-`ClassCatalogue` answers questions over all classes. A class belongs to a family (`nvidia-a100-80gb` to
-`nvidia-a100`), whose name is legal wherever the name of a class is.
+A class belongs to a family (`nvidia-a100-80gb` to `nvidia-a100`). Users may write the name of a family instead of a class.
 """
 
 import difflib
@@ -30,10 +28,10 @@ from policies.pods.tolerations import toleration_problems
 
 K = TypeVar("K", bound=Hashable)
 Problem = tuple[str, str]
-"""Path in the document, such as `spec.migProfiles[1g.10gb].weight`, and what is wrong there."""
+"""Path in the document, such as `spec.migProfiles[1g.10gb].weight`, and the message."""
 
 SEVENTHS = 7
-"""MIG divides the compute of a card in sevenths (an A30 has four of them), whatever it does to the memory."""
+"""MIG divides the compute of a card into sevenths. An A30 has four of them."""
 
 _MIG_PROFILE = re.compile(
     r"(?:(?P<compute>[1-7])c\.)?(?P<gpu>[1-7])g\.(?P<memory>[1-9][0-9]{0,3})gb([+-][a-z]+(\.[a-z]+)*)?"
@@ -43,16 +41,16 @@ _LONGEST_WORD = 63
 
 
 class NodeLabel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A label by which nodes of the class are known, and every value of it that they may carry."""
+    """A node label that identifies the class, and its possible values."""
 
     key: str
     values: tuple[str, ...]
 
 
 class MigProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A MIG slice: compute in sevenths of the card, memory as its name says, how many one card can hold.
+    """A MIG slice: its compute in sevenths of a card, its memory, and the maximum on one card.
 
-    `weight` is the demand of one slice in whole cards, such as "1/4". Without it, see `ClassCatalogue.mig_weight`.
+    `weight` is the demand of one slice in whole cards, such as "1/4". Its default is `ClassCatalogue.mig_weight`.
     """
 
     sevenths: int
@@ -64,12 +62,12 @@ class MigProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class GPUClassSpec(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
 ):
-    """Spec of a GPUClass document.
+    """Spec of a GPUClass document. `problems` validates what its types do not.
 
-    `family` defaults to the class's own name. `memory_gib` is the vendor's nominal size. `resource` is the extended resource of
-    whole cards. `gpus_per_node` is the maximum on a node, None if not known. `equivalents` gives the units of a resource that are
-    not one whole card: "1/4" for a pool that is time-sliced by four under an unchanged resource name. `device_classes` are the
-    DeviceClasses (DRA) whose devices are all of this class.
+    `family` defaults to the name of the class. `memory_gib` is the nominal size. `resource` is the extended resource of whole
+    cards. `gpus_per_node` is the maximum on a node, None if it is not known. `equivalents` are resources whose unit is not one
+    card: "1/4" if four pods share a card under an unchanged resource name. The DeviceClasses (DRA) in `device_classes` have only
+    devices of this class.
     """
 
     memory_gib: int = msgspec.field(name="memoryGiB")
@@ -84,17 +82,16 @@ class GPUClassSpec(
 
 
 class GPUClass(GPUClassSpec, frozen=True, kw_only=True):
-    """A class with its name. `family` is never empty here."""
+    """A class with its name. `family` is never empty."""
 
     name: str
 
     @classmethod
     def of(cls, name: str, spec: GPUClassSpec) -> "GPUClass":
-        """Return the class that the document `name` describes."""
         return cls(**{**asdict(spec), "name": name, "family": spec.family or name})
 
     def __hash__(self) -> int:
-        # The dicts of a class cannot be hashed; its name is unique in a catalogue.
+        # Dicts have no hash. The name is unique in a catalogue.
         return hash(self.name)
 
 
@@ -106,20 +103,19 @@ def parse_share(raw: int | str) -> Fraction:
         share = Fraction(numerator) / int(denominator or "1")
         if 0 < share <= 1:
             return share
-    known = 'must be a share of a card such as "1/4" or "0.25", more than 0 and at most 1'
-    raise ValueError(f'{known}, not "{text[:40]}"')
+    known = 'a share of a card such as "1/4" or "0.25", more than 0 and at most 1'
+    raise ValueError(f'must be {known}, not "{text[:40]}"')
 
 
 class ClassCatalogue:
-    """All classes. A later class replaces an earlier one of the same name, so documents can replace built-in classes."""
+    """All classes, sorted by name. A later class replaces an earlier one of the same name."""
 
     def __init__(self, classes: Iterable[GPUClass]) -> None:
         by_name = {gpu_class.name: gpu_class for gpu_class in classes}
         self._classes = {name: by_name[name] for name in sorted(by_name)}
         self._families = _grouped((c.family, c) for c in self)
-        self._labels = _grouped(
-            ((each.key, value), c) for c in self for each in c.node_labels for value in each.values
-        )
+        labels = ((label.key, value, c) for c in self for label in c.node_labels for value in label.values)
+        self._labels = _grouped(((key, value), c) for key, value, c in labels)
         self._device_classes = _grouped((name, c) for c in self for name in c.device_classes)
         self._profiles = {
             (gpu_class.name, offered): profile
@@ -131,7 +127,7 @@ class ClassCatalogue:
         self._listed = frozenset(profile for _, profile in self._profiles)
         self.label_keys = frozenset(key for key, _ in self._labels)
         self.equivalents = frozenset(name for c in self for name in c.equivalents)
-        """Names of resources whose unit is not a whole card on at least one class."""
+        """Resources whose unit is not a whole card of at least one class."""
 
     def __iter__(self) -> Iterator[GPUClass]:
         return iter(self._classes.values())
@@ -140,36 +136,31 @@ class ClassCatalogue:
         return self._classes.get(name)
 
     def named(self, names: Collection[str]) -> tuple[GPUClass, ...]:
-        """Return the classes of those names, sorted by name."""
         return tuple(self._classes[name] for name in sorted(names) if name in self._classes)
 
     def names(self) -> tuple[str, ...]:
-        """Return the names of all classes, sorted."""
         return tuple(self._classes)
 
     def families(self) -> tuple[str, ...]:
-        """Return the names of all families, sorted."""
         return tuple(sorted(self._families))
 
     def family(self, name: str) -> tuple[GPUClass, ...]:
-        """Return the classes of that family, sorted by name. Empty if there is no such family."""
         return self._families.get(name, ())
 
     def resolve(self, name: str) -> tuple[GPUClass, ...]:
-        """Return the class of that name, or else the classes of that family, or else nothing."""
+        """Return the class of that name, or else the classes of that family."""
         gpu_class = self._classes.get(name)
         return (gpu_class,) if gpu_class is not None else self.family(name)
 
     def matching_label(self, key: str, value: str) -> tuple[GPUClass, ...]:
-        """Return the classes whose nodes may carry this label; several where it names only the family."""
+        """Return the classes whose nodes may have this label: several if it names only the family."""
         return self._labels.get((key, value), ())
 
     def of_device_class(self, name: str) -> tuple[GPUClass, ...]:
-        """Return the classes that list the DeviceClass."""
         return self._device_classes.get(name, ())
 
     def mig_profile(self, gpu_class: GPUClass, profile: str) -> MigProfile | None:
-        """Return the profile named as NVIDIA does (`1g.10gb+me`) or a resource does (`1g.10gb.me`)."""
+        """Return the profile by NVIDIA's name (`1g.10gb+me`) or by the resource's (`1g.10gb.me`)."""
         return self._profiles.get((gpu_class.name, profile))
 
     def is_unlisted(self, profile: str | None) -> bool:
@@ -177,24 +168,20 @@ class ClassCatalogue:
         return profile is not None and profile not in self._listed
 
     def mig_weight(self, gpu_class: GPUClass, profile: str) -> Fraction:
-        """Return the demand of a slice in whole cards: the larger of its shares of compute and memory.
+        """Return the demand of a slice in whole cards: its weight, or else the larger of its shares of compute and memory.
 
-        So a 1g.20gb of an 80 GB card is a quarter, not a seventh. A weight of the class overrides it. Raises KeyError for a
-        profile that the class does not have.
+        So a 1g.20gb of an 80 GB card is a quarter, not a seventh. Raises KeyError if the class lacks the profile.
         """
-        slice_of_card = self._profiles[gpu_class.name, profile]
-        if slice_of_card.weight is not None:
-            return parse_share(slice_of_card.weight)
-        compute = Fraction(slice_of_card.sevenths, SEVENTHS)
-        return max(compute, Fraction(slice_of_card.memory_gib, gpu_class.memory_gib))
+        found = self._profiles[gpu_class.name, profile]
+        if found.weight is not None:
+            return parse_share(found.weight)
+        return max(Fraction(found.sevenths, SEVENTHS), Fraction(found.memory_gib, gpu_class.memory_gib))
 
     def nearest(self, word: str) -> str | None:
-        """Return the class or family with the nearest name."""
         word = word.strip().lower()[:_LONGEST_WORD]
-        named = self._named_by_label.get(word)
-        if named is not None:
-            return named
-        # Shortest first, so that "a100" means the family rather than one of its classes.
+        if word in self._named_by_label:
+            return self._named_by_label[word]
+        # Shortest first: "a100" means the family, not one of its classes.
         names = sorted({*self._families, *self._classes}, key=lambda name: (len(name), name))
         for name in names:
             if word and f"-{word}-" in f"-{name}-":
@@ -204,15 +191,15 @@ class ClassCatalogue:
 
     @cached_property
     def _named_by_label(self) -> dict[str, str]:
-        """Label values in lower case: people write what they saw on a node, e.g. `Tesla-T4`."""
-        # Over all keys: a100 is the 40 GB card to one labeller and either card to another, so it is the family here.
-        classes: dict[str, set[GPUClass]] = defaultdict(set)
-        for (_, value), members in self._labels.items():
-            classes[value.lower()].update(members)
+        """Classes and families by label values in lower case: people write what they see on nodes, such as `Tesla-T4`."""
+        # Values of all keys: `a100` is the 40 GB card under one key and any A100 under another, so it means the family.
+        classes = _grouped(
+            (value.lower(), c) for (_, value), members in self._labels.items() for c in members
+        )
         named: dict[str, str] = {}
-        for value, members_of_all in classes.items():
-            names = {gpu_class.name for gpu_class in members_of_all}
-            names = names if len(names) == 1 else {gpu_class.family for gpu_class in members_of_all}
+        for value, members in classes.items():
+            names = {c.name for c in members}
+            names = names if len(names) == 1 else {c.family for c in members}
             if len(names) == 1:
                 named[value] = names.pop()
         return named
@@ -221,14 +208,13 @@ class ClassCatalogue:
     def document(self) -> bytes:
         """All classes as JSON: the same for the same classes in any order, in any process.
 
-        It omits the size of nodes, which demand does not depend on, so an older release can read it while both run.
+        It omits the size of nodes. Demand does not depend on it, and an older release can read the document while both run.
         """
         classes = [replace(gpu_class, gpus_per_node=None) for gpu_class in self]
         return msgspec.json.encode(classes, order="deterministic")
 
     @cached_property
     def digest(self) -> str:
-        """Hex digest of the document."""
         return hashlib.sha256(self.document).hexdigest()
 
 

@@ -1,7 +1,7 @@
 """DeviceClasses (DRA) of a cluster: which of them have GPUs, and by which names pods may request those.
 
-Administrators write DeviceClasses. Their CEL selectors are read only as text. A quoted name of a GPU driver means GPUs.
-If `device.driver` is compared only with other names, the class has no GPUs. So `!=` and `||` may count too much.
+Administrators write DeviceClasses. Their CEL selectors are read only as text. A quoted name of a GPU driver means GPUs. If the
+selectors compare `device.driver` only with other names, the class has no GPUs. So `!=` and `||` may count too much.
 """
 
 import re
@@ -46,18 +46,18 @@ class DeviceClass(View, frozen=True):
 
     @property
     def extended_resource_name(self) -> str:
-        """The resource name by which pods may request its devices, beside the implicit name; "" if it has none."""
+        """The resource name by which pods may request its devices, besides the implicit name; "" if it has none."""
         return (self.spec and self.spec.extended_resource_name) or ""
 
     @property
     def expressions(self) -> Iterator[str]:
-        """The selectors; the API server bounds them: 32 of 10 KiB."""
+        """The selectors: at most 32 of 10 KiB (API server)."""
         for selector in (self.spec and self.spec.selectors) or ():
             if selector.cel is not None:
                 yield selector.cel.expression
 
 
-# Return the view of an object in JSON; `msgspec.ValidationError` names the path of a field of the wrong type.
+# Return the view of an object in JSON. Its `msgspec.ValidationError` names the path of a field of the wrong type.
 decode_device_class = msgspec.json.Decoder(DeviceClass).decode
 
 
@@ -66,8 +66,8 @@ def device_class_mapping(
 ) -> ResourceMappingSpec:
     """Return the mapping from DeviceClasses. It comes after the documents and before the built-in patterns.
 
-    documents: the cluster's own documents, which take precedence for the names of classes.
-    known: the documents and the built-in patterns. They know GPU drivers, and by name classes whose selectors say nothing.
+    documents: the cluster's own documents. They take precedence for the names of classes.
+    known: the documents and the built-in patterns. They know GPU drivers, and names of classes with other selectors.
     """
     ordered = sorted(device_classes, key=lambda each: each.name)
     return ResourceMappingSpec(device_classes=tuple(_pattern(each, documents, known) for each in ordered))
@@ -84,7 +84,7 @@ def _pattern(each: DeviceClass, documents: ResourceMapping, known: ResourceMappi
 
 
 def _of_gpus(each: DeviceClass, known: ResourceMapping) -> DeviceClassPattern | None:
-    """Return the pattern of the GPU driver in the selectors. For several vendors, the pattern names no vendor."""
+    """Return the pattern of the GPU driver in the selectors. With drivers of several vendors, it has no vendor."""
     texts = {text[1:-1] for expression in each.expressions for text in _QUOTED.findall(expression)}
     stated = (known.stated_device_class(text) for text in sorted(texts))
     found = [pattern for pattern in stated if pattern is not None and pattern.measure is Measure.DEVICES]

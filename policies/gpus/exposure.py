@@ -20,16 +20,16 @@ NODE_PATHS = (
     "/dev/char/",
     # Cards that are passed through to virtual machines.
     "/dev/vfio/",
-    # A device plugin is what registers in the one; what reads the other is taken for an exporter.
+    # Device plugins register in the first; exporters read the second.
     "/var/lib/kubelet/device-plugins/",
     "/var/lib/kubelet/pod-resources/",
-    # What registers in the one is a device plugin or DRA driver, too (`pluginwatcher` of the kubelet); sockets of DRA drivers.
+    # Device plugins and DRA drivers also register here (`pluginwatcher` of the kubelet). Sockets of DRA drivers.
     "/var/lib/kubelet/plugins_registry/",
     "/var/lib/kubelet/plugins/",
     # Specifications of CDI devices (`spec-dirs.go` of container-device-interface).
     "/etc/cdi/",
     "/run/cdi/",
-    # Container runtimes start containers with any device; NRI plugins add devices to those of others.
+    # Container runtimes start containers with any device. NRI plugins add devices to other containers.
     "/run/containerd/containerd.sock",
     "/run/k3s/containerd/containerd.sock",
     "/run/k0s/containerd.sock",
@@ -42,23 +42,23 @@ NODE_PATHS = (
     "/run/podman/podman.sock",
     "/run/nri/",
 )
-"""Beginnings of paths of a node, where a directory ends with a slash; a directory above one of them leads there, too."""
+"""Beginnings of paths of a node. A directory ends with a slash. A parent directory leads to GPUs, too."""
 OTHER_ROOT = r"^/proc/($|(self|thread-self|[0-9]+)/($|task/([0-9]+/)?$|(.+/)?(root|cwd|fd)/))"
-"""Links below a process to any directory of the node, which the kubelet and the runtime follow, and directories above them."""
+"""Links below a process to any directory of the node, and their parent directories. The kubelet and the runtime follow them."""
 
 GPU_STACK_PATHS = ("/var/lib/kubelet/device-plugins/", "/var/lib/kubelet/pod-resources/")
-"""Mounted by device plugins and by exporters, which see all GPUs by the value in their images."""
+"""Mounted by device plugins and exporters. The variable in their images shows them all GPUs."""
 
 DEVICE_LIST = "nvidia-container-devices"
 """NVIDIA's runtime reads mounts below /var/run/nvidia-container-devices as a list of GPUs (`visibleDevicesFromMounts`).
 
-It cleans the path first, so this name is in every path that it reads, however that is written.
+It cleans the path first, but every spelling of the path has this name in it.
 """
 
 DEVICE_ANNOTATIONS = (
     r"^(([^/]+\.)?cdi\.k8s\.io|(cdi-)?devices\.nri\.io|devices\.crio\.io|io\.kubernetes\.cri-o\.Devices)(/|$)"
 )
-"""Annotations by which a pod names devices of its node: CDI (with nvidia.cdi.k8s.io), plugins of NRI, CRI-O."""
+"""Annotations by which a pod requests devices of its node: CDI (with nvidia.cdi.k8s.io), plugins of NRI, CRI-O."""
 
 _OTHER_ROOT, _DEVICE_ANNOTATIONS = re.compile(OTHER_ROOT), re.compile(DEVICE_ANNOTATIONS)
 
@@ -69,18 +69,18 @@ def shows_devices(variable: str) -> bool:
 
 
 def hiding_values(variable: str) -> tuple[str, ...]:
-    """Return the values of that variable by which no device is shown, the best one last."""
+    """Return the values of that variable that show no device, the best one last."""
     return _HIDING.get(variable, HIDING)
 
 
 def may_set_devices(prefix: str) -> bool:
-    """Whether names with this prefix (of envFrom) can be those of such variables."""
+    """Whether a variable with this prefix (of envFrom) may show devices."""
     names = (*VISIBLE_DEVICES, DOCKER_RESOURCE)
     return prefix.startswith(DOCKER_RESOURCE) or any(name.startswith(prefix) for name in names)
 
 
 def leads_to_gpus(path: str) -> bool:
-    """Whether a path of the node is a way to its GPUs, or a directory with one in it (/dev, /run, /)."""
+    """Whether a path of the node leads to its GPUs, or is a parent directory of such a path (/dev, /run, /)."""
     shown = canonical(path)
     near = any(shown.startswith(each) or each.startswith(shown) for each in NODE_PATHS)
     return bool(path) and (near or _OTHER_ROOT.search(shown) is not None)
@@ -92,16 +92,16 @@ def is_of_the_gpu_stack(path: str) -> bool:
 
 
 def canonical(path: str) -> str:
-    """Return the path without `.`, `..` and doubled slashes, below /run for /var/run, and with a slash at its end."""
+    """Return the path without `.`, `..` and double slashes, with /run for /var/run, and with a slash at its end."""
     cleaned = cleaned_path(path).rstrip("/") + "/"
     return cleaned.removeprefix("/var") if cleaned.startswith("/var/run/") else cleaned
 
 
 def is_device_list(mount_path: str) -> bool:
-    """Whether NVIDIA's runtime reads what a container mounts there as a list of GPUs."""
+    """Whether NVIDIA's runtime reads a mount at this path as a list of GPUs."""
     return DEVICE_LIST in mount_path
 
 
 def names_devices(annotation: str) -> bool:
-    """Whether the key is that of an annotation by which a pod names devices of its node."""
+    """Whether a pod requests devices of its node by this annotation."""
     return _DEVICE_ANNOTATIONS.search(annotation) is not None

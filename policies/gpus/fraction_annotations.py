@@ -1,7 +1,7 @@
 """Annotations that request a part of one GPU from a fraction scheduler (KAI, Run:ai).
 
-Validated as the schedulers do: KAI's `validateGpuFractionAnnotation` and `validateMemoryAnnotation`
-(`pkg/binder/plugins/gpusharing/gpu-request`) take a decimal number between 0 and 1, and a whole number of MiB.
+The validation is that of the schedulers: KAI's `validateGpuFractionAnnotation` and `validateMemoryAnnotation`
+(`pkg/binder/plugins/gpusharing/gpu-request`) accept a decimal number between 0 and 1, and a whole number of MiB.
 """
 
 import re
@@ -15,20 +15,20 @@ from policies.pods.pod import Pod
 FRACTION_DEVICE = NVIDIA_GPU
 """The resource of the divided card: KAI reserves it by a pod that requests it (pkg/binder/binding/resourcereservation)."""
 FRACTION_CONTAINER = "gpu-fraction-container-name"
-"""Annotation with the name of the container that gets the part. Default: the first one (`GetFractionContainerRef`)."""
+"""Annotation with the name of the container that gets the part. The default is the first one (`GetFractionContainerRef`)."""
 
 LEAST_PART = Fraction(1, 100)
-"""A part counts at least this much. KAI accepts less, but its scheduler treats it as no GPU (`minGPUs` in
+"""The least that a part counts. KAI accepts less, but its scheduler then counts no GPU (`minGPUs` in
 `pkg/scheduler/api/resource_info`): any number of such pods would share a card, without limits of memory."""
 
 _DECIMAL = re.compile(r"[0-9]{0,9}(\.[0-9]{0,9})?")
 _UNITS = {Measure.MEMORY_MIB: "MiB", Measure.MEMORY_BYTES: "bytes"}
 _LARGEST = 10**12
-"""More than the bytes of any GPU's memory; the point is only that numbers stay short."""
+"""More than the bytes of any GPU's memory. It keeps numbers short."""
 
 
 def fraction_problems(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[BadAnnotation]:
-    """Yield every fraction annotation with an unusable value, or beside a contradicting one."""
+    """Yield every fraction annotation that is invalid or contradicts another."""
     present = [(key, pod.annotations[key.key]) for key in resource_mapping.fractions_of(pod)]
     for key, text in present:
         problem = _problem(key, text)
@@ -43,16 +43,13 @@ def fraction_problems(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[B
 
 
 def fraction_container(pod: Pod, resource_mapping: ResourceMapping) -> str | None:
-    """Return the name of the container to which a fraction scheduler assigns GPUs. None if no such scheduler places the pod.
-
-    None also for a pod with a nodeName, which no scheduler places.
-    """
-    body = pod.spec
-    if body.node_name or body.scheduler_name not in resource_mapping.fraction_schedulers:
+    """Return the name of the container to which a fraction scheduler assigns GPUs. None if no such scheduler places the pod."""
+    spec = pod.spec
+    if spec.node_name or spec.scheduler_name not in resource_mapping.fraction_schedulers:
         return None
     if resource_mapping.pod_fraction(pod) is None:
         return None
-    first = body.containers[0].name if body.containers else ""
+    first = spec.containers[0].name if spec.containers else ""
     return pod.annotations.get(FRACTION_CONTAINER, first)
 
 

@@ -1,12 +1,13 @@
 """Names of GPU resources that a misspelt name seems to mean."""
 
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from posixpath import commonprefix
 
 from policies.pods.names import is_resource_name
 
 FORMER_NAMES = {"alpha.kubernetes.io/nvidia-gpu": "nvidia.com/gpu"}
-"""Names that no kubelet offers any more: Kubernetes 1.11 removed this one, with the feature gate Accelerators (its CHANGELOG)."""
+"""Names that kubelets no longer offer. Kubernetes 1.11 removed this one with the feature gate Accelerators (its CHANGELOG)."""
 
 _QUOTA_PREFIX = re.compile(r"(requests|limits)\.")
 _SLICE = re.compile(r"/mig[._]?([1-7]g\.[0-9]{1,4}gb[a-z0-9.]*)$")
@@ -14,38 +15,38 @@ _SLICE = re.compile(r"/mig[._]?([1-7]g\.[0-9]{1,4}gb[a-z0-9.]*)$")
 _WORD = re.compile(r"[a-z0-9]+")
 
 
-class KnownNames:
-    """The full names of GPU resources, and of those the names of whole accelerators, for which people write less."""
+def by_words(whole: Iterable[str]) -> dict[str, str]:
+    """Return the names of whole accelerators by their words, because people often write them without the domain."""
+    found: dict[str, str] = {}
+    for each in whole:
+        domain, _, rest = each.partition("/")
+        for words in (each, f"{domain.partition('.')[0]} {rest}", rest):
+            found.setdefault(_words(words), each)
+    return found
 
-    def __init__(self, names: Collection[str], whole: Iterable[str]) -> None:
-        self._names = names
-        self._by_words: dict[str, str] = {}
-        """Whole accelerators by the words that people write without a valid domain; the first name wins."""
-        for each in whole:
-            domain, _, rest = each.partition("/")
-            for words in (each, f"{domain.partition('.')[0]} {rest}", rest):
-                self._by_words.setdefault(_words(words), each)
 
-    def meant(self, name: str, is_gpu: Callable[[str], bool]) -> str | None:
-        """Return the name that `name` seems to mean, None where it is one of them, or near none; `is_gpu` knows patterns, too."""
-        if name in self._names:
-            return None
-        plain = FORMER_NAMES.get(name) or _SLICE.sub(r"/mig-\1", _QUOTA_PREFIX.sub("", name, count=1))
-        if plain != name and is_gpu(plain):
-            return plain
-        if not is_resource_name(name):
-            words = _words(name)
-            return self._by_words.get(words) or self._by_words.get(words.removesuffix("s"))
-        return next((each for each in self._names if _is_nearly(name.lower(), each.lower())), None)
+def meant(
+    name: str, full: Collection[str], whole_by_words: Mapping[str, str], is_gpu: Callable[[str], bool]
+) -> str | None:
+    """Return the one of the `full` names that `name` seems to mean, or None. `is_gpu` also knows patterns of names."""
+    if name in full:
+        return None
+    plain = FORMER_NAMES.get(name) or _SLICE.sub(r"/mig-\1", _QUOTA_PREFIX.sub("", name, count=1))
+    if plain != name and is_gpu(plain):
+        return plain
+    if not is_resource_name(name):
+        words = _words(name)
+        return whole_by_words.get(words) or whole_by_words.get(words.removesuffix("s"))
+    return next((each for each in full if _is_nearly(name.lower(), each.lower())), None)
 
 
 def _words(name: str) -> str:
-    """Return the name in small letters, with spaces between its words: `nvidia com gpu`."""
+    """Return the name in lower case, with spaces between its words: `nvidia com gpu`."""
     return " ".join(_WORD.findall(name.lower()))
 
 
 def _is_nearly(written: str, meant: str) -> bool:
-    """Whether a resource's name has one slip, or only the first part of the domain."""
+    """Whether a resource's name has one typing error, or only the first part of the domain."""
     domain, _, name = written.partition("/")
     other_domain, _, other = meant.partition("/")
     if name == other:
@@ -54,19 +55,13 @@ def _is_nearly(written: str, meant: str) -> bool:
 
 
 def _is_one_slip(written: str, meant: str) -> bool:
-    """Whether one letter is missing, too many, or another, or two are swapped, or nothing is wrong.
+    """Whether the texts are equal, or differ in one letter, or by two swapped letters.
 
-    But neither the first letter nor a digit: nvidia.com/pgpu and nvidia.com/gpu2 are names of others.
+    The first letter must be the same, and digits, too: nvidia.com/pgpu and nvidia.com/gpu2 are other names.
     """
-    start = _alike(written, meant)
+    start = len(commonprefix([written, meant]))
     one, other = written[start:], meant[start:]
-    end = _alike(one[::-1], other[::-1])
+    end = len(commonprefix([one[::-1], other[::-1]]))
     one, other = one[: len(one) - end], other[: len(other) - end]
     is_letter = all(not part or (len(part) == 1 and part.isalpha()) for part in (one, other))
     return start > 0 and (is_letter or (len(one) == len("ab") and one == other[::-1]))
-
-
-def _alike(one: str, other: str) -> int:
-    """Return with how many of the same characters both begin."""
-    differing = (index for index, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1])
-    return next(differing, min(len(one), len(other)))

@@ -18,12 +18,11 @@ ANY = "*"
 
 
 def limit_problems(limits: ResourceLimits, path: str) -> Iterator[tuple[str, str]]:
-    """Yield (path, sentence) for every value that makes no sense."""
+    """Yield (path, message) for every invalid value."""
     for name, most in (limits if isinstance(limits, Mapping) else {"": limits}).items():
         at = f"{path}[{name}]" if name else path
         if most is not None and most < 0:
-            unless = "" if name else ", or null for no limit"
-            yield at, f"must be 0 or more{unless}, not {most}"
+            yield at, f"must be 0 or more{'' if name else ', or null for no limit'}, not {most}"
         domain, _, rest = name.partition("/")
         is_pattern = ANY not in domain and rest.count(ANY) <= 1 and is_resource_name(name.replace(ANY, "x"))
         if "/" in name and not is_pattern:
@@ -31,7 +30,7 @@ def limit_problems(limits: ResourceLimits, path: str) -> Iterator[tuple[str, str
 
 
 def unknown_names(limits: ResourceLimits, catalogue: ClassCatalogue, path: str) -> Iterator[tuple[str, str]]:
-    """Yield likewise the names that are neither of a resource nor of a class or family."""
+    """Yield (path, message) for every name that is not a resource, a class or a family."""
     for name in limits if isinstance(limits, Mapping) else ():
         if "/" not in name and name != ANY and not catalogue.resolve(name):
             nearest = catalogue.nearest(name)
@@ -40,7 +39,7 @@ def unknown_names(limits: ResourceLimits, catalogue: ClassCatalogue, path: str) 
 
 
 def limit_of(limits: ResourceLimits, resource: GPUResource, classes: Sequence[GPUClass]) -> int | None:
-    """Return the limit of the resource for a pod on one of the classes; no classes: they are not known. None: no limit."""
+    """Return the limit of the resource for a pod on one of the classes (empty: not known). None: there is no limit."""
     if not isinstance(limits, Mapping):
         return limits
     named = limits_by_pattern(limits)
@@ -52,6 +51,6 @@ def limit_of(limits: ResourceLimits, resource: GPUResource, classes: Sequence[GP
 
 
 def limits_by_pattern(limits: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Return the limits by resource, the most specific first: names, patterns from the longest on, `*`."""
+    """Return the limits by resource, the most specific first: names, patterns by length, `*`."""
     patterns = [(name, most) for name, most in limits.items() if "/" in name or name == ANY]
     return sorted(patterns, key=lambda each: (ANY in each[0], -len(each[0]), each[0]))

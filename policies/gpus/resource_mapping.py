@@ -1,7 +1,7 @@
 """Mapping of resource names, annotations and device classes to GPUs, and the meaning of their amounts.
 
-A `GPUResourceMapping` document configures it; the built-in one ships with the webhook, and `device_classes` derives one from the
-DeviceClasses of a cluster. A pattern is a name with at most one `*`; the first pattern that fits a name decides.
+Its sources are `GPUResourceMapping` documents, the DeviceClasses of the cluster (`device_classes`), and a built-in document.
+A pattern is a name with at most one `*`. The first matching pattern decides.
 """
 
 from collections import defaultdict
@@ -13,25 +13,24 @@ from hashlib import sha256
 import msgspec
 from msgspec.structs import replace
 
-from policies.gpus.near_names import KnownNames
+from policies.gpus import near_names
 from policies.pods.names import is_dns_subdomain, is_resource_name
 from policies.pods.pod import Container, ContainerPlace, Pod
 from policies.pods.quantity import Quantity, readable
 from policies.pods.requests import NOTHING, pod_requests
 
 IMPLICIT_DEVICE_CLASS = "deviceclass.resource.kubernetes.io/"
-"""Prefix of the resource names that the API server turns into DRA claims; native to it, so it checks nothing about them."""
-
+"""Prefix of the resource names that the API server turns into DRA claims. It does not check their amounts."""
 
 NVIDIA_GPU = "nvidia.com/gpu"
-"""The whole cards that are meant where nothing says which."""
+"""The default resource of whole cards."""
 
 DEFAULT_SCHEDULER = "default-scheduler"
-"""What the API server writes into a pod without a schedulerName."""
+"""The default of schedulerName in the API server."""
 
 
 class Measure(Enum):
-    """What one unit of a resource is."""
+    """The unit of a resource."""
 
     DEVICES = "devices"
     """Whole accelerators."""
@@ -40,7 +39,7 @@ class Measure(Enum):
     SHARES = "shares"
     """Time-sliced replicas of a device: places in a queue, not parts of a card."""
     SLICES = "slices"
-    """Hardware partitions (MIG); what the `*` of the pattern stands for is the profile."""
+    """Hardware partitions (MIG). The `*` of the pattern stands for the profile."""
     MEMORY_GIB = "memoryGiB"
     MEMORY_MIB = "memoryMiB"
     MEMORY_BYTES = "memoryBytes"
@@ -50,35 +49,34 @@ class Measure(Enum):
     FRACTION = "fraction"
     """A part of one device, 0 < x ≤ 1 (annotations only)."""
     NOTHING = "nothing"
-    """Not a GPU although a wider pattern would fit, e.g. a monitoring handle."""
+    """Not a GPU, although a wider pattern matches, such as a monitoring handle."""
 
     @property
     def is_count(self) -> bool:
-        """Whether the number counts things, as against an amount of memory or a percentage of one."""
+        """Whether the number counts things. It may also be an amount of memory, or a percentage."""
         return self in _COUNTS
 
 
 _COUNTS = frozenset({Measure.DEVICES, Measure.CORES, Measure.SHARES, Measure.SLICES})
+_RESOURCE_NAME = "must be a resource name such as example.com/gpu"
 
 
 class ResourcePattern(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """The meaning of one unit of the resources that match the pattern.
-
-    resource: the extended resource of the whole cards, which is also the taint key of nodes. None if the matching names are those
-      of whole cards themselves, or if it is not known.
-    """
+    """The meaning of one unit of the resources that match the pattern."""
 
     pattern: str
     measure: Measure
     resource: str | None = None
+    """The extended resource of the whole cards, which is also the taint key of nodes. None if the names are those of whole cards,
+    or if it is not known."""
 
 
 class AnnotationKey(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """An annotation that requests a part of a card; `resource` is the extended resource of such cards."""
+    """An annotation that requests a part of a card. `resource` is the extended resource of such cards."""
 
     key: str
     measure: Measure
@@ -86,65 +84,61 @@ class AnnotationKey(
 
 
 class UnknownDeviceClasses(Enum):
-    """The treatment of devices whose DeviceClass is not known to have GPUs or not; the strictest first."""
+    """The treatment of DeviceClasses that may have GPUs or not, the strictest first."""
 
     DENY = "deny"
-    """Requests for them are denied; stored ones are counted."""
+    """Requests are denied. Stored requests are counted."""
     COUNT = "count"
-    """Each counts as a GPU."""
+    """Each device counts as a GPU."""
     IGNORE = "ignore"
-    """They do not count."""
+    """The devices do not count."""
 
 
 class DeviceClassPattern(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    rename="camel",
-    forbid_unknown_fields=True,
-    omit_defaults=True,
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
 ):
-    """Whether the devices of DeviceClasses (DRA) are GPUs, and the resource name of the same cards without DRA.
+    """Whether the devices of DeviceClasses (DRA) are GPUs.
 
-    `resource` also names the vendor. Without it, any class may have the cards. The pattern matches names of DRA drivers, too: a
-    DeviceClass whose selectors name a GPU driver has GPUs.
-
-    measure: `devices` or `nothing`; None if it is derived from a DeviceClass that does not say which.
-    extended_resource_name: `spec.extendedResourceName` of the DeviceClass, "" if it has none, None if it is not known.
+    The pattern also matches names of DRA drivers: a DeviceClass whose selectors name a GPU driver has GPUs.
     """
 
     pattern: str
     measure: Measure | None = Measure.DEVICES
+    """`devices` or `nothing`. None if the selectors of the DeviceClass do not say which."""
     resource: str | None = None
+    """The resource name of the same cards without DRA; it also names the vendor. None: any class may have the cards."""
     extended_resource_name: str | None = None
+    """`spec.extendedResourceName` of the DeviceClass, "" if it has none, None if it is not known."""
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        # A * stands for one or more characters, so a name must still be one with a letter in its place.
+        # A * stands for one or more characters, so the name must be valid with a letter in its place.
         if self.pattern.count("*") > 1 or not is_dns_subdomain(self.pattern.replace("*", "x")):
             yield "pattern", "must be the name of a DeviceClass such as gpu.example.com, with at most one *"
         if self.measure not in {Measure.DEVICES, Measure.NOTHING}:
             yield "measure", "must be devices or nothing"
-        named = (("resource", self.resource), ("extendedResourceName", self.extended_resource_name))
-        for field, name in named:
+        for field, name in (
+            ("resource", self.resource),
+            ("extendedResourceName", self.extended_resource_name),
+        ):
             if name is not None and not all(name.partition("/")):
-                yield field, "must be a resource name such as example.com/gpu"
+                yield field, _RESOURCE_NAME
 
 
 class ResourceMappingSpec(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
 ):
-    """Spec of a GPUResourceMapping document. Its patterns come before the built-in ones."""
+    """Spec of a GPUResourceMapping document. Its patterns precede the built-in ones."""
 
     resources: tuple[ResourcePattern, ...] = ()
     fraction_annotations: tuple[AnnotationKey, ...] = ()
     fraction_schedulers: tuple[str, ...] = ()
-    """The schedulers that read these annotations, by `schedulerName`; all others ignore them."""
+    """The `schedulerName` of the schedulers that read these annotations. Other schedulers ignore them."""
     device_classes: tuple[DeviceClassPattern, ...] = ()
     unknown_device_classes: UnknownDeviceClasses | None = None
     """The strictest value of all documents applies. The default is `count`."""
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield (path below the spec, sentence) for every invalid value."""
+        """Yield (path below the spec, message) for every invalid value."""
         for index, resource in enumerate(self.resources):
             path = f"resources[{index}]"
             domain, _, name = resource.pattern.partition("/")
@@ -155,7 +149,7 @@ class ResourceMappingSpec(
             if resource.measure is Measure.FRACTION:
                 yield f"{path}.measure", "must not be fraction: amounts of resources are whole numbers"
             if resource.resource is not None and not is_resource_name(resource.resource):
-                yield f"{path}.resource", "must be a resource name such as example.com/gpu"
+                yield f"{path}.resource", _RESOURCE_NAME
         yield from self._fraction_problems()
         for index, device_class in enumerate(self.device_classes):
             for field, text in device_class.problems():
@@ -166,16 +160,11 @@ class ResourceMappingSpec(
             if annotation.measure not in {Measure.FRACTION, Measure.MEMORY_MIB, Measure.DEVICES}:
                 yield f"fractionAnnotations[{index}].measure", "must be fraction, memoryMiB or devices"
             if not is_resource_name(annotation.resource):
-                yield (
-                    f"fractionAnnotations[{index}].resource",
-                    "must be a resource name such as example.com/gpu",
-                )
+                yield f"fractionAnnotations[{index}].resource", _RESOURCE_NAME
+        message = "must be the schedulerName of a scheduler that shares GPUs"
         for index, scheduler in enumerate(self.fraction_schedulers):
             if scheduler in {"", DEFAULT_SCHEDULER}:
-                yield (
-                    f"fractionSchedulers[{index}]",
-                    "must be the schedulerName of a scheduler that shares GPUs",
-                )
+                yield f"fractionSchedulers[{index}]", message
 
 
 class GPUResource(msgspec.Struct, frozen=True):
@@ -186,12 +175,12 @@ class GPUResource(msgspec.Struct, frozen=True):
     profile: str | None = None
 
     def __hash__(self) -> int:
-        # The name decides the rest in one mapping, and an Enum's hash takes ten times as long.
+        # The name is unique in one mapping, and an Enum's hash takes ten times as long.
         return hash(self.name)
 
 
 class GPURequest(msgspec.Struct, frozen=True):
-    """One container's request for one GPU resource: its limit if there is one, as in the kubelet."""
+    """One container's limit or else request of one GPU resource, as in the kubelet."""
 
     place: ContainerPlace
     resource: GPUResource
@@ -214,7 +203,6 @@ class ResourceMapping:
         self._device_classes = tuple(pattern for spec in specs for pattern in spec.device_classes)
         self._resources = tuple(pattern for spec in specs for pattern in spec.resources)
         self.patterns = (*self._resources, *self._derived_patterns())
-        """Patterns of all resource names, with those of DRA devices."""
         self._by_domain: dict[str, list[ResourcePattern]] = defaultdict(list)
         for each in self.patterns:
             self._by_domain[each.pattern.partition("/")[0]].append(each)
@@ -223,8 +211,8 @@ class ResourceMapping:
             for each in reversed(self._device_classes)
             if each.extended_resource_name is not None
         }
-        """The extended resource name, or "", of each DeviceClass where it is known."""
-        # Tenants choose the names, so what is remembered is bounded.
+        """The extended resource name, or "", of each DeviceClass if it is known."""
+        # Tenants choose the names, so the caches are bounded.
         self.resource = lru_cache(maxsize=1024)(self._resource)
         self.stated_device_class = lru_cache(maxsize=1024)(self._stated_device_class)
         self.misspelt = lru_cache(maxsize=1024)(self._misspelt)
@@ -232,10 +220,10 @@ class ResourceMapping:
         gpus = [each for each in self.patterns if each.measure is not Measure.NOTHING]
         named = (each.resource or self._whole_card(each.pattern) for each in gpus if "*" not in each.pattern)
         self.whole_cards = frozenset(filter(None, (*named, *(each.resource for each in gpus))))
-        """Resources of whole cards, as far as patterns name them: nodes are tainted by these keys."""
+        """Known resources of whole cards. They are also the taint keys of nodes."""
 
     def _derived_patterns(self) -> Iterator[ResourcePattern]:
-        """Yield patterns of the resource names of DeviceClasses. They come after the resource patterns."""
+        """Yield patterns of the resource names of DeviceClasses."""
         for each in self._device_classes:
             name = IMPLICIT_DEVICE_CLASS + each.pattern
             yield ResourcePattern(pattern=name, measure=self._measure(each), resource=each.resource)
@@ -253,7 +241,6 @@ class ResourceMapping:
         return Measure.NOTHING if is_ignored else Measure.DEVICES
 
     def _resource(self, name: str) -> GPUResource | None:
-        """Return the GPU resource of that name, None if it is not one. Called through the cache `resource`."""
         fitting = self._first(name)
         if fitting is None or fitting[0].measure is Measure.NOTHING:
             return None
@@ -262,44 +249,40 @@ class ResourceMapping:
         return GPUResource(name, pattern.measure, (filling or None) if is_slice else None)
 
     def _whole_card(self, name: str) -> str | None:
-        """Return the resource of whole cards for a name that requests cards or parts of them. None if it is not known.
-
-        Called through the cache `whole_card`.
-        """
+        """Return the resource of whole cards for a name that requests cards or parts of them. None if it is not known."""
         fitting = self._first(name)
         if fitting is None or fitting[0].resource is not None:
             return fitting[0].resource if fitting else None
-        # A limit of memory or compute stands beside the resource of the card, and a DeviceClass may have cards of any vendor.
+        # A limit of memory or compute is not a card. A DeviceClass may have cards of any vendor.
         is_card = fitting[0].measure.is_count and not name.startswith(IMPLICIT_DEVICE_CLASS)
         return name if is_card else None
 
     def knows(self, name: str) -> bool:
-        """Whether a pattern matches the resource name, also a pattern that says it is not a GPU."""
+        """Whether a pattern matches the resource name, even if it is not a GPU."""
         return self._first(name) is not None
 
     def _misspelt(self, name: str) -> str | None:
-        """Return the name of GPUs that `name` seems to mean, None where it does not; called through the cache `misspelt`."""
+        """Return the GPU resource that `name` seems to mean. None if it has another meaning."""
         fitting = self._first(name)
         is_other = fitting is not None and fitting[0].measure is Measure.NOTHING
         if is_other or name.startswith(IMPLICIT_DEVICE_CLASS):
             return None
-        return self._known_names.meant(name, is_gpu=lambda plain: self.resource(plain) is not None)
+        full, by_words = self._full_names
+        return near_names.meant(name, full, by_words, lambda plain: self.resource(plain) is not None)
 
     @cached_property
-    def _known_names(self) -> KnownNames:
-        """The GPU resources that patterns name in full, in the order of the patterns."""
+    def _full_names(self) -> tuple[dict[str, Measure], dict[str, str]]:
         gpus = (each for each in self.patterns if each.measure is not Measure.NOTHING)
         full = {each.pattern: each.measure for each in gpus if "*" not in each.pattern}
-        return KnownNames(full, (name for name, measure in full.items() if measure is Measure.DEVICES))
+        whole = (name for name, measure in full.items() if measure is Measure.DEVICES)
+        return full, near_names.by_words(whole)
 
     def _first(self, name: str) -> tuple[ResourcePattern, str] | None:
-        # A * is never in the domain.
         return _fitting(self._by_domain.get(name.partition("/")[0], ()), name)
 
     def _stated_device_class(self, name: str) -> DeviceClassPattern | None:
-        """Return the first pattern that matches the name of a DeviceClass or driver. Called through the cache."""
-        fitting = (each for each in self._device_classes if _filling(each.pattern, name) is not None)
-        return next(fitting, None)
+        """Return the first pattern that matches the name of a DeviceClass or driver."""
+        return next((each for each in self._device_classes if _filling(each.pattern, name) is not None), None)
 
     def device_class(self, name: str) -> DeviceClassPattern | None:
         """Return the pattern by which devices of this DeviceClass count as GPUs. None if they do not."""
@@ -317,8 +300,7 @@ class ResourceMapping:
             return None
         else:
             named = [each for each, extended in self.extended_names.items() if extended == resource_name]
-        unknown = (each for each in named if self.is_unknown(each))
-        return next(unknown, None)
+        return next((each for each in named if self.is_unknown(each)), None)
 
     def is_unknown(self, device_class: str) -> bool:
         """Whether it is not known if the devices of the DeviceClass are GPUs."""
@@ -327,74 +309,69 @@ class ResourceMapping:
 
     @cached_property
     def document(self) -> bytes:
-        """The specs as JSON, in their order: the first pattern that fits decides.
+        """The specs as JSON, in their order.
 
-        It omits the whole cards of resources, which demand does not depend on, so an older release can read it while both run.
+        It omits the resources of whole cards. Demand does not depend on them, and so an older release can still read it.
         """
         return msgspec.json.encode([_without_whole_cards(spec) for spec in self.specs])
 
     @cached_property
     def digest(self) -> str:
-        """Hex digest of the document."""
         return sha256(self.document).hexdigest()
 
     def named_resources(self, container: Container) -> Iterator[GPUResource]:
-        """Yield every GPU resource that the container names in limits or requests, also with a zero, once each."""
+        """Yield every GPU resource in the container's limits and requests once, also with zero."""
         for name in {**container.limits, **container.requests}:
             resource = self.resource(name)
             if resource is not None:
                 yield resource
 
     def requests(self, pod: Pod) -> Iterator[GPURequest]:
-        """Yield the positive GPU requests of each container. gpu-requests reports invalid quantities."""
+        """Yield the positive GPU requests of each container. Rule gpu-requests reports invalid quantities."""
         for place in pod.places:
             for resource, quantity in self.container_requests(place.container):
                 yield GPURequest(place, resource, quantity)
 
     def container_asks(self, container: Container) -> bool:
-        """Whether the container asks for a GPU: a positive amount of a GPU resource, or a DRA claim."""
+        """Whether the container requests a GPU: a positive amount of a GPU resource, or a DRA claim."""
         return container.resources is not None and bool(
             container.resources.claims or self.container_requests(container)
         )
 
     def container_requests(self, container: Container) -> tuple[tuple[GPUResource, Quantity], ...]:
         """Return the positive GPU requests of the container."""
-        # Every rule needs this, and the container never changes: remember the result on it, with its mapping.
         if container.resources is None:
             return ()
+        # Every rule needs the result, and the container never changes: keep the result on it, with its mapping.
         memory = container.resources.__dict__
         if memory.get("resource_mapping") is not self:
             effective = {**container.requests, **container.limits}
-            memory["asked"] = tuple(
+            memory["requested"] = tuple(
                 (resource, quantity)
                 for resource in self.named_resources(container)
                 if (quantity := readable(effective[resource.name])) and quantity.nano > 0
             )
             memory["resource_mapping"] = self
-        requested: tuple[tuple[GPUResource, Quantity], ...] = memory["asked"]
+        requested: tuple[tuple[GPUResource, Quantity], ...] = memory["requested"]
         return requested
 
     def pod_fraction(self, pod: Pod) -> tuple[AnnotationKey, str] | None:
         """Return the annotation that requests a part of a GPU from a fraction scheduler (KAI, Run:ai), and its value."""
-        present = ((key, pod.annotations[key.key]) for key in self.fractions_of(pod))
         # A number of devices is only a factor of the part.
-        return next((each for each in present if not each[0].measure.is_count), None)
+        parts = (key for key in self.fractions_of(pod) if not key.measure.is_count)
+        return next(((key, pod.annotations[key.key]) for key in parts), None)
 
     def fractions_of(self, pod: Pod) -> list[AnnotationKey]:
-        """Return the fraction annotations that the pod has."""
         annotations = pod.annotations
         return [key for key in self.fraction_annotations if key.key in annotations]
 
     def pod_asks(self, pod: Pod) -> bool:
         """Whether the pod requests a GPU by resources, DRA claims or fraction annotations."""
-        return (
-            any(self.container_asks(place.container) for place in pod.places)
-            or bool(pod.spec.resource_claims)
-            or self.pod_fraction(pod) is not None
-        )
+        requested = any(self.container_asks(place.container) for place in pod.places)
+        return requested or bool(pod.spec.resource_claims) or self.pod_fraction(pod) is not None
 
     def names_gpus(self, pod: Pod) -> bool:
-        """Whether the pod asks for a GPU by resources or fraction annotations, whatever its claims ask for."""
+        """Whether the pod requests a GPU by resources or fraction annotations."""
         requested = any(self.container_requests(place.container) for place in pod.places)
         return requested or self.pod_fraction(pod) is not None
 
@@ -412,13 +389,13 @@ def gpu_requests(pod: Pod, resource_mapping: ResourceMapping) -> dict[GPUResourc
 
 
 def whole_gpus(pod: Pod, resource_mapping: ResourceMapping) -> int:
-    """Return how many whole accelerators the pod runs on; slices, shares and cores are none. Raises QuantityError."""
+    """Return the number of whole accelerators of the pod. Slices, shares and cores do not count. Raises QuantityError."""
     requests = gpu_requests(pod, resource_mapping).items()
     return sum(quantity.value for resource, quantity in requests if resource.measure is Measure.DEVICES)
 
 
 def _fitting(patterns: Iterable[ResourcePattern], name: str) -> tuple[ResourcePattern, str] | None:
-    """Return the first pattern that fits, and what its `*` stands for."""
+    """Return the first pattern that matches, and the part of the name for its `*`."""
     for candidate in patterns:
         filling = _filling(candidate.pattern, name)
         if filling is not None:
@@ -427,7 +404,7 @@ def _fitting(patterns: Iterable[ResourcePattern], name: str) -> tuple[ResourcePa
 
 
 def _filling(pattern: str, name: str) -> str | None:
-    """Return what the `*` of the pattern stands for in the name, "" where it has none; None if it does not fit."""
+    """Return the part of the name for the `*` of the pattern, "" if it has no `*`. None if the name does not match."""
     prefix, star, suffix = pattern.partition("*")
     if not star:
         return "" if name == pattern else None

@@ -1,7 +1,7 @@
-"""Vendors of accelerators, one table: what their devices are called in a pod and on a node, and how a container gets to them.
+"""Vendors of accelerators, one table: the names of their devices in a pod and on a node, and how a container gets to them.
 
-Everything else reads it: the built-in resource mapping, isolation, placement, `scan`, `doctor` and `export`. A name that is in no
-table is of software that shares cards of several vendors, or of no GPU: `webhook/configuration/builtin/resource-mapping.yaml`.
+The built-in resource mapping, isolation, placement, `scan`, `doctor` and `export` read it. Names of software for cards of several
+vendors, and names that are not GPUs, are in `webhook/configuration/builtin/resource-mapping.yaml`.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from policies.gpus.resource_mapping import (
 
 VOID, NONE = "void", "none"
 HIDING = ("", NONE, VOID)
-"""Values that show no GPU; `none` admits the driver's libraries (README of nvidia-container-runtime)."""
+"""Values that show no GPU. `none` still mounts the driver's libraries (README of nvidia-container-runtime)."""
 
 AMD_GPU, GAUDI, NEURON, TPU = "amd.com/gpu", "habana.ai/gaudi", "aws.amazon.com/neuron", "google.com/tpu"
 NVIDIA_VISIBLE_DEVICES, MIG_SLICE = "NVIDIA_VISIBLE_DEVICES", "nvidia.com/mig-"
@@ -30,21 +30,21 @@ T = TypeVar("T")
 
 
 class Vendor(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of one vendor's accelerators; a field without a value says that nothing is known, or that there is none.
+    """The known properties of one vendor's accelerators.
 
-    resources: their names, and what one unit is; of one domain the first pattern that fits decides. Nodes are tainted by the name
-      of the whole card.
-    device_classes: DeviceClasses and drivers of DRA, as the vendor's Helm charts and documentation name them. One device counts
-      as a whole card, also of mig.nvidia.com, where only the claim's selectors say how large a slice is.
-    one_device_each: resources of which one unit is one device to a process. A Neuron device has several cores, each a device,
-      and of two MIG slices a process sees one; what an Intel or TPU unit is depends on the node.
+    resources: resource names and their units. In each domain, the first matching pattern decides. The resource of the whole card
+      is also the taint key of nodes.
+    device_classes: DeviceClasses and drivers of DRA in the vendor's Helm charts and documentation. One device counts as a whole
+      card, also of mig.nvidia.com, where only the claim's selectors have the size of the slice.
+    one_device_each: resources whose unit is one device for a process. A Neuron device has several cores, each a device. A process
+      sees only one of two MIG slices. The unit of Intel or TPU resources depends on the node.
     visible_devices: variables by which the container runtime shows devices, from its sources.
-    hiding: the values of these by which it shows none, the best one last.
-    node_paths: beginnings of the paths of its devices and drivers on a node, where a directory ends with a slash.
-    hardware_labels: globs over the labels of nodes by which pods choose hardware, as `LabelKeys` reads them.
-    other_labels: globs over labels of the nodes that say something else about them.
-    product_labels, memory_mib_labels, memory_gb_labels: what a labeller writes: the product, and the memory of one card in MiB or
-      as `192G`.
+    hiding: values of these variables that show no device, the best one last.
+    node_paths: beginnings of the paths of devices and drivers on a node. A directory ends with a slash.
+    hardware_labels: globs of node labels by which pods choose hardware (`LabelKeys`).
+    other_labels: globs of other node labels.
+    product_labels, memory_mib_labels, memory_gb_labels: node labels with the product, and the memory of one card in MiB or as
+      `192G`.
     """
 
     name: str
@@ -87,11 +87,9 @@ VENDORS = (
             # switchdev, bf2_sf, cx7_qsfp, and rail_0 or rail-1 of Spectrum-X; of DGX clusters: resibp24s0).
             *_names(_NOTHING, "nvidia.com/hostdev*", "nvidia.com/hostdev", "nvidia.com/mlnx*"),
             *_names(_NOTHING, "nvidia.com/rail*", "nvidia.com/resib*", "nvidia.com/switchdev*"),
-            *_names(
-                _NOTHING, "nvidia.com/switchdev", "nvidia.com/rdma*", "nvidia.com/rdma", "nvidia.com/*rdma"
-            ),
-            *_names(_NOTHING, "nvidia.com/sriov*", "nvidia.com/roce*", "nvidia.com/*_sf", "nvidia.com/*_vf"),
-            *_names(_NOTHING, "nvidia.com/cx*", "nvidia.com/bf*"),
+            *_names(_NOTHING, "nvidia.com/switchdev", "nvidia.com/rdma*", "nvidia.com/rdma"),
+            *_names(_NOTHING, "nvidia.com/*rdma", "nvidia.com/sriov*", "nvidia.com/roce*"),
+            *_names(_NOTHING, "nvidia.com/*_sf", "nvidia.com/*_vf", "nvidia.com/cx*", "nvidia.com/bf*"),
             # Every other name is a device: the device plugin's `resources` and `rename`, KubeVirt's names of cards and vGPUs
             # (nvidia.com/GA102GL_A10, nvidia.com/GRID_T4-1Q, nvidia.com/L40S-48Q).
             *_names(_DEVICES, "nvidia.com/*", card=NVIDIA_GPU),
@@ -132,8 +130,9 @@ VENDORS = (
         resources=(
             *_names(_DEVICES, AMD_GPU),
             # FPGAs (Xilinx's device plugin), media accelerators, and the NICs of its Network Operator
-            *_names(_NOTHING, "amd.com/xilinx*", "amd.com/ama*", "amd.com/nic", "amd.com/vnic"),
-            *_names(_NOTHING, "amd.com/sev*"),
+            *_names(
+                _NOTHING, "amd.com/xilinx*", "amd.com/ama*", "amd.com/nic", "amd.com/vnic", "amd.com/sev*"
+            ),
             # Every other name is a device, its partitions too (amd.com/cpx_nps4).
             *_names(_DEVICES, "amd.com/*", card=AMD_GPU),
         ),
@@ -296,7 +295,7 @@ VENDORS = (
 
 
 def of_all(field: Callable[[Vendor], tuple[T, ...]]) -> tuple[T, ...]:
-    """Return what all vendors have in that field, in their order, each once."""
+    """Return the values of all vendors in that field, in their order, each once."""
     return tuple(dict.fromkeys(each for vendor in VENDORS for each in field(vendor)))
 
 

@@ -1,23 +1,22 @@
 """Estimate of the GPU memory that a transformer needs, and of the classes that have it.
 
-For choosing a card and not for filling it to the last byte. Where the attention of the model is known:
+It is for choosing a card, not for filling it to the last byte. If the attention of the model is known:
 
     weights     = parameters * bytes of the precision
     KV cache    = 2 * layers * KV heads * head size * bytes of a cached number * batch * sequence
     activations = 0.8 * weights * batch in training, times 0.3 with gradient checkpointing; none in serving
     total       = weights + KV cache + activations, and a tenth of each GPU is left to the server
 
-Else by a rule of thumb that knows no grouped-query attention, so that it says too much for long sequences:
+Else by a rule of thumb. It ignores grouped-query attention, so it is too high for long sequences:
 
     KV cache    = 0.25 * weights * batch * sequence / 512
     total       = 1.2 * (weights + KV cache + activations)
 
-The total is divided evenly over the GPUs of the pod. The optimizer is left out: Adam's states and the gradients can take several
-times the weights, so a full fine-tuning or pre-training run needs far more than this says. So are quantised caches, LoRA and
-sharding that is not even. Sizes of cards and slices are nominal GiB. All arithmetic is exact.
+The total is divided evenly over the GPUs of the pod. It omits the optimizer: Adam's states and the gradients can take several
+times the weights, so full fine-tuning or pre-training needs far more. It also omits quantised caches, LoRA and uneven sharding.
+Sizes of cards and slices are nominal GiB. All arithmetic is exact.
 """
 
-import difflib
 import re
 from collections import defaultdict
 from collections.abc import Iterable
@@ -29,11 +28,11 @@ from string import ascii_lowercase
 import msgspec
 
 from policies.gpus.classes import SEVENTHS, GPUClass
-from policies.models.attention import FAMILIES, LARGEST_COUNT, Attention, EstimateError, ModelFamily
+from policies.models.attention import LARGEST_COUNT, Attention, EstimateError
 
 GIB = 2**30
 LARGEST_PARAMS = 10**15
-"""Bound of what is taken for a model; far above any."""
+"""Far above all models."""
 
 _KV_CACHE = Fraction(1, 4)
 _KV_CACHE_TOKENS = 512
@@ -41,21 +40,20 @@ _ACTIVATIONS = Fraction(4, 5)
 _CHECKPOINTING = Fraction(3, 10)
 _OVERHEAD = Fraction(6, 5)
 _USABLE = Fraction(9, 10)
-"""Of a GPU: what vLLM takes by default (gpu_memory_utilization). ECC (a sixteenth of GDDR6), the CUDA context and the buffers of
-a server are in the rest."""
+"""The part of a GPU that vLLM uses by default (gpu_memory_utilization). The rest is for ECC (a sixteenth of GDDR6), the CUDA
+context and the buffers of a server."""
 _SMALLEST_CACHED = 2
-"""Bytes of a number in the KV cache: engines keep 16 bits where weights have fewer (vLLM: kv_cache_dtype auto)."""
+"""Bytes of a number in the KV cache: engines cache 16 bits if weights have fewer (vLLM: kv_cache_dtype auto)."""
 
 _PARAMS = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)(?:[eE]\+?([0-9]{1,2}))?\s*([kKmMbBtT]?)")
 _PARAM_UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 _COUNT = re.compile(r"[0-9]{1,10}")
-_LONGEST_FAMILY = 63
 _MOST_GPUS_PER_NODE = 8
-"""As many as one node usually has."""
+"""Of usual nodes."""
 
 
 class Precision(Enum):
-    """What one parameter is stored as."""
+    """The format in which parameters are stored."""
 
     FP32 = "fp32"
     TF32 = "tf32"
@@ -68,7 +66,7 @@ class Precision(Enum):
 
     @property
     def size(self) -> Fraction:
-        """Bytes of one parameter. TF32 is a way of computing: it is stored as FP32."""
+        """Bytes of one parameter. TF32 is stored as FP32."""
         return Fraction(int(self.value.lstrip(ascii_lowercase)), 8)  # every name ends in the bits
 
 
@@ -76,14 +74,12 @@ _ALIASES = {"float32": "fp32", "float16": "fp16", "half": "fp16", "bfloat16": "b
 
 
 class ModelPhase(Enum):
-    """What the pod does with the model."""
-
     TRAINING = "training"
     SERVING = "serving"
 
 
 class ModelShape(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What the estimate is made from: positive numbers; `batch` and `sequence` (tokens) are the pod's."""
+    """The input of the estimate. All numbers are positive. `sequence` is in tokens."""
 
     params: int
     precision: Precision = Precision.BF16
@@ -97,7 +93,7 @@ class ModelShape(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class Estimate(msgspec.Struct, frozen=True, rename="camel"):
     """Bytes, rounded up, over all GPUs of the pod. `total` is the sum of the parts.
 
-    Where `knows_cache`, the KV cache is computed from the attention of the model, and `overhead` is 0.
+    If `knows_cache`, the KV cache is calculated from the attention of the model, and `overhead` is 0.
     """
 
     weights: int
@@ -108,27 +104,23 @@ class Estimate(msgspec.Struct, frozen=True, rename="camel"):
     knows_cache: bool = False
 
     def usable(self, memory_gib: int) -> Fraction:
-        """Return the bytes of a GPU, or slice, of that size to which `total` compares: the overhead of a server counts once."""
+        """Return the bytes of a GPU or slice that `total` may use. `total` or this has the overhead of a server, not both."""
         return memory_gib * GIB * (_USABLE if self.knows_cache else Fraction(1))
 
     def fits(self, memory_gib: int, gpus: int = 1) -> bool:
-        """Whether so many GPUs of that size hold everything."""
         return self.total <= self.usable(memory_gib) * gpus
 
     def weights_fit(self, memory_gib: int, gpus: int = 1) -> bool:
-        """Whether so many GPUs of that size hold the weights, which no estimate makes smaller."""
         return self.weights <= memory_gib * GIB * gpus
 
 
 class Slice(msgspec.Struct, frozen=True, rename="camel"):
-    """A MIG slice that holds the whole model."""
-
     class_name: str
     profile: str
 
 
 class CardCount(msgspec.Struct, frozen=True, rename="camel"):
-    """So many cards of one size hold the model together."""
+    """The number of cards of one size that together hold the model."""
 
     gpus: int
     memory_gib: int
@@ -139,24 +131,21 @@ class CardCount(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Where an estimate fits.
-
-    `per_gpu` is in bytes. `fits`: names of the classes that hold the model on `gpus` cards, smallest memory
-    first. `slices`: per class with MIG the smallest slice that would do instead; slices cannot work together,
-    so it holds the whole model. `cards`: for every size of card how many are needed, smallest size first.
-    """
+    """The classes on which an estimate fits."""
 
     gpus: int
     per_gpu: int
+    """Bytes."""
     fits: tuple[str, ...]
+    """Names of the classes that hold the model on `gpus` cards, smallest memory first."""
     slices: tuple[Slice, ...]
+    """The smallest slice of each class that holds the whole model, because slices cannot work together."""
     cards: tuple[CardCount, ...]
+    """For each size of card, smallest first."""
 
     @property
     def advice(self) -> str:
-        """One sentence: what fits, or else how many cards are needed."""
         if not self.fits:
-            # None in one node: then as few as there can be.
             needed = " or ".join(map(str, self.in_one_node or self.cards[-1:])) or "another class"
             return f"no class holds {gib(self.per_gpu)} per GPU; needs {needed}"
         text = f"fits {self.fits[0]}"
@@ -168,7 +157,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def in_one_node(self) -> tuple[CardCount, ...]:
-        """The numbers of cards that one node can have, largest first: of those that are equal the smallest card."""
+        """The smallest card for each number of cards that one node can have, largest number first."""
         smallest = {card.gpus: card for card in reversed(self.cards) if card.gpus <= _MOST_GPUS_PER_NODE}
         return tuple(card for _, card in sorted(smallest.items(), reverse=True))
 
@@ -176,8 +165,12 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 def estimate(shape: ModelShape) -> Estimate:
     """Return the memory that a model of this shape needs, by the formulas in this module's docstring."""
     weights = shape.params * shape.precision.size
-    factor = _OVERHEAD if shape.attention is None else Fraction(1)
-    kv_cache = shape.batch * shape.sequence * _cached_per_token(shape, weights)
+    if shape.attention is None:
+        factor, per_token = _OVERHEAD, _KV_CACHE * weights / _KV_CACHE_TOKENS
+    else:
+        cached = max(shape.precision.size, Fraction(_SMALLEST_CACHED))
+        factor, per_token = Fraction(1), shape.attention.cached_per_token * cached
+    kv_cache = shape.batch * shape.sequence * per_token
     activations = Fraction(0)
     if shape.phase is ModelPhase.TRAINING:
         activations = _ACTIVATIONS * weights * shape.batch * (_CHECKPOINTING if shape.checkpointing else 1)
@@ -186,17 +179,8 @@ def estimate(shape: ModelShape) -> Estimate:
     return Estimate(*parts, total - sum(parts), total, shape.attention is not None)
 
 
-def _cached_per_token(shape: ModelShape, weights: Fraction) -> Fraction:
-    if shape.attention is None:
-        return _KV_CACHE * weights / _KV_CACHE_TOKENS
-    return shape.attention.cached_per_token * max(shape.precision.size, Fraction(_SMALLEST_CACHED))
-
-
 def placement(needed: Estimate, classes: Iterable[GPUClass], gpus: int) -> Placement:
-    """Return which classes hold the model on `gpus` cards, what slice would do, and how many cards it needs.
-
-    Give it only the classes that the pod can use: of its resource name, allowed to its namespace.
-    """
+    """Return where the model fits. `classes` are those that the pod can use."""
     ordered = sorted(classes, key=lambda gpu_class: (gpu_class.memory_gib, gpu_class.name))
     slices = (_smallest_slice(needed, gpu_class) for gpu_class in ordered)
     by_size: dict[int, list[str]] = defaultdict(list)
@@ -215,11 +199,11 @@ def placement(needed: Estimate, classes: Iterable[GPUClass], gpus: int) -> Place
 
 
 def _smallest_slice(needed: Estimate, gpu_class: GPUClass) -> Slice | None:
-    # Of two that are otherwise equal the shorter name has no media engines, and a card has more of it.
+    # Of two equal slices, the one with the shorter name has no media engines, and a card has more of it.
     candidates = sorted(
         (profile.memory_gib, profile.sevenths, len(name), name)
         for name, profile in gpu_class.mig_profiles.items()
-        # A slice that is the whole card is none to recommend.
+        # Do not recommend a slice that is the whole card.
         if profile.sevenths != SEVENTHS
         and profile.memory_gib < gpu_class.memory_gib
         and needed.fits(profile.memory_gib)
@@ -228,7 +212,7 @@ def _smallest_slice(needed: Estimate, gpu_class: GPUClass) -> Slice | None:
 
 
 def gib(size: int) -> str:
-    """Return bytes as people read them, rounded up to a tenth: `13.1 GiB`."""
+    """Return bytes in words, rounded up to a tenth: `13.1 GiB`."""
     tenths = ceil(Fraction(size * 10, GIB))
     return f"{tenths // 10}.{tenths % 10} GiB"
 
@@ -237,56 +221,44 @@ def parse_params(text: str) -> int:
     """Read a number of parameters: `70b`, `7B`, `350M`, `1.3e9`, `7000000000`. Raises EstimateError."""
     match = _PARAMS.fullmatch(text.strip())
     if match is None:
-        raise _invalid("a number of parameters such as 70b, 350M or 1.3e9", text)
+        raise invalid("a number of parameters such as 70b, 350M or 1.3e9", text)
     count: Fraction = Fraction(match[1]) * 10 ** int(match[2] or 0) * _PARAM_UNITS[match[3].lower()]
     if not 0 < count <= LARGEST_PARAMS:
-        raise _invalid(f"more than 0 and at most {LARGEST_PARAMS:.0e} parameters", text)
+        raise invalid(f"more than 0 and at most {LARGEST_PARAMS:.0e} parameters", text)
     return ceil(count)
 
 
 def parse_precision(text: str) -> Precision:
-    """Read a precision: one of the values of `Precision`, or what PyTorch calls it. Raises EstimateError."""
+    """Read a precision: a value of `Precision`, or PyTorch's name of it. Raises EstimateError."""
     word = text.strip().lower()
     try:
         return Precision(_ALIASES.get(word, word))
     except ValueError:
         known = ", ".join(precision.value for precision in Precision)
-        raise _invalid(f"one of {known}", text) from None
+        raise invalid(f"one of {known}", text) from None
 
 
 def parse_phase(text: str) -> ModelPhase:
-    """Read a phase: training or serving. Raises EstimateError."""
     try:
         return ModelPhase(text.strip().lower())
     except ValueError:
-        raise _invalid("training or serving", text) from None
+        raise invalid("training or serving", text) from None
 
 
 def parse_count(text: str, what: str) -> int:
-    """Read a positive whole number; `what` names it in the error, e.g. "batch size". Raises EstimateError."""
+    """Read a positive whole number. `what` names it in the error: "batch size". Raises EstimateError."""
     word = text.strip()
     if _COUNT.fullmatch(word) and 0 < int(word) <= LARGEST_COUNT:
         return int(word)
-    raise _invalid(f"a {what}, a whole number from 1 to {LARGEST_COUNT}", text)
+    raise invalid(f"a {what}, a whole number from 1 to {LARGEST_COUNT}", text)
 
 
 def parse_flag(text: str) -> bool:
-    """Read a flag: true or false. Raises EstimateError."""
     word = text.strip().lower()
     if word not in {"true", "false"}:
-        raise _invalid("true or false", text)
+        raise invalid("true or false", text)
     return word == "true"
 
 
-def parse_family(text: str) -> ModelFamily:
-    """Read the name of a family of models, such as llama-3.1-8b. Raises EstimateError."""
-    word = text.strip().lower()
-    found = FAMILIES.get(word)
-    if found is None:
-        near = difflib.get_close_matches(word[:_LONGEST_FAMILY], FAMILIES, n=3) or sorted(FAMILIES)[::7]
-        raise _invalid(f"a built-in family such as {', '.join(near)} (others: model-params)", text)
-    return found
-
-
-def _invalid(want: str, text: str) -> EstimateError:
+def invalid(want: str, text: str) -> EstimateError:
     return EstimateError(f'must be {want}, not "{text[:40]}"')

@@ -1,6 +1,6 @@
 """GPU memory of the model that a pod declares by its annotations, on the cards that the pod requests."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -10,15 +10,16 @@ from msgspec.structs import replace
 from policies.gpus.classes import ClassCatalogue, GPUClass
 from policies.gpus.resource_mapping import IMPLICIT_DEVICE_CLASS, Measure, ResourceMapping, gpu_requests
 from policies.models import estimate as estimates
-from policies.models.attention import Attention, EstimateError, ModelFamily
-from policies.models.estimate import Estimate, ModelShape, Precision, gib
+from policies.models.attention import Attention, EstimateError
+from policies.models.estimate import Estimate, ModelShape, gib
+from policies.models.families import parse_family
 from policies.pods import annotations
 from policies.pods.annotations import MODEL_FAMILY, MODEL_PARAMS, BadAnnotation
 from policies.pods.pod import Pod
 from policies.pods.quantity import QuantityError
 
 _FIELDS: Mapping[str, tuple[str, Callable[[str], Any], str]] = {
-    "family": (MODEL_FAMILY, estimates.parse_family, "llama-3.1-8b"),
+    "family": (MODEL_FAMILY, parse_family, "llama-3.1-8b"),
     "params": (MODEL_PARAMS, estimates.parse_params, "70b"),
     "precision": (annotations.MODEL_PRECISION, estimates.parse_precision, "bf16"),
     "phase": (annotations.MODEL_PHASE, estimates.parse_phase, "serving"),
@@ -29,7 +30,7 @@ _FIELDS: Mapping[str, tuple[str, Callable[[str], Any], str]] = {
     "kv_heads": (annotations.MODEL_KV_HEADS, partial(estimates.parse_count, what="number of KV heads"), "8"),
     "head_size": (annotations.MODEL_HEAD_SIZE, partial(estimates.parse_count, what="head size"), "128"),
 }
-"""By field of a `ModelShape`, of its `Attention`, or the family: its annotation, how that is read, and an example."""
+"""By field of `ModelShape` or `Attention`, and for the family: the annotation, its parser, and an example."""
 _KEYS = frozenset(key for key, _, _ in _FIELDS.values())
 _ATTENTION = ("layers", "kv_heads", "head_size")
 
@@ -37,13 +38,11 @@ MOST_WAYS = 3
 
 
 class ModelNeed(msgspec.Struct, frozen=True, kw_only=True):
-    """Memory that the model needs on what the pod asks for: so many whole cards, or one MIG slice of a profile.
-
-    `declared` is the annotation, key and value, that names the model.
-    """
+    """The memory that a model needs on the cards or the MIG slice that the pod requests."""
 
     model: str
     declared: tuple[str, str]
+    """Key and value of the annotation that names the model."""
     estimate: Estimate
     gpus: int
     profile: str | None = None
@@ -60,34 +59,31 @@ class ModelNeed(msgspec.Struct, frozen=True, kw_only=True):
         return f"the weights of {self.model} take {self._divided(self.estimate.weights)}"
 
     def _divided(self, size: int) -> str:
-        return (
-            gib(size)
-            if self.gpus == 1
-            else f"{gib(size)} over {self.gpus} GPUs = {gib(-(-size // self.gpus))} each"
-        )
+        each = f" over {self.gpus} GPUs = {gib(-(-size // self.gpus))} each"
+        return gib(size) + (each if self.gpus > 1 else "")
 
     def memory_gib(self, gpu_class: GPUClass, catalogue: ClassCatalogue) -> int:
-        """Return the size of one of the cards, or of the slice; 0 where the class has no such slice."""
+        """Return the size of one card, or of the slice; 0 if the class does not have the slice."""
         if self.profile is None:
             return gpu_class.memory_gib
         profile = catalogue.mig_profile(gpu_class, self.profile)
         return profile.memory_gib if profile is not None else 0
 
     def room(self, gpu_class: GPUClass, catalogue: ClassCatalogue) -> str:
-        """For example `72.0 GiB usable`: what a card, or the slice, of the class has for `words`."""
+        """For example `72.0 GiB usable`: the memory of one card, or of the slice."""
         return f"{gib(int(self.estimate.usable(self.memory_gib(gpu_class, catalogue))))} usable"
 
     def fits(self, gpu_class: GPUClass, catalogue: ClassCatalogue) -> bool:
-        """Whether the cards, or the slice, have the memory. Slices cannot work together, so one holds the whole model."""
+        """Whether the cards, or the one slice, hold everything. Slices cannot work together."""
         return self.estimate.fits(self.memory_gib(gpu_class, catalogue), self.gpus)
 
     def weights_fit(self, gpu_class: GPUClass, catalogue: ClassCatalogue) -> bool:
-        """Whether the cards, or the slice, hold the weights alone: what an estimate cannot get wrong."""
+        """Whether the cards, or the slice, hold at least the weights, which are certain."""
         return self.estimate.weights_fit(self.memory_gib(gpu_class, catalogue), self.gpus)
 
 
 def advice(need: ModelNeed, classes: Iterable[GPUClass]) -> str:
-    """Return what to request instead so that the model fits on `classes`: a larger slice, or so many cards; "" if nothing."""
+    """Return a remedy: a larger slice, or a number of cards, on which the model fits. "" if there is none."""
     found = estimates.placement(need.estimate, classes, need.gpus)
     ways = [str(card) for card in found.in_one_node[-MOST_WAYS:]]
     if need.profile is not None and found.slices:
@@ -96,10 +92,10 @@ def advice(need: ModelNeed, classes: Iterable[GPUClass]) -> str:
 
 
 def model_need(pod: Pod, resource_mapping: ResourceMapping) -> ModelNeed | tuple[BadAnnotation, ...] | None:
-    """Return what the declared model needs of what the pod asks for, or everything that is wrong with its annotations.
+    """Return the need of the declared model, or the invalid annotations.
 
-    None where no model is declared, or where the pod asks for something whose memory is not known from its class: shares,
-    fractions, cores, DRA devices, or several kinds of resource at once.
+    None if no model is declared, or if the class does not say the memory of the requested resource: shares, fractions, cores, DRA
+    devices, or several kinds of resource at once.
     """
     shape = model_shape(pod)
     if shape is None or isinstance(shape, tuple):
@@ -107,7 +103,7 @@ def model_need(pod: Pod, resource_mapping: ResourceMapping) -> ModelNeed | tuple
     try:
         requests = gpu_requests(pod, resource_mapping)
     except QuantityError:
-        return None  # gpu-requests refuses the pod for it
+        return None  # rule gpu-requests denies the pod
     if len(requests) != 1:
         return None
     ((resource, quantity),) = requests.items()
@@ -126,7 +122,7 @@ def model_need(pod: Pod, resource_mapping: ResourceMapping) -> ModelNeed | tuple
 
 
 def model_shape(pod: Pod) -> ModelShape | tuple[BadAnnotation, ...] | None:
-    """Return the model that the annotations declare, everything that is wrong with them, or None where they declare none."""
+    """Return the model that the annotations declare, or the invalid annotations. None if they declare no model."""
     if _KEYS.isdisjoint(pod.annotations):
         return None
     fields: dict[str, Any] = {}
@@ -142,22 +138,13 @@ def model_shape(pod: Pod) -> ModelShape | tuple[BadAnnotation, ...] | None:
         return tuple(bad)
     attention = {field: fields.pop(field) for field in _ATTENTION if field in fields}
     if 0 < len(attention) < len(_ATTENTION):
-        return tuple(_incomplete(pod, attention))
-    family: ModelFamily | None = fields.pop("family", None)
-    known = (
-        {
-            "params": family.params,
-            "precision": Precision(family.precision),
-            "attention": family.attention,
-        }
-        if family
-        else {}
-    )
-    fields = {**known, **fields, **({"attention": Attention(**attention)} if attention else {})}
+        missing = " and ".join(_FIELDS[field][0] for field in _ATTENTION if field not in attention)
+        key = _FIELDS[next(iter(attention))][0]
+        message = f"must stand beside {missing}"
+        return (BadAnnotation(key, pod.annotations[key], message, "set all three, or none"),)
+    if attention:
+        fields["attention"] = Attention(**attention)
+    family: ModelShape | None = fields.pop("family", None)
+    if family is not None:
+        return replace(family, **fields)
     return ModelShape(**fields) if "params" in fields else None
-
-
-def _incomplete(pod: Pod, given: Mapping[str, int]) -> Iterator[BadAnnotation]:
-    missing = " and ".join(_FIELDS[field][0] for field in _ATTENTION if field not in given)
-    key = _FIELDS[next(iter(given))][0]
-    yield BadAnnotation(key, pod.annotations[key], f"must stand beside {missing}", "set all three, or none")

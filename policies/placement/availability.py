@@ -1,8 +1,7 @@
-"""Whether the GPU classes on which a pod can run have the resources that it requests, and what they have instead.
+"""Whether the GPU classes on which a pod can run have the requested resources, and suggestions if not.
 
-Slices of a vendor are not checked if no class of that vendor lists any. A MIG profile that no class lists may belong to a newer
-card or driver. It is only a warning, unless the catalogue is closed or the nodes show which profiles exist. Suggestions come from
-the pod's own class, and from classes that its namespace may use.
+Slices are not checked if no class of their vendor lists slices. A MIG profile that no class lists may belong to a newer card or
+driver. So it is only a warning, unless the catalogue is closed or the nodes show which profiles exist.
 """
 
 import difflib
@@ -25,15 +24,16 @@ from policies.pods.annotations import GPU_CLASS
 from policies.pods.pod import Pod
 
 _LONGEST_PROFILE = 63
-"""Characters of a profile that are compared with known profiles at most."""
+"""Characters of a profile that are compared with known profiles."""
 _MOST_COMPARED = 8
-"""Slices of one pod whose nearest names are searched at most: each takes 1 ms."""
+"""Slices of one pod whose nearest names are searched: each takes 1 ms."""
 _COUNT = ".count"
-"""GPU Feature Discovery counts the slices of a node (strategy mixed): label `nvidia.com/mig-1g.10gb.count`, as their resource."""
+"""GPU Feature Discovery (strategy mixed) counts the slices of a node: label `nvidia.com/mig-1g.10gb.count`."""
+_SEVERAL_PODS = "and spread the work over several pods"
 
 
 class Complaint(NamedTuple):
-    """Why the pod will not run, or may not run, and what its author can do."""
+    """The reason why the pod will not run, or may not run, and a remedy."""
 
     message: str
     remedy: str
@@ -41,7 +41,7 @@ class Complaint(NamedTuple):
 
 
 class ClassUse(msgspec.Struct, frozen=True, kw_only=True):
-    """What rule gpu-class of the policy says about classes. While it is disabled, a pod's annotation has no effect."""
+    """The options of rule gpu-class. If the rule is disabled, a pod's annotation has no effect."""
 
     allowed: tuple[str, ...] = (ANY,)
     default: str | None = None
@@ -53,9 +53,9 @@ ANY_CLASS = ClassUse()
 
 
 class Availability:
-    """Checks one pod. `pinned`: the classes to which its constraints or annotation pin it; may be empty.
+    """Checks one pod. `pinned`: the classes to which its constraints or annotation pin it. `classes`: `pinned`, or else all.
 
-    `classes`: `pinned`, or all classes if that is empty. `nodes`: None if the nodes are not known.
+    nodes: None if the nodes are not known.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Availability:
             self._because: tuple[str, ...] = (f"annotation {GPU_CLASS}",)
             self.pinned = catalogue.resolve(pod.annotations.get(GPU_CLASS, "")) if is_read else ()
         else:
-            # gpu-class reports contradicting constraints. Here they pin no class.
+            # Rule gpu-class reports contradicting constraints. Here, they do not pin.
             self._because, self.pinned = pinned.because, catalogue.named(pinned.classes)
         self.classes = self.pinned or tuple(catalogue)
         self._compared = 0
@@ -77,7 +77,7 @@ class Availability:
 
     @property
     def _usable(self) -> Sequence[GPUClass]:
-        """The classes to recommend: the pod's own, else the default, else all; only allowed ones."""
+        """The allowed classes of the pod, or else of the default, or else all: they are recommended."""
         default = self._catalogue.resolve(self._use.default or "")
         return self._allowed(self.pinned or default or self.classes)
 
@@ -99,10 +99,7 @@ class Availability:
         )
 
     def unknown_slice(self, resource: GPUResource, *, is_closed: bool = False) -> Complaint | None:
-        """Complain if no class on which the pod can run lists such slices.
-
-        is_closed: the classes list every profile of the cluster, so any other profile is denied.
-        """
+        """Complain if no class on which the pod can run lists such slices. `is_closed`: deny profiles that no class lists."""
         if resource.profile is None:
             return None
         if resource.name not in self._unknown_slices:
@@ -113,30 +110,30 @@ class Availability:
         if self.other_vendor(resource):
             return None
         having = [c for c in self._catalogue if self._catalogue.mig_profile(c, profile)]
-        listing = [
-            c for c in self._catalogue if c.mig_profiles and vendor(c.resource) == vendor(resource.name)
-        ]
+        of_vendor = [c for c in self._catalogue if vendor(c.resource) == vendor(resource.name)]
+        listing = [gpu_class for gpu_class in of_vendor if gpu_class.mig_profiles]
         if not listing or any(gpu_class in self.classes for gpu_class in having):
             return None
         counted = self._counted_slices
-        if not having and f"{resource.name}{_COUNT}" in counted:
+        is_counted = f"{resource.name}{_COUNT}" in counted
+        if not having and is_counted:
             return None
-        # A class without a list of profiles may have any. A class with a list lacks the profiles of other classes.
+        # A class without a list of profiles may have any. A class with a list does not have the profiles of other classes.
         is_of_others = bool(having) and all(gpu_class in listing for gpu_class in self.classes)
-        is_nowhere = bool(counted) and f"{resource.name}{_COUNT}" not in counted
-        severity = Severity.DENIAL if is_closed or is_of_others or is_nowhere else Severity.WARNING
-        usable = [gpu_class for gpu_class in self._usable if gpu_class in listing]
-        nearest = self._nearest_slices(resource, usable)
-        remedy = f"request {nearest or f'whole GPUs ({self.classes[0].resource if self.pinned else listing[0].resource})'}"
-        is_denied = severity is Severity.DENIAL
+        is_nowhere = bool(counted) and not is_counted
+        is_denied = is_closed or is_of_others or is_nowhere
+        severity = Severity.DENIAL if is_denied else Severity.WARNING
+        nearest = self._nearest_slices(resource, [each for each in self._usable if each in listing])
+        whole = self.classes[0].resource if self.pinned else listing[0].resource
+        remedy = f"request {nearest or f'whole GPUs ({whole})'}"
         if self.pinned:
             message = (
                 f"must be a slice of {self._description}, to which the pod is pinned: it has no {profile}"
                 if is_denied
                 else f"should be a slice of {self._description}, to which the pod is pinned: it lists no {profile}"
             )
-            return Complaint(message, remedy + self._or_pin(having, resource), severity)
-        if is_nowhere and not is_closed:
+            remedy += self._or_pin(having, resource)
+        elif is_nowhere and not is_closed:
             message = f"must be a slice that some node has: none has {profile}"
         elif is_denied:
             message = f"must be a slice that some GPU class has: none has {profile}"
@@ -147,7 +144,7 @@ class Availability:
     def too_many_slices(self, resource: GPUResource, count: int, gpus_per_node: int) -> Complaint | None:
         """Complain if no node can have so many slices: the slices of one card times the cards of a node.
 
-        gpus_per_node: for classes that do not state it themselves.
+        gpus_per_node: for classes that do not state it.
         """
         per_node = [
             (profile.per_gpu * cards, profile.per_gpu, cards, gpu_class.name)
@@ -162,13 +159,13 @@ class Availability:
             return None
         return Complaint(
             f"must be at most {most}, for a pod runs on one node: {each} on each {name}, {cards} GPUs in a node",
-            f"request {resource.name}: {most} or less, and spread the work over several pods",
+            f"request {resource.name}: {most} or less, {_SEVERAL_PODS}",
         )
 
     def cards_per_node(self, resource: GPUResource) -> int | None:
-        """Return the maximum of whole cards on a node of the pod's classes. None if one of them does not state it.
+        """Return the maximum of whole cards on a node of the pod's classes.
 
-        None also if nothing pins the pod, or if a unit of the resource may be less than a card.
+        None if one class does not state it, if the pod is not pinned, or if a unit of the resource may be less than a card.
         """
         if not self.pinned or resource.measure is not Measure.DEVICES:
             return None
@@ -184,21 +181,21 @@ class Availability:
             return None
         return Complaint(
             f"must be at most {most}: no node of {self._description} has more",
-            f"request {resource.name}: {most} or less, and spread the work over several pods",
+            f"request {resource.name}: {most} or less, {_SEVERAL_PODS}",
         )
 
     def more_than_any_machine(self, resource: GPUResource, count: int, most: int) -> Complaint | None:
         """Warn if the pod is not pinned and requests more than `most` whole NVIDIA cards: no machine has more.
 
-        Do not warn if a unit may be less than a card: AMD's partitions of a card, and a resource in a class's `equivalents`. Do
-        not warn if the pod is pinned to a class that does not state the cards of a node: a chassis may hold any number.
+        A unit of another resource may be less than a card: AMD's partitions, and resources in a class's `equivalents`. A pinned
+        pod may request more: a chassis may hold any number of cards.
         """
         is_card = resource.name == NVIDIA_GPU and resource.name not in self._catalogue.equivalents
         if not is_card or count <= most or self.pinned:
             return None
         return Complaint(
             f"should be at most {most}: a pod runs on one node, and the largest machines have no more",
-            f"request {resource.name}: {most} or less, and spread the work over several pods",
+            f"request {resource.name}: {most} or less, {_SEVERAL_PODS}",
             Severity.WARNING,
         )
 
@@ -222,7 +219,7 @@ class Availability:
 
     @property
     def _counted_slices(self) -> frozenset[str]:
-        """The node labels that count slices. Empty if nodes are not known, or an autoscaler may create others."""
+        """The node labels that count slices. Empty if the nodes are not known, or an autoscaler may create nodes."""
         nodes = self._nodes
         if nodes is None or nodes.pools or self._use.autoscaled_classes:
             return frozenset()
@@ -234,17 +231,17 @@ class Availability:
         return f"{' or '.join(each.name for each in self.classes)} ({' and '.join(self._because)})"
 
     def _or_pin(self, having: Sequence[GPUClass], resource: GPUResource) -> str:
-        """Return a remedy: pin the pod to another class that has the resource. "" if the namespace may use no such class."""
+        """Return a remedy: pin the pod to another class with the resource. "" if the namespace may not use such a class."""
         usable = (each for each in self._allowed(having) if offers(each, resource, self._catalogue))
         first = next(usable, None)
         return f", or pin the pod to {first.name}, which has {resource.name}" if first else ""
 
     def _smallest_slice(self, gpu_class: GPUClass, part: Fraction) -> list[str]:
         """Return the smallest profile with at least this part of the card, in a list that may be empty."""
-        # Variants such as 1g.10gb+me exist only once on a card, so do not recommend them.
-        profiles = [profile for profile in gpu_class.mig_profiles if not _is_variant(profile)]
-        weighed = [(self._catalogue.mig_weight(gpu_class, profile), profile) for profile in profiles]
-        return [profile for _, profile in sorted(each for each in weighed if each[0] >= part)[:1]]
+        # A card has variants with media extensions (1g.10gb+me, 1g.24gb-me) only once, so do not recommend them.
+        profiles = [each for each in gpu_class.mig_profiles if "+" not in each and "-" not in each]
+        weights = [(self._catalogue.mig_weight(gpu_class, profile), profile) for profile in profiles]
+        return [profile for _, profile in sorted(each for each in weights if each[0] >= part)[:1]]
 
     def _nearest_slices(self, resource: GPUResource, classes: Sequence[GPUClass]) -> str:
         if self._compared >= _MOST_COMPARED:
@@ -254,8 +251,3 @@ class Availability:
         profiles = sorted({profile.replace("+", ".") for c in classes for profile in c.mig_profiles})
         close = difflib.get_close_matches(requested[:_LONGEST_PROFILE], profiles, n=2, cutoff=0.0)
         return " or ".join(resource.name.removesuffix(requested) + profile for profile in close)
-
-
-def _is_variant(profile: str) -> bool:
-    """Whether the profile adds or removes media extensions or graphics: `1g.10gb+me`, `1g.24gb-me`."""
-    return "+" in profile or "-" in profile

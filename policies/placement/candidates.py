@@ -12,20 +12,21 @@ from policies.pods.pod import Pod
 
 
 class CandidateClasses(msgspec.Struct, frozen=True):
-    """The classes on which the pod can run. `is_known`: its node or constraints narrow them. `because` gives the reason."""
+    """The classes on which the pod can run, and the reason in words."""
 
     classes: tuple[GPUClass, ...]
     is_known: bool
+    """Whether the pod's node or constraints narrow the classes."""
     because: str
     names_unknown_node: bool = False
     """The pod names an unknown node, which may be of any class. Then `is_known` is false."""
 
 
 def candidate_classes(pod: Pod, catalogue: ClassCatalogue, nodes: NodeIndex) -> CandidateClasses:
-    """Return the class of the pod's node if that is known, else the classes to which the pod is pinned.
+    """Return the class of the pod's node if it is known, or else the classes to which the pod is pinned.
 
-    `nodeName` takes precedence over everything that a scheduler would read. If `nodes` lacks label keys of this catalogue, all
-    nodes count as unknown.
+    `nodeName` takes precedence over constraints, because no scheduler reads them. If `nodes` lacks label keys of the catalogue,
+    all nodes count as unknown.
     """
     named, name = named_nodes(pod), pod.spec.node_name
     known = nodes if nodes.keys >= catalogue.label_keys and TOO_MANY not in named else NO_NODES
@@ -56,21 +57,19 @@ def for_resource(
     catalogue: ClassCatalogue,
     resource_mapping: ResourceMapping,
 ) -> CandidateClasses:
-    """Return the candidates that have the resource. If no candidate is known to have it, return all of them."""
+    """Return the candidates that have the resource, or all candidates if none is known to have it."""
     name, offering, classes = resource.name, resource.name, candidates.classes
     if name.startswith(IMPLICIT_DEVICE_CLASS):
         device_class = name.removeprefix(IMPLICIT_DEVICE_CLASS)
-        of_it = catalogue.of_device_class(device_class)
-        named = tuple(gpu_class for gpu_class in classes if gpu_class in of_it)
-        if named:
+        listing = catalogue.of_device_class(device_class)
+        if named := tuple(gpu_class for gpu_class in classes if gpu_class in listing):
             because = candidates.because if candidates.is_known else f"device class {device_class}"
             return CandidateClasses(named, True, because)
         pattern = resource_mapping.device_class(device_class)
         offering = (pattern and pattern.resource) or name
     offered_by = vendor(offering)
     having = tuple(c for c in classes if name in c.equivalents or vendor(c.resource) == offered_by)
-    profile = resource.profile
-    if profile is not None:
-        cut = tuple(c for c in having if name in c.equivalents or catalogue.mig_profile(c, profile))
-        having = cut or having
+    if (profile := resource.profile) is not None:
+        sliced = tuple(c for c in having if name in c.equivalents or catalogue.mig_profile(c, profile))
+        having = sliced or having
     return replace(candidates, classes=having or classes)

@@ -1,7 +1,6 @@
 """Choice of a GPU class for a pod: by its annotation, by the memory of its model, or by the default of the policy."""
 
 from collections.abc import Collection, Iterable, Sequence
-from enum import Enum
 from fnmatch import fnmatchcase
 from functools import partial
 
@@ -23,54 +22,43 @@ RULE_ID = "gpu-class"
 ANNOTATION_PATH = annotation_path(GPU_CLASS)
 ANY = "*"
 NAMES_LISTED = 3
-"""Names that one message lists at most."""
+"""Names in one message."""
 OPEN_POD = Pod()
 """A pod without requirements on its node."""
 
 warning = partial(Finding, rule=RULE_ID, severity=Severity.WARNING)
-
-
-class ChoiceSource(Enum):
-    ANNOTATION = "annotation"
-    ESTIMATE = "estimate"
-    DEFAULT = "default"
+_about_annotation = partial(Finding, rule=RULE_ID, path=ANNOTATION_PATH)
 
 
 def is_covered(gpu_class: GPUClass, globs: Iterable[str]) -> bool:
-    """Whether one of the globs fits the name of the class or of its family."""
+    """Whether one of the globs matches the name of the class or of its family."""
     return any(fnmatchcase(gpu_class.name, glob) or fnmatchcase(gpu_class.family, glob) for glob in globs)
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """The classes on which the pod may run; at least one. `requested` names the class or family, `because` says who named it."""
+    """The classes on which the pod may run, at least one. `requested` names the class or family."""
 
     classes: tuple[GPUClass, ...]
     requested: str
-    source: ChoiceSource
     because: str
-    whole_family: bool
+    by_annotation: bool
+    family: str | None
+    """The family, if the choice is all its classes."""
 
     @property
     def names(self) -> frozenset[str]:
         return frozenset(gpu_class.name for gpu_class in self.classes)
 
+    def label_values(self, key: str) -> tuple[str, ...]:
+        return label_values(self.classes, self.family, key)
 
-class LabelValue(msgspec.Struct, frozen=True):
-    """The name of a class or family, and the values of the node label that pin a pod to it."""
 
-    name: str
-    values: tuple[str, ...]
-
-    @classmethod
-    def of(cls, classes: tuple[GPUClass, ...], name: str, label_key: str) -> "LabelValue":
-        """Return the label values of one class, or of a whole family."""
-        is_family = any(each.name != name for each in classes)
-        choice = Choice(classes, name, ChoiceSource.ANNOTATION, "", is_family)
-        return cls(name, label_values(choice, label_key))
+LabelValue = tuple[str, tuple[str, ...]]
+"""The name of a class or family, and the values of the node label that pin a pod to it."""
 
 
 class ClassSelection(msgspec.Struct, frozen=True, kw_only=True):
-    """The inputs of a choice: the pod, and what the policy says about classes. `label_key` is the label that pins pods."""
+    """The input of a choice: the pod, and the policy's options for classes. `label_key` is the label that pins pods."""
 
     pod: Pod
     catalogue: ClassCatalogue
@@ -79,7 +67,7 @@ class ClassSelection(msgspec.Struct, frozen=True, kw_only=True):
     default: str | None
     label_key: str
     resources: tuple[GPUResource, ...]
-    """The GPU resources that the pod requests, also from a fraction scheduler, without repetitions."""
+    """The GPU resources that the pod requests, also from a fraction scheduler, each once."""
     hardware: LabelKeys
     """Keys of the node labels that choose hardware."""
     nodes: NodeFacts | None = None
@@ -93,15 +81,15 @@ class ClassSelection(msgspec.Struct, frozen=True, kw_only=True):
     def allows(self, gpu_class: GPUClass) -> bool:
         return is_covered(gpu_class, self.allowed)
 
-    def allowed_of(self, classes: Sequence[GPUClass]) -> tuple[GPUClass, ...]:
+    def allowed_of(self, classes: Iterable[GPUClass]) -> tuple[GPUClass, ...]:
         return tuple(gpu_class for gpu_class in classes if self.allows(gpu_class))
 
     def offers(self, gpu_class: GPUClass) -> bool:
-        """Whether nodes of the class can have everything that the pod's containers request."""
+        """Whether nodes of the class can have all requested resources."""
         return all(offers(gpu_class, resource, self.catalogue) for resource in self.resources)
 
     def may_offer(self, gpu_class: GPUClass) -> bool:
-        """Do as `offers`, but ignore MIG profiles that no class lists: gpu-requests warns about those."""
+        """Do as `offers`, but ignore MIG profiles that no class lists. Rule gpu-requests warns about those."""
         listed = [each for each in self.resources if not self.catalogue.is_unlisted(each.profile)]
         return all(offers(gpu_class, each, self.catalogue) for each in listed)
 
@@ -114,49 +102,48 @@ class ClassSelection(msgspec.Struct, frozen=True, kw_only=True):
 
     def usable(self) -> tuple[GPUClass, ...]:
         """Return the allowed classes that have the requested resources. If some of them have nodes, return only those."""
-        having = [each for each in self.allowed_of(tuple(self.catalogue)) if self.may_offer(each)]
-        return tuple(each for each in having if self.reaching(each, having)) or tuple(having)
+        having = [each for each in self.allowed_of(self.catalogue) if self.may_offer(each)]
+        return tuple(each for each in having if self._with_nodes(each, having)) or tuple(having)
 
-    def reaching(self, gpu_class: GPUClass, among: Iterable[GPUClass]) -> LabelValue | None:
-        """Return the class if nodes carry its label, else its family: nodes may carry only the family's label.
+    def values_of(self, classes: Collection[GPUClass]) -> dict[str, tuple[str, ...]]:
+        """Return the names to suggest for the classes, with label values. If some names have nodes, return only those."""
+        having = [found for each in classes if (found := self._with_nodes(each, classes))]
+        return dict(having or [self._label_value((each,), each.name) for each in classes])
+
+    def _with_nodes(self, gpu_class: GPUClass, among: Iterable[GPUClass]) -> LabelValue | None:
+        """Return the class if it has nodes, or else its family: nodes may have only the family's label.
 
         The family counts only if all its classes are in `among`. None if neither has nodes, or the nodes are not known.
         """
         family = self.catalogue.family(gpu_class.family)
-        found = [LabelValue.of((gpu_class,), gpu_class.name, self.label_key)]
+        found = [self._label_value((gpu_class,), gpu_class.name)]
+        if is_covered(gpu_class, self.autoscaled_classes):
+            return found[0]
+        if self.nodes is None:
+            return None
         if set(family) <= set(among):
-            found.append(LabelValue.of(family, gpu_class.family, self.label_key))
-        is_made = is_covered(gpu_class, self.autoscaled_classes)
-        nodes = self.nodes
-        return next(
-            (
-                each
-                for each in found
-                if is_made
-                or (nodes and each.values and nodes.could_take(OPEN_POD, self.label_key, each.values))
-            ),
-            None,
-        )
+            found.append(self._label_value(family, gpu_class.family))
+        for name, values in found:
+            if values and self.nodes.could_take(OPEN_POD, self.label_key, values):
+                return name, values
+        return None
 
-    def values_of(self, classes: Collection[GPUClass]) -> tuple[LabelValue, ...]:
-        """Return the names to suggest for the classes. If some names have nodes, return only those."""
-        reaching = filter(None, (self.reaching(each, classes) for each in classes))
-        return tuple(dict.fromkeys(reaching)) or tuple(
-            LabelValue.of((each,), each.name, self.label_key) for each in classes
-        )
+    def _label_value(self, classes: tuple[GPUClass, ...], name: str) -> LabelValue:
+        family = name if any(each.name != name for each in classes) else None
+        return name, label_values(classes, family, self.label_key)
 
     def without_any(self) -> tuple[str, str]:
-        """Return, where no class is usable, a remedy for the author and a request to the administrator."""
-        allowed = self.allowed_of(tuple(self.catalogue))
-        others = sorted({each.resource for each in allowed} - {each.name for each in self.resources})
+        """Return a remedy for the author and a request to the administrator, if no class is usable."""
+        others = {each.resource for each in self.allowed_of(self.catalogue)}
+        others -= {each.name for each in self.resources}
         having = [each.name for each in self.catalogue if self.may_offer(each)]
-        remedy = f"request {few(others)}: 1" if others else ""
+        remedy = f"request {few(sorted(others))}: 1" if others else ""
         if not having:
             return remedy, f"for a GPUClass with {self.requested_words}"
         return remedy, f"to allow {few(having)} in namespace {self.namespace}"
 
     def meant(self, word: str) -> str:
-        """Return "did you mean …?" with the nearest class or family, or "" if that is not usable for the pod."""
+        """Return "did you mean …?" with the nearest class or family, or "" if the pod cannot use that."""
         near = self.catalogue.nearest(word)
         named = self.catalogue.resolve(near) if near else ()
         return f"did you mean {near}?" if not set(self.usable()).isdisjoint(named) else ""
@@ -174,23 +161,22 @@ class ClassSelection(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the pod requests devices by DRA. Then the DeviceClass chooses the hardware."""
         if self.pod.spec.resource_claims:
             return True
-        for place in self.pod.places:
-            # The claim itself may stand elsewhere, such as in the spec of an Argo Workflow.
-            if place.container.resources is not None and place.container.resources.claims:
-                return True
+        # Containers may use claims that another object adds, such as an Argo Workflow.
+        resources = (place.container.resources for place in self.pod.places)
+        if any(each is not None and each.claims for each in resources):
+            return True
         return any(each.name.startswith(IMPLICIT_DEVICE_CLASS) for each in self.resources)
 
     @property
     def chosen_hardware(self) -> str | None:
-        """The pod's own choice of hardware, in words. None without one."""
+        """The pod's own choice of hardware, in words, or None."""
         return chosen_hardware(self.pod, self.hardware, self.label_key)
 
     def is_for(self, gpu_class: GPUClass) -> bool:
-        """Whether nodes of the class can have the requested resources, and all of them are of the class's vendor."""
-        return all(
-            offers(gpu_class, resource, self.catalogue) and _is_of(gpu_class, resource)
-            for resource in self.resources
-        )
+        """Whether nodes of the class can have the requested resources, and all resources are of its vendor."""
+        # A MIG profile of the class is of its vendor.
+        others = [r for r in self.resources if r.profile is None and r.name not in gpu_class.equivalents]
+        return self.offers(gpu_class) and {vendor(r.name) for r in others} <= {vendor(gpu_class.resource)}
 
     def offers_whole(self, gpu_class: GPUClass) -> bool:
         """Whether nodes of the class can have the requested resources as whole cards or slices, not as shares."""
@@ -199,9 +185,9 @@ class ClassSelection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def choose(selection: ClassSelection, need: ModelNeed | None, *, is_pinned: bool) -> Choice | Finding | None:
-    """Return the choice, or a finding about a wrong request, or None if nothing requests a class.
+    """Return the choice, a finding about an invalid request, or None if nothing requests a class.
 
-    If the pod is already pinned, or chooses its hardware otherwise, only the annotation counts.
+    If the pod is already pinned or chooses its hardware otherwise, only the annotation counts.
     """
     if GPU_CLASS in selection.pod.annotations:
         return _named(selection, selection.pod.annotations[GPU_CLASS])
@@ -214,11 +200,11 @@ def _named(selection: ClassSelection, name: str) -> Choice | Finding:
     named = selection.catalogue.resolve(name)
     permitted = selection.allowed_of(named)
     if permitted and any(selection.may_offer(gpu_class) for gpu_class in named):
-        return _chosen(selection, permitted, name, ChoiceSource.ANNOTATION, f"annotation {GPU_CLASS}")
+        return _chosen(selection, permitted, name, f"annotation {GPU_CLASS}", by_annotation=True)
     usable = selection.usable()
-    named_so = few([each.name for each in selection.values_of(usable)])
-    remedy, ask = (f"set {GPU_CLASS}: {named_so}", "") if usable else selection.without_any()
+    remedy, ask = f"set {GPU_CLASS}: {few(list(selection.values_of(usable)))}", ""
     if not usable:
+        remedy, ask = selection.without_any()
         message = selection.none_usable
     elif not named:
         message, remedy = "must be a GPU class or a family of classes", selection.meant(name) or remedy
@@ -236,7 +222,7 @@ def _fitting(selection: ClassSelection, need: ModelNeed) -> Choice | Finding | N
         if label_values_of(gpu_class, selection.label_key) and selection.offers_whole(gpu_class)
     ]
     if not candidates:
-        return None  # the catalogue does not know the requested resources, such as TPUs
+        return None  # no class has the requested resources, such as TPUs
     usable = selection.allowed_of(candidates)
     fitting = [gpu_class for gpu_class in usable if need.fits(gpu_class, selection.catalogue)]
     # An estimate may be too high: then keep every class that holds the weights. gpu-class warns about it.
@@ -244,15 +230,15 @@ def _fitting(selection: ClassSelection, need: ModelNeed) -> Choice | Finding | N
     if fitting:
         least = min(gpu_class.memory_gib for gpu_class in fitting)
         equal = [gpu_class for gpu_class in fitting if gpu_class.memory_gib == least]
-        # The catalogue has cards that most clusters lack: among equal ones, take the first with nodes.
+        # The catalogue has cards that most clusters lack: of equal cards, take the first with nodes.
         smallest = next(filter(selection.has_nodes, equal), equal[0])
         is_certain = need.estimate.knows_cache or selection.has_nodes(smallest)
-        # A rule of thumb must not keep a pod from the existing nodes.
+        # A rule of thumb must not exclude the existing nodes.
         having = [] if is_certain else [each for each in left if selection.has_nodes(each)]
         left = [each for each in having if each in fitting] or having or [smallest]
     if left:
         requested = left[0].name if len(left) == 1 else "that holds the weights"
-        return _chosen(selection, tuple(left), requested, ChoiceSource.ESTIMATE, need.words)
+        return _chosen(selection, tuple(left), requested, need.words)
     key, value = need.declared
     return Finding(
         rule=RULE_ID,
@@ -269,34 +255,35 @@ def _default(selection: ClassSelection) -> Choice | None:
     permitted = selection.allowed_of(selection.catalogue.resolve(name))
     if not any(selection.is_for(gpu_class) for gpu_class in permitted):
         return None
-    return _chosen(selection, permitted, name, ChoiceSource.DEFAULT, "the default of the policy")
+    return _chosen(selection, permitted, name, "the default of the policy")
 
 
 def _chosen(
     selection: ClassSelection,
     classes: tuple[GPUClass, ...],
     requested: str,
-    source: ChoiceSource,
     because: str,
+    *,
+    by_annotation: bool = False,
 ) -> Choice:
     is_class = selection.catalogue.get(requested) is not None
-    whole_family = not is_class and classes == selection.catalogue.family(requested)
-    return Choice(classes, requested, source, because, whole_family)
+    is_family = not is_class and classes == selection.catalogue.family(requested)
+    return Choice(classes, requested, because, by_annotation, requested if is_family else None)
 
 
 def label_values_of(gpu_class: GPUClass, key: str) -> tuple[str, ...]:
     return next((label.values for label in gpu_class.node_labels if label.key == key), ())
 
 
-def label_values(choice: Choice, key: str) -> tuple[str, ...]:
-    """Return the values of the node label `key` that pin a pod to the choice. Empty if its classes lack that label.
+def label_values(classes: Sequence[GPUClass], family: str | None, key: str) -> tuple[str, ...]:
+    """Return the values of the node label `key` that pin a pod to the classes. Empty if the classes lack the label.
 
-    If the label's values are class names, the name of a family is a value, too (see `policies.placement.pinning`).
+    family: the name, if the classes are a whole family. If classes list their own names as values, it is a value, too (see
+      `policies.placement.pinning`).
     """
-    if choice.whole_family and all(c.name in label_values_of(c, key) for c in choice.classes):
-        return (choice.requested,)
-    each = (value for gpu_class in choice.classes for value in label_values_of(gpu_class, key))
-    return tuple(dict.fromkeys(each))
+    if family is not None and all(c.name in label_values_of(c, key) for c in classes):
+        return (family,)
+    return tuple(dict.fromkeys(value for c in classes for value in label_values_of(c, key)))
 
 
 def offers(gpu_class: GPUClass, resource: GPUResource, catalogue: ClassCatalogue) -> bool:
@@ -304,15 +291,8 @@ def offers(gpu_class: GPUClass, resource: GPUResource, catalogue: ClassCatalogue
     if resource.measure is Measure.SLICES and resource.profile is not None:
         return catalogue.mig_profile(gpu_class, resource.profile) is not None
     if resource.measure is not Measure.DEVICES or resource.name.startswith(IMPLICIT_DEVICE_CLASS):
-        return True  # the catalogue says neither which cards are shared nor what a DeviceClass selects
+        return True  # the catalogue does not know which cards are shared, nor what a DeviceClass selects
     return resource.name == gpu_class.resource or resource.name in gpu_class.equivalents
-
-
-def _is_of(gpu_class: GPUClass, resource: GPUResource) -> bool:
-    """Whether the resource is of the class's vendor. A MIG profile of the class is."""
-    if resource.profile is not None or resource.name in gpu_class.equivalents:
-        return True
-    return vendor(resource.name) == vendor(gpu_class.resource)
 
 
 def suggestion(word: str, catalogue: ClassCatalogue, before: str = "") -> str:
@@ -326,21 +306,8 @@ def few(names: Sequence[str]) -> str:
     return f"{listed} or {len(names) - NAMES_LISTED} more" if len(names) > NAMES_LISTED else listed
 
 
-def names(classes: Iterable[GPUClass]) -> str:
-    """Return the names of the classes, joined by "or"."""
-    return few([gpu_class.name for gpu_class in classes])
-
-
 def about_annotation(
     requested: str, message: str, remedy: str, severity: Severity = Severity.DENIAL, *, ask: str = ""
 ) -> Finding:
     """Return a finding about the annotation that names a class."""
-    return Finding(
-        rule=RULE_ID,
-        severity=severity,
-        path=ANNOTATION_PATH,
-        value=requested,
-        message=message,
-        remedy=remedy,
-        ask=ask,
-    )
+    return _about_annotation(value=requested, severity=severity, message=message, remedy=remedy, ask=ask)

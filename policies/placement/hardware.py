@@ -1,6 +1,6 @@
 """Node labels and annotations by which a pod chooses its hardware itself, with or without a GPU class.
 
-A class that the webhook chose for such a pod could contradict it. A policy can put globs of its own before these.
+The webhook must not choose a class for such a pod, because it could contradict the pod's own choice.
 """
 
 from collections.abc import Iterator
@@ -13,8 +13,8 @@ from policies.placement.pinning import required_terms
 from policies.pods.pod import NodeSelectorTerm, Pod
 
 HARDWARE = (
-    # What only says that a node has a device, or one of a vendor: Node Feature Discovery's pci-<vendor> and pci-<class>_<vendor>
-    # (its documentation, deviceLabelFields), AKS's reserved label, DOKS's, and gpu-manufacturer of Karpenter's providers.
+    # These labels only say that a node has a device, or one of a vendor: Node Feature Discovery's pci-<vendor> and
+    # pci-<class>_<vendor> (its documentation, deviceLabelFields), AKS's and DOKS's, gpu-manufacturer of Karpenter's providers.
     "!feature.node.kubernetes.io/pci-????.present",
     "!feature.node.kubernetes.io/pci-????_????.present",
     "!kubernetes.azure.com/accelerator",
@@ -87,14 +87,14 @@ ANNOTATIONS = (
 
 @lru_cache(maxsize=64)
 def hardware_keys(globs: tuple[str, ...], class_keys: frozenset[str]) -> LabelKeys:
-    """Return the keys that choose hardware: those of classes, then the policy's `globs`, then the built-in ones."""
+    """Return the keys that choose hardware: keys of classes, then the policy's `globs`, then the built-in globs."""
     return LabelKeys(class_keys, (*globs, *HARDWARE))
 
 
 def chosen_hardware(pod: Pod, keys: LabelKeys, label_key: str) -> str | None:
-    """Return the pod's own choice of hardware, in words. None if it makes no choice.
+    """Return the pod's own choice of hardware, in words, or None.
 
-    label_key: the label that pins pods to classes. A pod that only excludes values of it makes no choice.
+    label_key: the label that pins pods to classes. If a pod only excludes values of it, this is not a choice.
     """
     if not (pod.spec.node_selector or pod.spec.affinity or pod.annotations):
         return None
@@ -106,19 +106,19 @@ def _choices(pod: Pod, keys: LabelKeys, label_key: str) -> Iterator[str]:
         if key in keys:
             yield f"nodeSelector {key}={value}"
     for term in required_terms(pod):
-        for key, operator in _demands(term, keys):
+        for key, operator in _requirements(term, keys):
             if key != label_key or operator == "In":
                 yield f"node affinity on {key}"
     affinity = pod.spec.affinity and pod.spec.affinity.node_affinity
     for preferred in (affinity and affinity.preferred) or ():
-        for key, _ in _demands(preferred.preference, keys) if preferred.preference else ():
+        for key, _ in _requirements(preferred.preference, keys) if preferred.preference else ():
             yield f"preferred node affinity on {key}"
     for key in ANNOTATIONS:
         if key in pod.annotations:
             yield f"annotation {key}"
 
 
-def _demands(term: NodeSelectorTerm, keys: LabelKeys) -> Iterator[tuple[str, str]]:
+def _requirements(term: NodeSelectorTerm, keys: LabelKeys) -> Iterator[tuple[str, str]]:
     for each in term.match_expressions or ():
         # `Exists` on a label of classes says only that the node has a GPU.
         if each.key in keys and not (each.operator == "Exists" and each.key in keys.names):

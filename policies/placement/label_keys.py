@@ -1,4 +1,4 @@
-"""Sets of node label keys, by name and by glob: the keys that choose hardware, and the keys that are kept of every node."""
+"""Sets of node label keys by name and by glob: the keys that choose hardware, and the keys that are kept of every node."""
 
 import re
 from collections.abc import Iterable
@@ -11,11 +11,11 @@ from policies.gpus.vendors import of_all
 from policies.pods.limits import LONGEST_NAME
 
 EXCEPT = "!"
-"""Prefix of a glob that excludes the keys that it matches."""
+"""Prefix of a glob that excludes its keys."""
 
 
 class LabelKeys(msgspec.Struct, frozen=True, dict=True):
-    """Label keys: `names`, and each key whose first matching glob does not begin with EXCEPT."""
+    """Label keys: `names`, and keys whose first matching glob does not begin with EXCEPT."""
 
     names: frozenset[str] = frozenset()
     globs: tuple[str, ...] = ()
@@ -30,27 +30,26 @@ class LabelKeys(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
-        """One group for each glob, in their order, so the first glob that fits matches."""
-        return re.compile(
-            "|".join(f"({translate(glob.removeprefix(EXCEPT))})" for glob in self.globs) or "(?!)"
-        )
+        """One group for each glob: the first matching glob decides."""
+        groups = (f"({translate(glob.removeprefix(EXCEPT))})" for glob in self.globs)
+        return re.compile("|".join(groups) or "(?!)")
 
 
 KNOWN = (
     *of_all(lambda vendor: vendor.other_labels),
-    # Of well-known labels (k8s.io/api core/v1 well_known_labels.go) those by which pods choose among nodes of one class
+    # Well-known labels (k8s.io/api core/v1 well_known_labels.go) by which pods choose among nodes of one class
     "topology.kubernetes.io/region",
     "topology.kubernetes.io/zone",
     "kubernetes.io/arch",
     "kubernetes.io/os",
 )
-"""Globs over the keys that are kept of every node, besides the keys that choose hardware."""
+"""Globs of the keys that are kept of every node, besides the keys that choose hardware."""
 
 
 def known_keys(class_keys: frozenset[str], hardware: Iterable[str]) -> LabelKeys:
-    """Return the keys that are kept of every node: those of classes, those that choose hardware, and KNOWN.
+    """Return the keys that are kept of every node: keys of classes, keys that choose hardware, and KNOWN.
 
-    The hostname is excluded: with it, every node would have a label set of its own.
+    The hostname is excluded, because with it every node would have its own label set.
     """
     chosen = (glob for glob in dict.fromkeys(hardware) if not glob.startswith(EXCEPT))
     return LabelKeys(class_keys, (f"{EXCEPT}kubernetes.io/hostname", *chosen, *KNOWN))

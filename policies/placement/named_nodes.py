@@ -1,4 +1,4 @@
-"""Nodes by name and hostname label. If a pod names its node, the labels of that node give the class."""
+"""Nodes by name and hostname label. If a pod names its node, the labels of the node determine its class."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -13,11 +13,11 @@ NODE_NAME: Final = "metadata.name"
 HOSTNAME: Final = "kubernetes.io/hostname"
 
 NodeReference = tuple[str, str]
-"""A reference to a node: NODE_NAME and its name, or HOSTNAME and a value of that label."""
+"""NODE_NAME and a node's name, or HOSTNAME and the value of that label."""
 
 
 class NamedNode(msgspec.Struct, frozen=True):
-    """A node with the labels by which classes select it. `hostname` is empty if it lacks that label."""
+    """A node with the labels of classes. `hostname` is empty if the node does not have that label."""
 
     uid: str
     name: str
@@ -31,29 +31,25 @@ class NamedNode(msgspec.Struct, frozen=True):
 
 
 class NodeIndex:
-    """The known nodes, with their labels reduced to `keys`.
-
-    The time of a look-up does not depend on the number of nodes. One thread may write while others read.
-    """
+    """The known nodes, with their labels reduced to `keys`. One thread may write while others read."""
 
     def __init__(self, keys: frozenset[str], nodes: Iterable[NamedNode] = ()) -> None:
         self.keys = keys
-        # Several nodes can have the same hostname label. Tuples are replaced as a whole, so readers need no lock.
+        # Several nodes can have the same hostname label. Each change makes a new tuple, so readers need no lock.
         self._nodes: dict[NodeReference, tuple[NamedNode, ...]] = {}
         for node in nodes:
             self.replace(None, node)
 
     def find(self, reference: NodeReference) -> frozenset[Labels]:
-        """Return the label sets of the nodes with this name. Empty if no such node is known."""
+        """Return the label sets of the nodes with this name."""
         return frozenset(node.labels for node in self._nodes.get(reference, ()))
 
     def replace(self, before: NamedNode | None, after: NamedNode | None) -> None:
-        """Replace `before` by `after`. None: there was no such node, or it is deleted."""
+        """Replace `before` (None: a new node) by `after` (None: the node is deleted)."""
         gone, come = (each.references if each else frozenset() for each in (before, after))
         for reference in gone | come:
-            found = tuple(
-                each for each in self._nodes.get(reference, ()) if before is None or each.uid != before.uid
-            )
+            known = self._nodes.get(reference, ())
+            found = tuple(each for each in known if before is None or each.uid != before.uid)
             if after is not None and reference in come:
                 found = (*found, after)
             if found:
@@ -63,4 +59,4 @@ class NodeIndex:
 
 
 NO_NODES = NodeIndex(frozenset())
-"""No nodes are known: without a cluster, and before the first list."""
+"""For commands without a cluster, and before the first list of nodes."""

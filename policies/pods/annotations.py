@@ -1,8 +1,4 @@
-"""The annotations a user may set on a pod, read once into typed values.
-
-None of them can switch a rule off; they only ask for help. An invalid value is a `BadAnnotation`, which the rule
-that needs the value turns into its finding.
-"""
+"""The annotations that users may set on a pod. An annotation cannot switch off a rule."""
 
 import msgspec
 
@@ -29,16 +25,16 @@ MODEL_LOAD_SECONDS = DOMAIN + "model-load-seconds"
 SPOT = DOMAIN + "spot"
 
 CANARY = DOMAIN + "canary"
-"""On a dry run: the webhook adds a trace of its own. It changes nothing of what the rules do."""
+"""Only on dry runs: the webhook adds CANARY_ANSWER. The rules do the same as without it."""
 CANARY_ANSWER = DOMAIN + "canary-answer"
-"""Written by us onto a canary, which is never stored."""
+"""Written by the webhook. A canary is never stored."""
 
 INJECTED = DOMAIN + "injected"
-"""Written by us for people to read. Updates may get back what it names (`policies.pods.restore`); no creation depends on it."""
+"""Written by the webhook for people to read. `policies.pods.restore` reads it on updates. No creation depends on it."""
 
 
 class BadAnnotation(msgspec.Struct, frozen=True):
-    """An annotation whose value cannot be used."""
+    """An annotation with an invalid value. The rule that needs the value reports it."""
 
     key: str
     value: str
@@ -46,7 +42,6 @@ class BadAnnotation(msgspec.Struct, frozen=True):
     remedy: str
 
     def finding(self, rule_id: str) -> Finding:
-        """Return the denial by the rule that needs the value."""
         path = annotation_path(self.key)
         return Finding(rule=rule_id, path=path, value=self.value, message=self.message, remedy=self.remedy)
 
@@ -54,7 +49,7 @@ class BadAnnotation(msgspec.Struct, frozen=True):
 def whole_number(key: str, text: str, unit: str, *, maximum: int) -> int | BadAnnotation:
     """Return the annotation's value as a whole number from 1 to `maximum`."""
     digits = text.strip()
-    # ASCII only and few of them: int() would take unicode digits, `1_0`, and thousands of digits.
+    # int() accepts unicode digits, `1_0`, and thousands of digits.
     if digits.isascii() and digits.isdigit() and len(digits) <= 12 and 1 <= int(digits) <= maximum:  # noqa: PLR2004 - see above
         return int(digits)
     message = f"must be a whole number of {unit} from 1 to {maximum}"

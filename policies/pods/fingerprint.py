@@ -1,6 +1,6 @@
-"""Fingerprints of pods: pods of one controller are mostly equal in all fields that rules read.
+"""Fingerprints of pods. Most pods of one controller are equal in all fields that rules read.
 
-Of the metadata, rules read only labels and annotations, neither names nor owners.
+Rules read labels and annotations, but no other metadata.
 """
 
 import re
@@ -12,20 +12,20 @@ from msgspec.structs import replace
 from policies.pods.pod import Metadata, Pod
 
 LONGEST = 16 * 1024
-"""Bytes of a pod's JSON at most. A longer pod gets no fingerprint."""
+"""Bytes of JSON. A longer pod gets no fingerprint."""
 TOKEN_VOLUME = "kube-api-access-"  # noqa: S105 - the prefix of a name
-"""Before admission webhooks are called, the API server adds a volume of this name with five random characters to pods that get
-a token (`plugin/pkg/admission/serviceaccount`, ServiceAccountVolumeName)."""
+"""The API server adds a volume of this name and five random characters to pods that get a token, before it calls webhooks
+(`plugin/pkg/admission/serviceaccount`, ServiceAccountVolumeName)."""
 
 _TOKEN_NAME = re.compile(rf"{TOKEN_VOLUME}[a-z0-9]{{5}}")
 _ENCODER = msgspec.json.Encoder()
 
 
 def fingerprint_of(pod: Pod) -> bytes | None:
-    """Return a digest that two pods share only if all rules treat them alike.
+    """Return a digest. If two pods have the same digest, every rule treats them the same.
 
-    None for a pod with ResourceClaims, which must be looked up, and for a long pod. The name of the token volume is left out if
-    only the volume and its mounts have it.
+    None for a pod with ResourceClaims, which must be looked up, and for a long pod. The digest omits the name of the token volume
+    if only the volume and its mounts have it.
     """
     if pod.spec.resource_claims:
         return None

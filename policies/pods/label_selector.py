@@ -1,39 +1,32 @@
-"""Label selectors, and the meaning of one requirement, of a node affinity too."""
+"""Label selectors. The requirements of node affinities have the same meaning."""
 
 from collections.abc import Iterator, Mapping
-from enum import Enum
+from typing import Literal
 
 import msgspec
 
 from policies.pods.names import is_label_value, is_qualified_name
 
-
-class Operator(Enum):
-    IN = "In"
-    NOT_IN = "NotIn"
-    EXISTS = "Exists"
-    DOES_NOT_EXIST = "DoesNotExist"
-
-
 ABSENT: frozenset[str] = frozenset()
+"""The values of a label that an object does not have."""
 _LONGEST_NUMBER = len("-9223372036854775808")
-"""Digits of a value of Gt and Lt: the scheduler reads it as an int64."""
+"""Characters of a value of Gt and Lt: the scheduler reads it as an int64."""
 
 
 def meets(offered: frozenset[str] | None, operator: str, values: frozenset[str]) -> bool:
     """Whether a label can meet a requirement (`Requirement.Matches`, k8s.io/apimachinery `pkg/labels`).
 
-    offered: the values of which the label has one; `ABSENT` where the object lacks it, None where it may have any.
-    operator: of a label selector, or of a node affinity (`Gt`, `Lt`).
+    offered: the possible values of the label. ABSENT if the object does not have it, None if it may have any value.
+    operator: of a label selector or a node affinity (`Gt`, `Lt`).
     """
     if offered is None:
         return True
     if operator == "In":
         return not offered.isdisjoint(values)
     if operator == "NotIn":
-        return not offered or not offered <= values  # also where there is no such label
+        return not offered or not offered <= values  # an object without the label meets it
     if operator in {"Gt", "Lt"}:
-        # Of several values, which the API server refuses, none counts.
+        # The API server refuses several values.
         return len(values) == 1 and any(_compares(each, operator, *values) for each in offered)
     return bool(offered) is (operator == "Exists")
 
@@ -50,21 +43,20 @@ def _compares(label: str, operator: str, value: str) -> bool:
 
 class Requirement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     key: str
-    operator: Operator
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
     values: tuple[str, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         offered = frozenset((labels[self.key],)) if self.key in labels else ABSENT
-        return meets(offered, self.operator.value, frozenset(self.values))
+        return meets(offered, self.operator, frozenset(self.values))
 
     def problems(self) -> Iterator[tuple[str, str]]:
         if not is_qualified_name(self.key):
             yield "key", f'must be a label key, not "{self.key}"'
-        has_values = self.operator in {Operator.IN, Operator.NOT_IN}
-        if has_values and not self.values:
-            yield "values", f"must be specified when operator is {self.operator.value}"
-        if not has_values and self.values:
-            yield "values", f"must not be specified when operator is {self.operator.value}"
+        needs_values = self.operator in {"In", "NotIn"}
+        if needs_values != bool(self.values):
+            must = "must" if needs_values else "must not"
+            yield "values", f"{must} be specified when operator is {self.operator}"
         for index, value in enumerate(self.values):
             if not is_label_value(value):
                 yield f"values[{index}]", f'must be a label value, not "{value}"'
@@ -73,7 +65,7 @@ class Requirement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class LabelSelector(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
 ):
-    """An empty one matches everything, as everywhere in Kubernetes."""
+    """A label selector of Kubernetes. An empty selector matches everything."""
 
     match_labels: dict[str, str] = {}
     match_expressions: tuple[Requirement, ...] = ()
@@ -84,7 +76,7 @@ class LabelSelector(
         )
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield (path below the selector, sentence) for everything that the API server would refuse in one."""
+        """Yield (path below the selector, sentence) for everything that the API server would refuse."""
         for key, value in self.match_labels.items():
             if not is_qualified_name(key):
                 yield f"matchLabels[{key}]", "must be a label key"
@@ -98,5 +90,5 @@ class LabelSelector(
         parts = [f"{key}={value}" for key, value in self.match_labels.items()]
         for requirement in self.match_expressions:
             values = f" ({', '.join(requirement.values)})" if requirement.values else ""
-            parts.append(f"{requirement.key} {requirement.operator.value}{values}")
+            parts.append(f"{requirement.key} {requirement.operator}{values}")
         return ", ".join(parts) or "everything"

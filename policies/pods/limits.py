@@ -1,11 +1,10 @@
-"""Limits of a pod's lists and texts. They are far above those of real pods, and keep a review within milliseconds.
+"""Limits of a pod's lists and texts. Real pods are far below them. They keep a review within milliseconds.
 
 A mutating webhook sees a pod before validation, so an author can send lists of any length up to 3 MiB. The limits apply before
-any rule, whatever the policy.
+all rules, under every policy.
 """
 
-from collections.abc import Callable, Sequence, Sized
-from operator import attrgetter
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -18,7 +17,7 @@ ID = "limits"
 """Rule id of the findings of this module."""
 
 MOST_VALUES = 20_000
-"""Commas in the JSON of an object, which count its values without decoding it. The largest of 220 real manifests has 330."""
+"""Commas in the JSON of an object: they count its values without decoding. The largest of 220 real manifests has 330."""
 MOST_CONTAINERS = 128
 MOST_IN_CONTAINER = 1_000
 """Variables, mounts, … of one container; MOST_VALUES bounds those of all."""
@@ -33,43 +32,31 @@ MOST_COMPARED = 256
 MOST_REQUIREMENTS = 512
 """In all terms of the required node affinity, and in all of the preferred one."""
 MOST_AFFINITY_VALUES = 2_000
-"""Likewise; some list nodes by their names."""
+"""Values of these requirements. Some list nodes by their names."""
 LONGEST_NAME = 253 + 1 + 63
 """Characters of a resource's name: prefix, slash, name."""
 LONGEST_ANNOTATION = 4_096
 """Characters of an annotation that a rule parses."""
 
 
-class Table:
-    """Lists and maps of a view, each as field, attribute and limit; `values` gets all of a view at once."""
-
-    def __init__(self, *rows: tuple[str, str, int]) -> None:
-        self.fields = tuple((field, limit) for field, _, limit in rows)
-        self.values: Callable[[View], tuple[Sized | None, ...]] = attrgetter(*(name for _, name, _ in rows))
-
-
-_OF_POD = Table(
-    ("containers", "containers", MOST_CONTAINERS),
-    ("initContainers", "init_containers", MOST_CONTAINERS),
-    ("ephemeralContainers", "ephemeral_containers", MOST_CONTAINERS),
-    ("volumes", "volumes", MOST_IN_POD),
-    ("resourceClaims", "resource_claims", MOST_IN_POD),
-    ("schedulingGates", "scheduling_gates", MOST_IN_POD),
-    ("tolerations", "tolerations", MOST_COMPARED),
-    ("nodeSelector", "node_selector", MOST_COMPARED),
-    ("overhead", "overhead", MOST_RESOURCES),
-)
-_OF_CONTAINER = Table(
-    ("name", "name", LONGEST_NAME),
-    ("env", "env", MOST_IN_CONTAINER),
-    ("envFrom", "env_from", MOST_IN_CONTAINER),
-    ("volumeMounts", "volume_mounts", MOST_IN_CONTAINER),
-)
-_OF_RESOURCES = Table(
-    ("limits", "limits", MOST_RESOURCES),
-    ("requests", "requests", MOST_RESOURCES),
-    ("claims", "claims", MOST_IN_CONTAINER),
-)
+_OF_POD = {
+    "containers": MOST_CONTAINERS,
+    "init_containers": MOST_CONTAINERS,
+    "ephemeral_containers": MOST_CONTAINERS,
+    "volumes": MOST_IN_POD,
+    "resource_claims": MOST_IN_POD,
+    "scheduling_gates": MOST_IN_POD,
+    "tolerations": MOST_COMPARED,
+    "node_selector": MOST_COMPARED,
+    "overhead": MOST_RESOURCES,
+}
+_OF_CONTAINER = {
+    "name": LONGEST_NAME,
+    "env": MOST_IN_CONTAINER,
+    "env_from": MOST_IN_CONTAINER,
+    "volume_mounts": MOST_IN_CONTAINER,
+}
+_OF_RESOURCES = {"limits": MOST_RESOURCES, "requests": MOST_RESOURCES, "claims": MOST_IN_CONTAINER}
 
 
 def check_size(document: msgspec.Raw) -> msgspec.Raw:
@@ -91,27 +78,28 @@ def _longer(path: str, length: int, limit: int, unit: str) -> list[Finding]:
     return [Finding(rule=ID, path=path, message=f"must have at most {limit} {unit}, not {length}")]
 
 
-def _lists(path: str, view: View, table: Table) -> list[Finding]:
+def _lists(path: str, view: View, limits: Mapping[str, int]) -> list[Finding]:
     found: list[Finding] = []
-    for (name, limit), listed in zip(table.fields, table.values(view), strict=True):
-        if listed is not None and len(listed) > limit:
-            unit = "characters" if isinstance(listed, str) else "items"
-            found += _longer(f"{path}.{name}", len(listed), limit, unit)
+    for name, limit in limits.items():
+        value = getattr(view, name)
+        if value is not None and len(value) > limit:
+            field = view.__struct_encode_fields__[view.__struct_fields__.index(name)]
+            unit = "characters" if isinstance(value, str) else "items"
+            found += _longer(f"{path}.{field}", len(value), limit, unit)
     return found
 
 
 def _of_pod(pod: Pod) -> list[Finding]:
-    body = pod.spec
-    found = _lists("spec", body, _OF_POD)
-    if body.resources is not None:
-        found += _lists("spec.resources", body.resources, _OF_RESOURCES)
-    if body.affinity is not None:
-        found += _of_affinity(body.affinity)
+    spec = pod.spec
+    found = _lists("spec", spec, _OF_POD)
+    if spec.resources is not None:
+        found += _lists("spec.resources", spec.resources, _OF_RESOURCES)
+    if spec.affinity is not None:
+        found += _of_affinity(spec.affinity)
     for key, value in pod.annotations.items():
-        # What we wrote ourselves grows with the pod, and is only split into words.
+        # INJECTED grows with the pod, and is only split into words.
         if len(value) > LONGEST_ANNOTATION and key.startswith(DOMAIN) and key != INJECTED:
-            path = annotation_path(truncate(key))
-            found += _longer(path, len(value), LONGEST_ANNOTATION, "characters")
+            found += _longer(annotation_path(truncate(key)), len(value), LONGEST_ANNOTATION, "characters")
     return found
 
 

@@ -1,8 +1,7 @@
 """A pod under mutation, and the JSON patch of its changes.
 
-A `PodPatch` records the smallest RFC 6902 operations, creates missing parents, escapes keys (RFC 6901), and lets the next
-rule see the pod as its predecessors left it. Nothing is ever replaced wholesale: another webhook may have added to the same
-list a moment ago. Each verb is one `Change` with words for people.
+A `PodPatch` records the smallest RFC 6902 operations. It creates missing parents and escapes keys (RFC 6901). Each rule sees the
+changes of the rules before it. No list is replaced, because another webhook may have added to it a moment ago.
 """
 
 from typing import Any, Literal
@@ -34,9 +33,10 @@ from policies.pods.quantity import QuantityText
 from policies.pods.tolerations import covers, describe_toleration
 
 ResourceMap = Literal["limits", "requests"]
+Added = Toleration | NodeSelectorRequirement | Volume | Container | EnvVar | VolumeMount | Probe
 
 LAST = "-"
-"""In a path: behind the last item of the list."""
+"""In a path: after the last item of the list."""
 _LISTS = {"containers": "containers", "initContainers": "init_containers"}
 _NODE_AFFINITY = ("spec", "affinity", "node_affinity")
 _EMPTY = {
@@ -46,11 +46,11 @@ _EMPTY = {
     "affinity": Affinity(),
     "node_affinity": NodeAffinity(),
 }
-"""What stands in for a missing parent, where that is neither a list nor a map."""
+"""The values of missing parents that are neither lists nor maps."""
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """One RFC 6902 operation; `value` is anything that msgspec encodes as JSON."""
+    """One RFC 6902 operation. msgspec encodes `value` as JSON."""
 
     op: Literal["add", "replace"]
     path: str
@@ -58,14 +58,16 @@ class Operation(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What one verb did: `what` for people ("toleration nvidia.com/gpu:NoSchedule"), `operations` for the patch."""
+    """One change of a rule: `what` in words ("toleration nvidia.com/gpu:NoSchedule"), and its operations."""
 
     what: str
     operations: tuple[Operation, ...]
+    rule: str = ""
+    """The id of the rule that made the change. The engine fills it in."""
 
 
 class PodPatch:
-    """A pod and the changes made to it so far. `fork` gives a patch for trying changes."""
+    """A pod and its changes. `fork` returns a patch for trying changes."""
 
     def __init__(self, pod: Pod) -> None:
         self.pod = pod
@@ -80,7 +82,7 @@ class PodPatch:
         """Add the toleration, unless one that is there covers it."""
         if any(covers(each, toleration) for each in self.pod.spec.tolerations or ()):
             return
-        self._add(toleration_words(toleration), toleration, ("spec", "tolerations", LAST))
+        self._add(words(toleration), toleration, ("spec", "tolerations", LAST))
 
     def set_node_selector(self, key: str, value: str) -> None:
         self._add(node_selector_words(key, value), value, ("spec", "node_selector", key))
@@ -92,7 +94,7 @@ class PodPatch:
         """
         affinity = self.pod.spec.affinity and self.pod.spec.affinity.node_affinity
         terms = (affinity.required.node_selector_terms if affinity and affinity.required else None) or ()
-        what = node_affinity_words(requirement)
+        what = words(requirement)
         if terms:
             base = (*_NODE_AFFINITY, "required", "node_selector_terms")
             kept = [at for at, term in enumerate(terms) if term.match_expressions or term.match_fields]
@@ -103,19 +105,18 @@ class PodPatch:
             self._add(what, only, (*_NODE_AFFINITY, "required"))
 
     def add_volume(self, volume: Volume) -> None:
-        self._add(volume_words(volume), volume, ("spec", "volumes", LAST))
+        self._add(words(volume), volume, ("spec", "volumes", LAST))
 
     def add_init_container(self, container: Container, index: int) -> None:
-        """Insert `container` before the init container that stands at `index` now (at the end if there is none)."""
+        """Insert `container` before the init container at `index`, or at the end if there is none."""
         at = index if index < len(self.pod.spec.init_containers or ()) else LAST
-        self._add(init_container_words(container), container, ("spec", "init_containers", at))
+        self._add(words(container), container, ("spec", "init_containers", at))
 
     def set_annotation(self, key: str, value: str) -> None:
         self._add(f"annotation {key}", value, ("metadata", "annotations", key))
 
     def set_termination_grace_period(self, seconds: int) -> None:
-        path = ("spec", "termination_grace_period_seconds")
-        self._add(grace_period_words(seconds), seconds, path)
+        self._add(grace_period_words(seconds), seconds, ("spec", "termination_grace_period_seconds"))
 
     # ---- container level
 
@@ -126,10 +127,10 @@ class PodPatch:
 
     def add_env(self, place: ContainerPlace, name: str, value: str) -> None:
         variable = EnvVar(name=name, value=value)
-        self._add_to(place, env_words(variable), variable, "env", LAST)
+        self._add_to(place, words(variable), variable, "env", LAST)
 
     def add_volume_mount(self, place: ContainerPlace, mount: VolumeMount) -> None:
-        self._add_to(place, volume_mount_words(mount), mount, "volume_mounts", LAST)
+        self._add_to(place, words(mount), mount, "volume_mounts", LAST)
 
     def set_initial_delay(self, place: ContainerPlace, seconds: int) -> None:
         """Set readinessProbe.initialDelaySeconds of a container that has a readiness probe."""
@@ -138,7 +139,7 @@ class PodPatch:
         self._add_to(place, initial_delay_words(seconds), seconds, "readiness_probe", "initial_delay_seconds")
 
     def set_startup_probe(self, place: ContainerPlace, probe: Probe) -> None:
-        self._add_to(place, startup_probe_words(probe), probe, "startup_probe")
+        self._add_to(place, words(probe), probe, "startup_probe")
 
     # ---- bookkeeping
 
@@ -154,28 +155,30 @@ class PodPatch:
         self.changes.append(Change(what, tuple(operations)))
 
 
-# ---- the words for people, by which `policies.pods.submission` finds the changes again
+# ---- the words of changes, by which `policies.pods.submission` finds them again
 
 
-def toleration_words(toleration: Toleration) -> str:
-    return f"toleration {describe_toleration(toleration)}"
+def words(added: Added) -> str:
+    match added:  # the most frequent types first
+        case EnvVar():
+            text = f"env {added.name}={added.value}"
+        case VolumeMount():
+            text = f"volumeMount {added.mount_path}"
+        case Toleration():
+            text = f"toleration {describe_toleration(added)}"
+        case NodeSelectorRequirement():
+            text = f"node affinity {added.key} {added.operator} {','.join(added.values or ())}".rstrip()
+        case Volume():
+            text = f"volume {added.name}"
+        case Container():
+            text = f"initContainer {added.name}"
+        case _:
+            text = f"startupProbe for {(added.period_seconds or 10) * (added.failure_threshold or 3)} s"
+    return text
 
 
 def node_selector_words(key: str, value: str) -> str:
     return f"nodeSelector {key}={value}"
-
-
-def node_affinity_words(requirement: NodeSelectorRequirement) -> str:
-    values = ",".join(requirement.values or ())
-    return f"node affinity {requirement.key} {requirement.operator} {values}".rstrip()
-
-
-def volume_words(volume: Volume) -> str:
-    return f"volume {volume.name}"
-
-
-def init_container_words(container: Container) -> str:
-    return f"initContainer {container.name}"
 
 
 def grace_period_words(seconds: int) -> str:
@@ -183,7 +186,6 @@ def grace_period_words(seconds: int) -> str:
 
 
 def container_words(container: Container, what: str) -> str:
-    """Return the words for a change of a container."""
     return f"{container.name}: {what}"
 
 
@@ -191,27 +193,15 @@ def resource_words(kind: str, name: str, quantity: QuantityText) -> str:
     return f"{kind} {name}={quantity}"
 
 
-def env_words(variable: EnvVar) -> str:
-    return f"env {variable.name}={variable.value}"
-
-
-def volume_mount_words(mount: VolumeMount) -> str:
-    return f"volumeMount {mount.mount_path}"
-
-
 def initial_delay_words(seconds: int) -> str:
     return f"readinessProbe.initialDelaySeconds={seconds}"
 
 
-def startup_probe_words(probe: Probe) -> str:
-    return f"startupProbe for {(probe.period_seconds or 10) * (probe.failure_threshold or 3)} s"
-
-
 def _added(node: Any, path: Parts, value: Any, at: Parts = ()) -> tuple[Any, Operation]:
-    """Return the node, which stands at `at`, with the value at the path below it, and the operation that puts it there.
+    """Return the node with the value at the path below it, and the operation that adds the value.
 
-    RFC 6902 `add` inserts into a list, and replaces a member that exists. It fails where a parent is missing or null, so there
-    the outermost missing parent is added. Paths are of attributes, `at` is of JSON members.
+    RFC 6902 `add` inserts into a list, and replaces an existing member. It fails if a parent is missing or null, so the operation
+    adds the outermost missing parent. `path` has attributes; `at` has JSON members and leads to the node.
     """
     if not path:
         return value, Operation("add", json_pointer(*at), value)

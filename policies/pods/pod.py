@@ -1,7 +1,6 @@
-"""The pod as the rules see it, frozen structs with exactly the fields that some rule reads.
+"""The pod as the rules see it: frozen structs with the fields that some rule reads.
 
-`decode_pod` makes one straight from JSON bytes; its error carries the path of the offending field. Fields that the API
-may send as `null` are optional here. What a rule only copies (probe handlers, `valueFrom`) stays raw JSON.
+Fields that the API may send as `null` are optional. Values that rules only copy (probe handlers, `valueFrom`) stay raw JSON.
 """
 
 from functools import cached_property
@@ -14,12 +13,18 @@ from policies.pods.quantity import QuantityText
 
 ResourceList = dict[str, QuantityText]
 
-LONGEST_MAKER = 256
+LONGEST_OWNER = 256
 """Characters of `Metadata.controlled_by`."""
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Base of all views: camelCase on the wire, and defaults left out when a view becomes part of a patch."""
+    """Base of all views: camelCase in JSON. A view in a patch omits its defaults."""
+
+
+class Named(View, frozen=True):
+    """An object of which only the name is read: a scheduling gate, the OS, a claim of a container."""
+
+    name: str = ""
 
 
 class Toleration(View, frozen=True):
@@ -30,15 +35,10 @@ class Toleration(View, frozen=True):
     toleration_seconds: int | None = None
 
 
-class ResourceClaimReference(View, frozen=True):
-    name: str = ""
-    request: str | None = None
-
-
 class Resources(View, frozen=True, dict=True):
     limits: ResourceList | None = None
     requests: ResourceList | None = None
-    claims: tuple[ResourceClaimReference, ...] | None = None
+    claims: tuple[Named, ...] | None = None
 
 
 class EnvVar(View, frozen=True):
@@ -56,8 +56,6 @@ class VolumeMount(View, frozen=True):
 
 
 class Probe(View, frozen=True):
-    """A probe; the handlers are only ever copied, so they stay raw JSON. Defaults are the API's own."""
-
     http_get: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     tcp_socket: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     grpc: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
@@ -81,21 +79,16 @@ class SeccompProfile(View, frozen=True):
 
 
 class SecurityContext(View, frozen=True):
+    """Of a container, or of the pod. Only the pod's has `fs_group`."""
+
     privileged: bool | None = None
     allow_privilege_escalation: bool | None = None
     read_only_root_filesystem: bool | None = None
     run_as_non_root: bool | None = None
     run_as_user: int | None = None
     run_as_group: int | None = None
-    capabilities: Capabilities | None = None
-    seccomp_profile: SeccompProfile | None = None
-
-
-class PodSecurityContext(View, frozen=True):
-    run_as_non_root: bool | None = None
-    run_as_user: int | None = None
-    run_as_group: int | None = None
     fs_group: int | None = None
+    capabilities: Capabilities | None = None
     seccomp_profile: SeccompProfile | None = None
 
 
@@ -193,18 +186,10 @@ class Affinity(View, frozen=True):
     node_affinity: NodeAffinity | None = None
 
 
-class SchedulingGate(View, frozen=True):
-    name: str = ""
-
-
 class PodResourceClaim(View, frozen=True):
     name: str = ""
     resource_claim_name: str | None = None
     resource_claim_template_name: str | None = None
-
-
-class PodOS(View, frozen=True):
-    name: str = ""
 
 
 class PodSpec(View, frozen=True):
@@ -216,15 +201,15 @@ class PodSpec(View, frozen=True):
     node_selector: dict[str, str] | None = None
     affinity: Affinity | None = None
     node_name: str | None = None
-    scheduling_gates: tuple[SchedulingGate, ...] | None = None
+    scheduling_gates: tuple[Named, ...] | None = None
     resource_claims: tuple[PodResourceClaim, ...] | None = None
     resources: Resources | None = None
     overhead: ResourceList | None = None
-    security_context: PodSecurityContext | None = None
+    security_context: SecurityContext | None = None
     scheduler_name: str | None = None
     runtime_class_name: str | None = None
     host_ipc: bool | None = msgspec.field(name="hostIPC", default=None)
-    os: PodOS | None = None
+    os: Named | None = None
     restart_policy: str | None = None
     termination_grace_period_seconds: int | None = None
 
@@ -260,21 +245,21 @@ class Metadata(View, frozen=True):
 
     @property
     def is_owned(self) -> bool:
-        """Whether a controller made the object, as far as the object says."""
+        """Whether a controller made the object, according to its owner references."""
         return any(owner.controller for owner in self.owner_references or ())
 
     @property
     def controlled_by(self) -> str:
-        """The controller that made the object, as `ReplicaSet/train-5d9`, as far as the object says; "" if none did.
+        """The controller of the object, such as `ReplicaSet/train-5d9`; "" if it has none.
 
-        Cut to LONGEST_MAKER: an owner of a kind that the API server does not serve may have a name of 1 MB.
+        The API server does not check owners of kinds that it does not serve, so a name may have 1 MB. It is cut to LONGEST_OWNER.
         """
         owner = next((each for each in self.owner_references or () if each.controller), None)
-        return truncate(f"{owner.kind}/{owner.name}", LONGEST_MAKER) if owner else ""
+        return truncate(f"{owner.kind}/{owner.name}", LONGEST_OWNER) if owner else ""
 
     @property
     def version(self) -> int:
-        """The resourceVersion, which Kubernetes orders as a whole number; 0 where there is none."""
+        """The resourceVersion as a whole number, by which Kubernetes orders; 0 if the object has none."""
         text = self.resource_version or ""
         return int(text) if text.isascii() and text.isdigit() else 0
 
@@ -283,7 +268,7 @@ ContainerList = Literal["containers", "initContainers"]
 
 
 class ContainerPlace(msgspec.Struct, frozen=True):
-    """A container and where it stands, e.g. `spec.initContainers[0]`."""
+    """A container and its place in the pod, such as `spec.initContainers[0]`."""
 
     container: Container
     list_name: ContainerList
@@ -294,13 +279,13 @@ class ContainerPlace(msgspec.Struct, frozen=True):
         return f"spec.{self.list_name}[{self.index}]"
 
     def amount_path(self, resource: str) -> str:
-        """Return the path of what the container asks of the resource: its limit, else its request."""
+        """Return the path of the container's limit of the resource, or else of its request."""
         kind = "limits" if resource in self.container.limits else "requests"
         return f"{self.path}.resources.{kind}[{resource}]"
 
     @property
     def is_sidecar(self) -> bool:
-        """A restartable init container: it runs beside the app containers for the whole life of the pod."""
+        """Whether it is a restartable init container, which runs beside the app containers."""
         return self.list_name == "initContainers" and self.container.restart_policy == "Always"
 
 
@@ -323,7 +308,7 @@ class Pod(View, frozen=True, dict=True):
 
     @cached_property
     def places(self) -> tuple[ContainerPlace, ...]:
-        """App containers, then init containers, in their order. Ephemeral ones can ask for nothing."""
+        """App containers, then init containers, in their order. Ephemeral containers cannot request resources."""
         apps, inits = self.spec.containers or (), self.spec.init_containers or ()
         return (
             *(ContainerPlace(each, "containers", at) for at, each in enumerate(apps)),
@@ -332,12 +317,12 @@ class Pod(View, frozen=True, dict=True):
 
     @property
     def is_terminal(self) -> bool:
-        """Whether all its containers have ended for good, so that nothing is held any more."""
+        """Whether all containers have ended, so the pod holds no resources."""
         return self.status is not None and self.status.phase in {"Succeeded", "Failed"}
 
     @property
     def is_windows(self) -> bool:
-        """Whether it says that it runs on Windows: then the API server refuses most of a Linux container's securityContext."""
+        """Whether the pod runs on Windows. Then the API server refuses most of a Linux container's securityContext."""
         system = self.spec.os and self.spec.os.name
         return "windows" in (system, (self.spec.node_selector or {}).get("kubernetes.io/os"))
 
@@ -350,9 +335,5 @@ class Pod(View, frozen=True, dict=True):
 
 
 EMPTY_SPEC = PodSpec()
-_DECODER = msgspec.json.Decoder(Pod)
-
-
-def decode_pod(document: bytes | msgspec.Raw) -> Pod:
-    """Return the view of a Pod in JSON; `msgspec.ValidationError` names the path of a field of the wrong type."""
-    return _DECODER.decode(document)
+# Return the view of a Pod in JSON. Its `msgspec.ValidationError` names the path of a field of the wrong type.
+decode_pod = msgspec.json.Decoder(Pod).decode

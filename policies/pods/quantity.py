@@ -1,18 +1,14 @@
-"""Kubernetes quantities as the API server reads them, the whole grammar, exact and bounded.
+"""Kubernetes quantities, read as the API server reads them.
 
-The grammar is that of `ParseQuantity` in k8s.io/apimachinery v0.36.3 (`pkg/api/resource/quantity.go`,
-`suffix.go`), which takes more than its documentation says: `+1`, `01`, `1.`, `.5`, `.`, even a bare `k`
-(zero). What differs, on purpose:
+The syntax is that of `ParseQuantity` in k8s.io/apimachinery v0.36.3 (`pkg/api/resource/quantity.go`, `suffix.go`). It accepts
+more than its documentation says: `+1`, `01`, `1.`, `.5`, `.`, and a bare `k` (zero). Four differences are on purpose:
 
-- more than 2^63-1 units is refused: the API server accepts `1e30` and then counts it as 0 (`Value()`
-  overflows);
-- an exponent that does not fit 32 bits is refused: the API server wraps it, so that `1e4294967296` is 1
-  there;
-- so is a text of more than 256 characters, which is what keeps every answer cheap;
-- a rounded negative number is exact here; `MilliValue()` is wrong for `-1.5n`, but nobody admits a negative
-  request.
+- More than 2^63-1 units are refused. The API server accepts `1e30` and then counts it as 0 (`Value()` overflows).
+- An exponent that does not fit 32 bits is refused. The API server wraps it: there, `1e4294967296` is 1.
+- A text of more than 256 characters is refused, so every call is fast.
+- A rounded negative number is exact. `MilliValue()` is wrong for `-1.5n`, but no negative request is admitted.
 
-A JSON number arrives here as a Python float, so of one with more than 17 significant digits the rest is lost.
+A JSON number arrives as a Python float, so digits after the 17th are lost.
 """
 
 import math
@@ -26,7 +22,7 @@ from policies.finding import truncate
 QuantityText = str | int | float | None
 NANO = 10**9
 LARGEST = 2**63 - 1
-"""The most units that Kubernetes counts (int64); binary quantities beyond it are cut to it."""
+"""The most units that Kubernetes counts (int64). Larger binary quantities are cut to it."""
 
 _LONGEST_TEXT = 256
 _QUOTED = 41
@@ -34,8 +30,7 @@ _TEXT = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[+-]?[0-9]*)"
 _EXPONENT = re.compile(r"[eE]([+-]?[0-9]+)")
 _POWERS_OF_TEN = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _POWERS_OF_TWO = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
-# What `strings.TrimSpace` takes off the raw JSON literal. Tabs and newlines are escapes there, so they are
-# refused.
+# `strings.TrimSpace` removes these from the raw JSON literal. Tabs and newlines are escaped there, so they are refused.
 _SPACES = (
     " \u0085\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
     "\u2028\u2029\u202f\u205f\u3000"
@@ -43,39 +38,34 @@ _SPACES = (
 
 
 class QuantityError(ValueError):
-    """The text is not a quantity; the message is a sentence that quotes it."""
+    """The text is not a quantity. The message quotes it."""
 
 
 class Quantity(msgspec.Struct, frozen=True, order=True):
-    """An amount in units of 1e-9, which is as fine as Kubernetes gets. Compares and adds exactly."""
+    """An exact amount in units of 1e-9, the smallest unit of Kubernetes."""
 
     nano: int
 
-    @classmethod
-    def of(cls, units: int) -> "Quantity":
-        """Return the quantity of so many whole units."""
-        return cls(units * NANO)
-
     @property
     def value(self) -> int:
-        """Whole units, rounded away from zero, as `Value()` does."""
+        """Whole units, rounded away from zero (`Value()`)."""
         return _divide_away_from_zero(self.nano, NANO)
 
     @property
     def milli_value(self) -> int:
-        """Thousandths of a unit, rounded away from zero, as `MilliValue()` does."""
+        """Thousandths of a unit, rounded away from zero (`MilliValue()`)."""
         return _divide_away_from_zero(self.nano, NANO // 1000)
 
     @property
     def is_whole(self) -> bool:
-        """Whether it counts as a whole number of an extended resource (0.99999 does, 1.0001 does not)."""
+        """Whether it is a whole number of an extended resource: 0.99999 is, 1.0001 is not."""
         return self.milli_value % 1000 == 0
 
     def __add__(self, other: "Quantity") -> "Quantity":
         return Quantity(self.nano + other.nano)
 
     def __str__(self) -> str:
-        """Write it shortly for people: `2`, `500m`, `1500m`."""
+        """Return the shortest text: `2`, `500m`, `1500m`."""
         for suffix, unit in (("", NANO), ("m", 10**6), ("u", 10**3)):
             if self.nano % unit == 0:
                 return f"{self.nano // unit}{suffix}"
@@ -83,9 +73,9 @@ class Quantity(msgspec.Struct, frozen=True, order=True):
 
 
 def parse_quantity(raw: QuantityText) -> Quantity:
-    """Read a quantity as it stands in JSON or YAML: a string, a number, or null (which is zero).
+    """Read a quantity of JSON or YAML: a string, a number, or null (zero). Round fractions of a nano away from zero.
 
-    What is finer than nano is rounded away from zero. Raises QuantityError.
+    Raises QuantityError.
     """
     if isinstance(raw, str):
         if len(raw) > _LONGEST_TEXT:
@@ -105,7 +95,7 @@ def parse_quantity(raw: QuantityText) -> Quantity:
 
 
 def readable(raw: QuantityText) -> Quantity | None:
-    """Return the quantity, None if Kubernetes cannot parse it either."""
+    """Return the quantity, or None if it cannot be read."""
     try:
         return parse_quantity(raw)
     except QuantityError:
@@ -137,9 +127,8 @@ def _parse(text: str) -> Quantity:
 
 
 def _power_of_ten(text: str, suffix: str) -> int:
-    power = _POWERS_OF_TEN.get(suffix)
-    if power is not None:
-        return power
+    if suffix in _POWERS_OF_TEN:
+        return _POWERS_OF_TEN[suffix]
     match = _EXPONENT.fullmatch(suffix)
     if match is None:
         raise _error(text, _suffix_advice(suffix))
@@ -150,16 +139,15 @@ def _power_of_ten(text: str, suffix: str) -> int:
 
 
 def _scaled(text: str, mantissa: int, power: int) -> int:
-    """Return mantissa times 10^power, rounded up; a power of any size costs nothing."""
+    """Return mantissa times 10^power, rounded up. A power of any size is fast."""
     if mantissa == 0:
         return 0
     if power >= 0:
-        # 10^28 nano is more than 2^63-1 units, whatever the mantissa.
+        # 10^28 nano is more than 2^63-1 units with any mantissa.
         if power > 28:  # noqa: PLR2004  the comment above is its name
             raise _too_large(f'"{truncate(text, _QUOTED)}"')
         return mantissa * int(10**power)
-    # A mantissa has no more digits than the text, and 19 more of the shift by 60 bits: what is below is
-    # rounding.
+    # A mantissa has at most the digits of the text, and 19 more by the shift of 60 bits. Smaller results round up to 1.
     if -power > _LONGEST_TEXT + 20:
         return 1
     return _divide_away_from_zero(mantissa, 10**-power)

@@ -1,6 +1,6 @@
-"""Resource requests of a pod, by the API server's own arithmetic.
+"""Resource requests of a pod, calculated as the API server does.
 
-The arithmetic is `PodRequests` of k8s.io/component-helpers v0.36.3 (`resource/helpers.go`) after defaulting: a limit without a
+The calculation is `PodRequests` of k8s.io/component-helpers v0.36.3 (`resource/helpers.go`) after defaulting: a limit without a
 request sets the request, and every quantity is rounded up to thousandths (`SetDefaults_Pod`, `SetDefaults_ResourceList` in
 `pkg/apis/core/v1/defaults.go`). So a template counts like its pods.
 """
@@ -22,10 +22,9 @@ _Amount = TypeVar("_Amount", Quantity, Fraction)
 
 
 def pod_requests(pod: Pod) -> Amounts:
-    """Return how much of every named resource (`nvidia.com/gpu`) the pod needs, zeros included.
+    """Return how much of every extended resource (`nvidia.com/gpu`) the pod needs, with zeros.
 
-    Native resources (cpu, memory, hugepages-*, …) are left out, because the pod as a whole may request them, too.
-    Raises QuantityError: the caller decides how to count such a pod.
+    Omit native resources (cpu, memory, hugepages-*, …), because the pod as a whole may request them, too. Raises QuantityError.
     """
     return at_one_time(
         pod, lambda each: {**_named(each.limits), **_named(each.requests)}, _named(pod.spec.overhead), NOTHING
@@ -38,17 +37,16 @@ def at_one_time(
     overhead: Mapping[_Name, _Amount],
     nothing: _Amount,
 ) -> dict[_Name, _Amount]:
-    """Return the pod's maximum need at one time, by name. `of_container` gives the need of a container.
+    """Return the pod's maximum need at one time, by name. `of_container` returns the need of a container.
 
-    App containers and sidecars add up. An init step runs beside the sidecars declared before it. The largest of these sums
-    counts, plus overhead.
+    App containers and sidecars add up. An init container runs beside the sidecars before it. The largest of these sums counts,
+    plus overhead.
     """
     running = _sum((of_container(container) for container in pod.spec.containers or ()), nothing)
     sidecars: dict[_Name, _Amount] = {}
     highest: dict[_Name, _Amount] = {}
     for container in pod.spec.init_containers or ():
         needs = of_container(container)
-        # Only the sidecars declared before it run beside an init step.
         beside = _sum((sidecars, needs), nothing)
         highest = _maximum(highest, beside, nothing)
         if container.restart_policy == "Always":

@@ -1,14 +1,15 @@
 """Restores injected fields that an update of a pod lacks.
 
-Most of a pod's spec is immutable, so the API server rejects an update by a manifest without the injected fields: a second
-`kubectl apply`, `kubectl diff`, server-side apply, `kubectl replace`. For the same reason, the API server's own plugins that add
-tolerations (DefaultTolerationSeconds, ExtendedResourceToleration) complete updates.
+Most of a pod's spec is immutable. So the API server rejects an update by a manifest without the injected fields: a second
+`kubectl apply`, `kubectl diff`, server-side apply, `kubectl replace`. Its own plugins that add tolerations
+(DefaultTolerationSeconds, ExtendedResourceToleration) complete updates for the same reason.
 
-A restored field gets its stored value and place. List items are compared as the API server compares them, so an update that it
+A restored field gets its stored value and place. List items are compared as the API server compares them. An update that it
 would accept stays unchanged.
 """
 
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any
 
 import msgspec
@@ -33,22 +34,21 @@ _IDENTITY: Mapping[str | int, tuple[str, ...]] = {
 """Fields that identify an item of a list."""
 _RAISED = frozenset({"initialDelaySeconds", "terminationGracePeriodSeconds"})
 """Values of the author that rules raise, and never lower."""
-_CONTAINERS = frozenset({"containers", "initContainers"})
 
 
 class Restored(msgspec.Struct, frozen=True):
-    """The restored changes, each with its rule. `note` is the annotation that lists them, if the update lacks it.
+    """The restored changes, and warnings about values of the update that were overwritten.
 
-    `warnings` name values of the update that were overwritten.
+    `note` adds the annotation that lists the changes, if the update lacks it.
     """
 
-    changes: tuple[tuple[str, Change], ...] = ()
+    changes: tuple[Change, ...] = ()
     note: Change | None = None
     warnings: tuple[Finding, ...] = ()
 
 
 def restore(stored: Pod, before: bytes, after: bytes, wanted: Mapping[str, str]) -> Restored:
-    """Return the operations that restore fields of the `stored` pod (JSON `before`) in the update (JSON `after`).
+    """Restore fields of the `stored` pod (JSON `before`) in the update (JSON `after`).
 
     wanted: the changes that may be restored, in the words of `policies.pods.patch`, each with its rule.
     """
@@ -56,7 +56,7 @@ def restore(stored: Pod, before: bytes, after: bytes, wanted: Mapping[str, str])
     if not found:
         return Restored()
     old, new = msgspec.json.decode(before), msgspec.json.decode(after)
-    changes: list[tuple[str, Change]] = []
+    changes: list[Change] = []
     warnings: list[Finding] = []
     for path, what in found:
         place = _place(("spec", *path), old, new)
@@ -65,9 +65,12 @@ def restore(stored: Pod, before: bytes, after: bytes, wanted: Mapping[str, str])
         value, sent = _at(old, ("spec", *path)), _at(new, place)
         if _is_present(place, value, new):
             continue
-        changes.append((wanted[what], Change(what, (_put(new, place, value),))))
+        changes.append(Change(what, (_put(new, place, value),), wanted[what]))
         if place[-1] in _RAISED and sent is not None:
-            warnings.append(_overwritten(wanted[what], place, sent, value))
+            # The author may not have lowered it just now.
+            message = f"stays {value}: it was raised when the pod was created, and cannot be changed since"
+            overwritten = {"path": field_path(place), "value": str(sent), "message": message}
+            warnings.append(Finding(rule=wanted[what], severity=Severity.WARNING, **overwritten))
     note = stored.annotations.get(INJECTED)
     place = ("metadata", "annotations", INJECTED)
     is_lost = bool(changes) and note is not None and _at(new, place) is None
@@ -76,9 +79,9 @@ def restore(stored: Pod, before: bytes, after: bytes, wanted: Mapping[str, str])
 
 
 def _place(path: Parts, old: JSON, new: JSON) -> Parts | None:
-    """Return the path in the new pod, where containers are found by name. None if the container is missing."""
+    """Return the path in the new pod. Containers are found by name. None if the container is missing."""
     _, part, *rest = path
-    if part not in _CONTAINERS or len(rest) == 1:
+    if part not in {"containers", "initContainers"} or len(rest) == 1:
         return path
     name = _at(old, (*path[:3], "name"))
     containers = _at(new, path[:2]) or []
@@ -87,7 +90,6 @@ def _place(path: Parts, old: JSON, new: JSON) -> Parts | None:
 
 
 def _at(node: JSON, path: Parts) -> JSON:
-    """Return the value at the path, or None."""
     for part in path:
         if isinstance(node, list):
             node = node[int(part)] if int(part) < len(node) else None
@@ -112,26 +114,12 @@ def _put(node: JSON, path: Parts, value: JSON) -> Operation:
     while depth < len(path) - 1 and (child := _at(node, (path[depth],))) is not None:
         node, depth = child, depth + 1
     last = path[depth]
+    for part in reversed(path[depth + 1 :]):
+        value = [value] if isinstance(part, int) else {part: value}
     if isinstance(node, list):
         last = min(int(last), len(node))
-        node.insert(last, _nested(path[depth + 1 :], value))
+        node.insert(last, value)
     else:
-        node[last] = _nested(path[depth + 1 :], value)
-    return Operation("add", json_pointer(*path[:depth], last), _nested(path[depth + 1 :], value))
-
-
-def _nested(path: Parts, value: JSON) -> JSON:
-    for part in reversed(path):
-        value = [value] if isinstance(part, int) else {part: value}
-    return value
-
-
-def _overwritten(rule: str, place: Parts, sent: int, stored: int) -> Finding:
-    """Return a warning about a value that is too short. The author may not have lowered it just now."""
-    return Finding(
-        rule=rule,
-        severity=Severity.WARNING,
-        path=field_path(place),
-        value=str(sent),
-        message=f"stays {stored}: it was raised when the pod was created, and cannot be changed since",
-    )
+        node[last] = value
+    # A copy, because later changes may go into the value.
+    return Operation("add", json_pointer(*path[:depth], last), deepcopy(value))

@@ -1,14 +1,15 @@
 """The injected fields of a pod, found by its annotation `injected`, and the pod as its author submitted it.
 
-The annotation describes each change in the words of `policies.pods.patch`. A field that matches such a description counts as
-injected. Fields of the API server's own plugins (tolerations of unreachable nodes, the token volume) came before us and stay.
+The annotation lists changes in the words of `policies.pods.patch`. A field that matches such words counts as injected. The API
+server's own plugins add their fields before the webhook (tolerations of unreachable nodes, the token volume), so these stay.
 Anyone can write the annotation, so it alone must never admit or inject anything.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from typing import Any, TypeVar
+from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from policies.pods import patch
@@ -16,20 +17,20 @@ from policies.pods.annotations import INJECTED
 from policies.pods.field_paths import Parts
 from policies.pods.pod import Container, Pod, PodSpec, View
 
-T = TypeVar("T")
 Words = AbstractSet[str]
 """Changes in words."""
 Described = Iterator[tuple[Parts, str]]
-"""Paths of JSON members, and each injecting change in words."""
+"""Paths of JSON members, and the changes in words that could have injected them."""
 
+_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _TERMS = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
 
 
 def as_submitted(pod: Pod, *, by_author: bool = False, injected: Words | None = None) -> Pod:
     """Return the pod as submitted, without uid and status, and with nodeName only if `by_author`.
 
-    Fields that match one of the changes `injected` (None: those of its own annotation) are removed. A value that we raised (a
-    delay or grace period) is removed, too, because the original value is not known.
+    Remove the fields that match one of the changes `injected` (None: those of the pod's annotation). Also remove raised values (a
+    delay or grace period), because the original value is not known.
     """
     metadata = pod.metadata and replace(
         pod.metadata,
@@ -37,12 +38,21 @@ def as_submitted(pod: Pod, *, by_author: bool = False, injected: Words | None = 
         resource_version=None,
         annotations={key: value for key, value in pod.annotations.items() if key != INJECTED} or None,
     )
-    body = replace(pod.spec, ephemeral_containers=None)
+    spec = replace(pod.spec, ephemeral_containers=None)
     if not by_author:
-        body = replace(body, node_name=None)
+        spec = replace(spec, node_name=None)
     for path, _ in reversed(find_injected(pod, injected_changes(pod) if injected is None else injected)):
-        body = _without(body, path) or PodSpec()
-    return Pod(metadata=metadata, given_spec=body)
+        spec = _without(spec, path) or PodSpec()
+    return Pod(metadata=metadata, given_spec=spec)
+
+
+def names_its_node(document: bytes) -> bool:
+    """Whether the pod, in JSON, was created with its nodeName. Who writes a field owns it, and a binding owns no field.
+
+    (`BindingREST.assignPod`, pkg/registry/core/pod/storage, v1.36.) Without managedFields, the scheduler is assumed.
+    """
+    metadata = _MEMBERS.decode(document).get("metadata", b"{}")
+    return b'"f:nodeName"' in bytes(_MEMBERS.decode(metadata).get("managedFields", b""))
 
 
 def injected_changes(pod: Pod) -> Words:
@@ -54,7 +64,7 @@ def injected_changes(pod: Pod) -> Words:
 def find_injected(pod: Pod, changes: Words) -> list[tuple[Parts, str]]:
     """Return the paths below `spec` of the fields that match one of the changes, in order, each with the change.
 
-    If several items of a list match, only the last one counts, because we append.
+    If several items of a list match, only the last one counts, because rules append.
     """
     if not changes:
         return []
@@ -64,18 +74,18 @@ def find_injected(pod: Pod, changes: Words) -> list[tuple[Parts, str]]:
 
 def _described(pod: Pod) -> Described:
     """Yield every field of the pod that a rule could have injected."""
-    body = pod.spec
-    yield from _items(body.tolerations, patch.toleration_words, "tolerations")
-    yield from _items(body.volumes, patch.volume_words, "volumes")
-    yield from _items(body.init_containers, patch.init_container_words, "initContainers")
-    for key, value in (body.node_selector or {}).items():
+    spec = pod.spec
+    yield from _items(
+        {"tolerations": spec.tolerations, "volumes": spec.volumes, "initContainers": spec.init_containers}
+    )
+    for key, value in (spec.node_selector or {}).items():
         yield ("nodeSelector", key), patch.node_selector_words(key, value)
-    of_nodes = body.affinity and body.affinity.node_affinity
+    of_nodes = spec.affinity and spec.affinity.node_affinity
     terms = (of_nodes and of_nodes.required and of_nodes.required.node_selector_terms) or ()
     for at, term in enumerate(terms):
-        yield from _items(term.match_expressions, patch.node_affinity_words, *_TERMS, at, "matchExpressions")
-    if body.termination_grace_period_seconds is not None:
-        seconds = body.termination_grace_period_seconds
+        for index, requirement in enumerate(term.match_expressions or ()):
+            yield (*_TERMS, at, "matchExpressions", index), patch.words(requirement)
+    if (seconds := spec.termination_grace_period_seconds) is not None:
         yield ("terminationGracePeriodSeconds",), patch.grace_period_words(seconds)
     for place in pod.places:
         for path, what in _described_container(place.container):
@@ -83,25 +93,25 @@ def _described(pod: Pod) -> Described:
 
 
 def _described_container(container: Container) -> Described:
-    yield from _items(container.env, patch.env_words, "env")
-    yield from _items(container.volume_mounts, patch.volume_mount_words, "volumeMounts")
+    yield from _items({"env": container.env, "volumeMounts": container.volume_mounts})
     for kind, amounts in (("limits", container.limits), ("requests", container.requests)):
         for name, amount in amounts.items():
             yield ("resources", kind, name), patch.resource_words(kind, name, amount)
     if container.startup_probe is not None:
-        yield ("startupProbe",), patch.startup_probe_words(container.startup_probe)
+        yield ("startupProbe",), patch.words(container.startup_probe)
     if (readiness := container.readiness_probe) is not None and readiness.initial_delay_seconds:
         words = patch.initial_delay_words(readiness.initial_delay_seconds)
         yield ("readinessProbe", "initialDelaySeconds"), words
 
 
-def _items(items: Iterable[T] | None, words: Callable[[T], str], *path: str | int) -> Described:
-    for at, item in enumerate(items or ()):
-        yield (*path, at), words(item)
+def _items(lists: Mapping[str, Iterable[patch.Added] | None]) -> Described:
+    for name, items in lists.items():
+        for at, item in enumerate(items or ()):
+            yield (name, at), patch.words(item)
 
 
 def _without(node: Any, path: Parts) -> Any:
-    """Return the node without the value at the path, and without parents that become empty. None if nothing is left."""
+    """Return the node without the value at the path, and without parents that become empty. None if the node is empty."""
     part, rest = path[0], path[1:]
     if isinstance(node, View):
         field = node.__struct_fields__[node.__struct_encode_fields__.index(str(part))]

@@ -12,7 +12,7 @@ from policies.pods.pod import Toleration
 EQUAL = ("", "Equal")
 """The operators that compare a taint's value as text. The default is Equal."""
 DECIMAL_INTEGER = "^(0|-?[1-9][0-9]*)$"
-"""Values that Gt and Lt compare (`IsDecimalInteger`, k8s.io/apimachinery). Another value meets neither."""
+"""Values that Gt and Lt compare (`IsDecimalInteger`, k8s.io/apimachinery). They never match another value."""
 
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _DECIMAL_INTEGER = re.compile(DECIMAL_INTEGER, re.ASCII)
@@ -20,10 +20,10 @@ _BITS = 63
 
 
 def tolerates(toleration: Toleration, taint: Toleration) -> bool:
-    """Whether a pod with the toleration may run in spite of the taint (`ToleratesTaint`, k8s.io/api core/v1).
+    """Whether the toleration matches the taint (`ToleratesTaint`, k8s.io/api core/v1).
 
-    Gt and Lt are read as with the feature gate TaintTolerationComparisonOperators (alpha in 1.35 and 1.36): without it the API
-    server refuses such pods.
+    Gt and Lt need the feature gate TaintTolerationComparisonOperators (alpha in 1.35 and 1.36). Without it, the API server
+    refuses pods with them.
     """
     if toleration.effect and toleration.effect != taint.effect:
         return False
@@ -38,7 +38,7 @@ def covers(existing: Toleration, wanted: Toleration) -> bool:
 
 
 def overlaps(one: Toleration, other: Toleration) -> bool:
-    """Whether some taint that `other` names is tolerated by `one`; an effect left out on either side is any effect."""
+    """Whether `one` tolerates a taint that `other` names. A missing effect is any effect."""
     if one.effect and other.effect and one.effect != other.effect:
         return False
     has_any_value = other.operator == "Exists" and bool(one.key) and one.key == other.key
@@ -62,7 +62,7 @@ def _tolerates_key_and_value(toleration: Toleration, taint: Toleration) -> bool:
 
 
 def _integer(value: str) -> int | None:
-    """Return the number that Gt and Lt compare. None for a value that Kubernetes does not read as a 64-bit integer."""
+    """Return the number that Gt and Lt compare. None if the value is not a 64-bit integer."""
     # A label's value has at most 63 characters.
     number = int(value) if len(value) <= _BITS and _DECIMAL_INTEGER.fullmatch(value) else None
     return number if number is not None and -(1 << _BITS) <= number < 1 << _BITS else None
@@ -71,7 +71,7 @@ def _integer(value: str) -> int | None:
 def toleration_problems(
     toleration: Toleration, path: str, *, key_is_required: bool = False
 ) -> Iterator[tuple[str, str]]:
-    """Yield the path and a message for each problem that an API server may reject in a pod's toleration.
+    """Yield (path, message) for everything that an API server may reject in a toleration.
 
     key_is_required: also report a toleration of every taint, which the API server accepts.
     """

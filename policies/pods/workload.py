@@ -1,6 +1,7 @@
 """A workload for rules: the object, and the pods that it creates, with their numbers."""
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Any, Self
 
 import msgspec
@@ -32,7 +33,7 @@ class WorkloadPods(msgspec.Struct, frozen=True):
     denied: bool = False
 
 
-class Workload(msgspec.Struct, frozen=True, kw_only=True):
+class Workload(msgspec.Struct, frozen=True, dict=True):
     """An object that may create pods. `data` is its plain JSON. `pods` omits pods that are too long to be read.
 
     `pods` is empty for a kind that is not known to create pods.
@@ -41,8 +42,6 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     group: str
     kind: str
     namespace: str
-    name: str
-    metadata: Metadata
     data: Mapping[str, Any]
     pods: tuple[WorkloadPods, ...] = ()
     target: "Workload | None" = None
@@ -58,20 +57,16 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
         pods: Iterable[WorkloadPods],
         target: "Workload | None" = None,
     ) -> Self:
-        """Return the workload of an object in plain JSON. A field of the wrong type, which no API server stores, is empty."""
-        data = data if isinstance(data, dict) else {}
+        return cls(group, kind, namespace, data if isinstance(data, dict) else {}, tuple(pods), target)
+
+    @cached_property
+    def metadata(self) -> Metadata:
+        """The metadata; empty if a field has the wrong type, which no API server stores."""
         try:
-            metadata = msgspec.convert(data.get("metadata") or {}, Metadata)
+            return msgspec.convert(self.data.get("metadata") or {}, Metadata)
         except msgspec.ValidationError:
-            metadata = Metadata()
-        name = metadata.name or metadata.generate_name or ""
-        return cls(
-            group=group,
-            kind=kind,
-            namespace=namespace,
-            name=name,
-            metadata=metadata,
-            data=data,
-            pods=tuple(pods),
-            target=target,
-        )
+            return Metadata()
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name or self.metadata.generate_name or ""

@@ -28,13 +28,11 @@ from policies.placement.class_choice import (
     OPEN_POD,
     RULE_ID,
     Choice,
-    ChoiceSource,
     ClassSelection,
     about_annotation,
     choose,
     few,
     is_covered,
-    label_values,
     suggestion,
     warning,
 )
@@ -132,7 +130,7 @@ class _Case:
 
     @property
     def is_requested(self) -> bool:
-        return self.choice is not None and self.choice.source is ChoiceSource.ANNOTATION
+        return self.choice is not None and self.choice.by_annotation
 
     @property
     def placed_by(self) -> tuple[str, str] | None:
@@ -147,8 +145,8 @@ class _Case:
         """Return the remedy that puts the pod on one of the classes."""
         key, pinned = self.options.label_key, self.pinned
         values_of = self.selection.values_of(classes)
-        names = few([each.name for each in values_of])
-        values = few([value for each in values_of for value in each.values[:1]])
+        names = few(list(values_of))
+        values = few([value for each in values_of.values() for value in each[:1]])
         if self.placed_by is not None:
             return f"{self.placed_by[1]} nodeSelector {key}: {values}"
         if pinned is None or self.is_requested or pinned.is_injected:
@@ -192,7 +190,7 @@ class _Case:
             return ()
         if self.pinned is not None and not is_wider(self.pinned, self.choice):
             return ()
-        key, values = self.options.label_key, label_values(self.choice, self.options.label_key)
+        key, values = self.options.label_key, self.choice.label_values(self.options.label_key)
         is_open = admits(self.pod, key, values) and not is_narrowed_to(self.pod, key, values)
         return values if is_open else ()
 
@@ -258,7 +256,7 @@ def _contradiction(case: _Case) -> Iterator[Finding]:
     choice, pinned, key = case.choice, case.pinned, case.options.label_key
     if choice is None or not case.is_requested:
         return
-    values = label_values(choice, key)
+    values = choice.label_values(key)
     fits_in = bool(values) and (is_narrowed_to(case.pod, key, values) or admits(case.pod, key, values))
     named = {gpu_class.name for gpu_class in case.context.classes.resolve(choice.requested)}
     if pinned is None:
@@ -269,7 +267,7 @@ def _contradiction(case: _Case) -> Iterator[Finding]:
     itself = f"{', '.join(pinned.classes)}, to which the pod pins itself ({'; '.join(pinned.because)})"
     if pinned.classes and named.isdisjoint(pinned.classes):
         fitting = [c for c in case.selection.usable() if c.name in pinned.classes]
-        words = few([each.name for each in case.selection.values_of(fitting)])
+        words = few(list(case.selection.values_of(fitting)))
         remedy = f"set {GPU_CLASS}: {words}, or remove" if fitting else "remove"
         yield about_annotation(choice.requested, f"must be {itself}", f"{remedy} the pod's own constraint")
     elif is_wider(pinned, choice) and not fits_in and case.placed_by is None:
@@ -282,7 +280,7 @@ def _without_label(case: _Case) -> Iterator[Finding]:
     choice, key = case.choice, case.options.label_key
     if choice is None or case.pinned is not None:
         return
-    values = label_values(choice, key)
+    values = choice.label_values(key)
     if not values:
         yield Finding(
             rule=RULE_ID,
@@ -338,7 +336,7 @@ def _no_node(case: _Case) -> Iterator[Finding]:
     if nodes is None or case.placed_by in {DAEMONSET, NODE_NAME} or case.pod.is_gated:
         return
     if case.choice and case.is_out_of_reach():
-        guess, values = case.choice, label_values(case.choice, key)
+        guess, values = case.choice, case.choice.label_values(key)
         yield warning(
             message=f"class {guess.requested} ({guess.because}) is not added: no node matches both {key}={few(values)} and the "
             "pod's own nodeSelector and affinity",

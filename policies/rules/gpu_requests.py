@@ -197,7 +197,7 @@ def number_findings(amount: Amount, availability: Availability, context: Context
         yield amount.finding(*TOO_LARGE)
     elif not quantity.is_whole:
         yield not_whole(amount, quantity, availability, context)
-    elif resource.measure in _PERCENTAGES and quantity > Quantity.of(100):
+    elif resource.measure in _PERCENTAGES and quantity > Quantity(100 * NANO):
         yield amount.finding(*OVER_100_PERCENT)
 
 

@@ -79,12 +79,11 @@ def _wanted(pod: Pod, options: GPUTolerationOptions, context: Context) -> list[T
     mapping, classes = context.resource_mapping, context.classes
     requested = [request.resource.name for request in mapping.requests(pod)]
     fraction = mapping.pod_fraction(pod)
-    claimed = context.claimed.device_classes
-    if not requested and fraction is None and not claimed:
+    if not requested and fraction is None and not context.claimed:
         return []
     cards = [mapping.whole_card(name) for name in requested]
     cards += [fraction[0].resource] if fraction else []
-    cards += [found.resource for name in claimed if (found := mapping.device_class(name))]
+    cards += [found.resource for name in context.claimed if (found := mapping.device_class(name))]
     keys = dict.fromkeys(key for key in cards if key is not None)
     listed = list(options.tolerations)
     if options.by_vendor:

@@ -18,7 +18,7 @@ from functools import partial
 
 from policies.finding import Finding, Severity
 from policies.models.warming.init_container import CACHE, CONTAINER, CREDENTIALS_PATH, Warming
-from policies.models.warming.model_uri import BadURI, ModelURI, parse_model_uri
+from policies.models.warming.model_uri import ModelURI, parse_model_uri
 from policies.models.warming.options import (
     FetchResources,
     Sources,
@@ -121,14 +121,14 @@ def read_request(
     annotations = pod.annotations
     uri, bad = parse_model_uri(annotations[MODEL_URI]), []
     path, claim = annotations.get(MODEL_PATH, options.mount_path), annotations.get(MODEL_CACHE_CLAIM)
-    if isinstance(uri, BadURI):
-        bad.append(BadAnnotation(MODEL_URI, uri.shown, uri.message, uri.remedy))
+    if isinstance(uri, BadAnnotation):
+        bad.append(uri)
     if problem := mount_path_problem(path):
         bad.append(BadAnnotation(MODEL_PATH, path, problem, "write an absolute path such as /models/llama"))
     if claim is not None and not is_dns_subdomain(claim):
         message = "is not the name of a PersistentVolumeClaim"
         bad.append(BadAnnotation(MODEL_CACHE_CLAIM, claim, message, "name a claim of the pod's namespace"))
-    return bad if bad or isinstance(uri, BadURI) else (uri, path, claim)
+    return bad if bad or isinstance(uri, BadAnnotation) else (uri, path, claim)
 
 
 def serving_places(pod: Pod, context: Context) -> list[ContainerPlace]:

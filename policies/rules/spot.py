@@ -94,7 +94,7 @@ def _asks(pod: Pod, options: SpotOptions, context: Context) -> bool | BadAnnotat
     """Return whether the policy applies to the pod, or the error of its annotation."""
     text = pod.annotations.get(SPOT)
     if text is None:
-        return options.pods is SpotPods.ALL and context.surely_asks(pod)
+        return options.pods is SpotPods.ALL and context.surely_requests_gpus(pod)
     if not context.resource_mapping.pod_asks(pod):
         return False
     try:

@@ -42,8 +42,9 @@ class NoopServer:
         self._name = f"noop-{host}"
         self.address = plane.service_address(host)
         folder = plane.processes.folder / self._name
-        paths = ensure_self_signed(folder, [SERVER_NAME, OUR_NAME, self.address], datetime.now(UTC))
-        self.ca_file, self._certificate, self._key = paths.ca, paths.certificate, paths.key
+        names = [SERVER_NAME, OUR_NAME, self.address]
+        self._certificate, self._key = ensure_self_signed(folder, names, datetime.now(UTC))
+        self.ca_file = folder / "ca.crt"
 
     @property
     def pid(self) -> int:

@@ -2,10 +2,9 @@
 
 import datetime as dt
 
-import pytest
-
 from certs.acceptance import PEMPair, PublishedBundles, objections, observe
 from certs.issue import KeyPair, issue_authority, issue_server
+from tests.cases import cases
 
 NOW = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 DAY, SECOND = dt.timedelta(days=1), dt.timedelta(seconds=1)
@@ -25,62 +24,37 @@ def published(*bundles: bytes, seconds: int = 60) -> PublishedBundles:
 
 
 HELD = pair(OLD)
+OF_OLD, OF_NEW = OLD.certificate_pem(), NEW.certificate_pem()
 NOT_YET = ["certificate: the published caBundle does not verify it yet"]
+TOO_EARLY = ["certificate: its authority was published only a moment ago"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("offered", "held", "seen", "want"),
-    [
-        pytest.param(HELD, None, None, [], id="the-first"),
-        pytest.param(
-            pair(NEW), None, published(OLD.certificate_pem()), [], id="the-first-though-not-published"
-        ),
-        pytest.param(pair(OLD), HELD, published(OLD.certificate_pem()), [], id="renewed"),
-        pytest.param(pair(NEW), HELD, published(BOTH), [], id="new-authority-published-before"),
-        pytest.param(
-            pair(NEW), HELD, published(OLD.certificate_pem()), NOT_YET, id="new-authority-not-published"
-        ),
-        pytest.param(
-            pair(NEW), HELD, published(BOTH, OLD.certificate_pem()), NOT_YET, id="published-in-one-of-two"
-        ),
-        pytest.param(
-            pair(NEW),
-            HELD,
-            published(BOTH, seconds=4),
-            ["certificate: its authority was published only a moment ago"],
-            id="published-just-now",
-        ),
-        pytest.param(
-            pair(NEW),
-            HELD,
-            published(NEW.certificate_pem(), seconds=0),
-            [],
-            id="the-one-in-use-is-refused-anyway",
-        ),
-        pytest.param(pair(NEW), HELD, published(b""), [], id="no-bundle-yet"),
-        pytest.param(pair(NEW), HELD, published(), [], id="no-configurations"),
-        pytest.param(
+    {
+        "the-first": (HELD, None, None, []),
+        "the-first-though-not-published": (pair(NEW), None, published(OF_OLD), []),
+        "renewed": (pair(OLD), HELD, published(OF_OLD), []),
+        "new-authority-published-before": (pair(NEW), HELD, published(BOTH), []),
+        "new-authority-not-published": (pair(NEW), HELD, published(OF_OLD), NOT_YET),
+        "published-in-one-of-two": (pair(NEW), HELD, published(BOTH, OF_OLD), NOT_YET),
+        "published-just-now": (pair(NEW), HELD, published(BOTH, seconds=4), TOO_EARLY),
+        "the-one-in-use-is-refused-anyway": (pair(NEW), HELD, published(OF_NEW, seconds=0), []),
+        "no-bundle-yet": (pair(NEW), HELD, published(b""), []),
+        "no-configurations": (pair(NEW), HELD, published(), []),
+        "a-problem-of-the-first": (
             pair(OLD, name="other"),
             None,
-            published(OLD.certificate_pem()),
+            published(OF_OLD),
             ["certificate: does not carry the name hook.ns.svc"],
-            id="other-name",
         ),
-        pytest.param(
-            PEMPair(HELD.certificate, pair(OLD).key, HELD.authorities),
+        "a-problem-of-a-later-one": (
+            PEMPair(HELD.certificate, HELD.key, OF_NEW),
             HELD,
-            None,
-            ["key: must be the key of the certificate"],
-            id="key-of-another",
-        ),
-        pytest.param(
-            PEMPair(HELD.certificate, HELD.key, NEW.certificate_pem()),
-            HELD,
-            published(OLD.certificate_pem()),
+            published(OF_OLD),
             ["certificate: must be issued by the authority"],
-            id="authority-of-another",
         ),
-    ],
+    },
 )
 def test_a_pair_takes_the_place_of_another(
     offered: PEMPair, held: PEMPair | None, seen: PublishedBundles | None, want: list[str]
@@ -89,8 +63,8 @@ def test_a_pair_takes_the_place_of_another(
 
 
 def test_an_authority_is_known_since_it_stood_in_every_bundle() -> None:
-    first = observe(None, frozenset([OLD.certificate_pem()]), (), NOW)
-    one_of_two = observe(first, frozenset([OLD.certificate_pem(), BOTH]), (), NOW + SECOND)
+    first = observe(None, frozenset([OF_OLD]), (), NOW)
+    one_of_two = observe(first, frozenset([OF_OLD, BOTH]), (), NOW + SECOND)
     both = observe(one_of_two, frozenset([BOTH]), (), NOW + 2 * SECOND)
     assert first.carried == one_of_two.carried == {OLD.certificate: NOW}
     assert both.carried == {OLD.certificate: NOW, NEW.certificate: NOW + 2 * SECOND}

@@ -1,14 +1,14 @@
 import datetime as dt
 from typing import Any
 
-import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from certs.check import expires_at, is_due, problems
-from certs.issue import BACKDATED, issue_authority, issue_server
+from certs.issue import BACKDATED, KeyPair, issue_authority, issue_server
+from tests.cases import cases
 
 NOW = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 DAY = dt.timedelta(days=1)
@@ -21,6 +21,9 @@ ENCRYPTED = SERVER.key.private_bytes(
     serialization.Encoding.PEM,
     serialization.PrivateFormat.PKCS8,
     serialization.BestAvailableEncryption(b"secret"),
+)
+OF_ANOTHER_KIND = ec.generate_private_key(ec.SECP384R1()).private_bytes(
+    serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
 )
 CLIENT = (
     x509.CertificateBuilder()
@@ -47,87 +50,56 @@ def found(**given: Any) -> list[str]:
     return problems(**good | given)
 
 
-@pytest.mark.parametrize(
+def of(pair: KeyPair) -> dict[str, bytes]:
+    return {"certificate": pair.certificate_pem(), "key": pair.key_pem()}
+
+
+OURS, CHAIN = AUTHORITY.certificate_pem(), SERVER.certificate_pem() + AUTHORITY.certificate_pem()
+NOT_ISSUED = ["certificate: must be issued by the authority"]
+
+
+@cases(
     ("given", "want"),
-    [
-        pytest.param({}, [], id="good"),
-        pytest.param({"names": ["127.0.0.1", "hook.ns.svc"]}, [], id="address-and-name"),
-        pytest.param(
-            {"authority": SAME_NAME.certificate_pem() + AUTHORITY.certificate_pem()}, [], id="two-authorities"
+    {
+        "good": ({}, []),
+        "address-and-name": ({"names": ["127.0.0.1", "hook.ns.svc"]}, []),
+        "two-authorities": ({"authority": SAME_NAME.certificate_pem() + OURS}, []),
+        "with-its-chain": ({"certificate": CHAIN}, []),
+        "name-and-address-missing": (
+            {"names": ["other.ns.svc", "hook.ns.svc", "127.0.0.2"]},
+            [f"certificate: does not carry the name {name}" for name in ("other.ns.svc", "127.0.0.2")],
         ),
-        pytest.param(
-            {"certificate": SERVER.certificate_pem() + AUTHORITY.certificate_pem()}, [], id="with-its-chain"
-        ),
-        pytest.param(
-            {"names": ["other.ns.svc", "hook.ns.svc"]},
-            ["certificate: does not carry the name other.ns.svc"],
-            id="name-missing",
-        ),
-        pytest.param(
-            {"names": ["127.0.0.2"]},
-            ["certificate: does not carry the name 127.0.0.2"],
-            id="address-missing",
-        ),
-        pytest.param(
-            {"now": NOW + 30 * DAY}, ["certificate: expired at 2026-03-31 12:00 UTC"], id="just-expired"
-        ),
-        pytest.param(
+        "just-expired": ({"now": NOW + 30 * DAY}, ["certificate: expired at 2026-03-31 12:00 UTC"]),
+        "before-its-time": (
             {"now": NOW - DAY},
-            [
-                "certificate: is not valid before 2026-03-01 11:00 UTC",
-                "authority: is not valid before 2026-03-01 11:00 UTC",
-            ],
-            id="before-its-time",
+            [f"{what}: is not valid before 2026-03-01 11:00 UTC" for what in ("certificate", "authority")],
         ),
-        pytest.param(
-            {"certificate": OF_SHORT.certificate_pem(), "key": OF_SHORT.key_pem()},
-            ["certificate: must be issued by the authority"],
-            id="of-another-authority",
+        "of-another-authority": (of(OF_SHORT), NOT_ISSUED),
+        "of-another-authority-with-the-same-name": ({"authority": SAME_NAME.certificate_pem()}, NOT_ISSUED),
+        "authority-is-none": ({"authority": SERVER.certificate_pem()}, NOT_ISSUED),
+        "both-expired": (
+            {**of(OF_SHORT), "authority": SHORT.certificate_pem(), "now": NOW + 3 * DAY},
+            [f"{what}: expired at 2026-03-03 12:00 UTC" for what in ("certificate", "authority")],
         ),
-        pytest.param(
-            {"authority": SAME_NAME.certificate_pem()},
-            ["certificate: must be issued by the authority"],
-            id="of-another-authority-with-the-same-name",
-        ),
-        pytest.param(
-            {"authority": SERVER.certificate_pem()},
-            ["certificate: must be issued by the authority"],
-            id="authority-is-none",
-        ),
-        pytest.param(
-            {
-                "certificate": OF_SHORT.certificate_pem(),
-                "key": OF_SHORT.key_pem(),
-                "authority": SHORT.certificate_pem(),
-                "now": NOW + 3 * DAY,
-            },
-            ["certificate: expired at 2026-03-03 12:00 UTC", "authority: expired at 2026-03-03 12:00 UTC"],
-            id="both-expired",
-        ),
-        pytest.param(
-            {"key": AUTHORITY.key_pem()}, ["key: must be the key of the certificate"], id="key-of-another"
-        ),
-        pytest.param(
-            {"key": ENCRYPTED}, ["key: must be an unencrypted private key in PEM"], id="encrypted-key"
-        ),
-        pytest.param(
+        "key-of-another": ({"key": AUTHORITY.key_pem()}, ["key: must be the key of the certificate"]),
+        "key-of-another-kind": ({"key": OF_ANOTHER_KIND}, ["key: must be the key of the certificate"]),
+        "encrypted-key": ({"key": ENCRYPTED}, ["key: must be an unencrypted private key in PEM"]),
+        "certificate-for-clients": (
             {"certificate": CLIENT},
             [
                 "certificate: does not carry the name hook.ns.svc",
                 "certificate: extendedKeyUsage must include serverAuth",
             ],
-            id="certificate-for-clients",
         ),
-        pytest.param(
+        "nothing-is-what-it-should-be": (
             {"certificate": b"", "key": b"nonsense", "authority": b"\xff"},
             [
                 "authority: must be a certificate in PEM",
                 "certificate: must be a certificate in PEM",
                 "key: must be an unencrypted private key in PEM",
             ],
-            id="nothing-is-what-it-should-be",
         ),
-    ],
+    },
 )
 def test_every_problem_is_a_sentence(given: dict[str, Any], want: list[str]) -> None:
     assert found(**given) == want
@@ -137,22 +109,15 @@ def test_expiry_is_read() -> None:
     assert expires_at(SERVER.certificate_pem()) == NOW + 30 * DAY
 
 
-@pytest.mark.parametrize(
+@cases(
     ("share", "want"),
-    [
-        pytest.param(0, False, id="new"),
-        pytest.param(0.66, False, id="just-before-two-thirds"),
-        pytest.param(0.67, True, id="just-after-two-thirds"),
-        pytest.param(1.5, True, id="expired"),
-    ],
+    {
+        "new": (0, False),
+        "just-before-two-thirds": (0.66, False),
+        "just-after-two-thirds": (0.67, True),
+        "expired": (1.5, True),
+    },
 )
 def test_renewal_is_due_after_two_thirds(share: float, want: bool) -> None:
     begin = NOW - BACKDATED
     assert is_due(SERVER.certificate, begin + share * (30 * DAY + BACKDATED)) is want
-
-
-def test_key_of_another_kind_is_compared_too() -> None:
-    other = ec.generate_private_key(ec.SECP384R1()).private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    assert found(key=other) == ["key: must be the key of the certificate"]

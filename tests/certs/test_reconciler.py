@@ -9,24 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from certs.reconciler import StoredSecret
 from certs.rotation import RotationPhase
-from certs.secret import (
-    CA,
-    CA_KEY,
-    CERTIFICATE,
-    KEY,
-    NEXT_CA_KEY,
-    ROTATE,
-    SecretContent,
-    decode,
-)
-from tests.certs.world import (
-    KINDS,
-    SERVED,
-    STATE,
-    Controller,
-    Interruption,
-    World,
-)
+from certs.secret import CA, CA_KEY, CERTIFICATE, KEY, NEXT_CA_KEY, ROTATE, SecretContent, decode
+from tests.certs.world import KINDS, SERVED, STATE, Controller, Interruption, World
 
 SECRETS = st.sampled_from([STATE, SERVED])
 
@@ -62,7 +46,7 @@ def phase(world: World) -> RotationPhase:
 
 
 class Rotations(RuleBasedStateMachine):
-    """Whatever is asked for, whoever dies, and however late they hear of it."""
+    """Any requests, any crashes, and any delay in hearing of changes."""
 
     @initialize()
     def installed(self) -> None:
@@ -111,9 +95,7 @@ class Rotations(RuleBasedStateMachine):
             self.world.pass_time(11)
             for controller in self.controllers:
                 controller.settle()
-        assert phase(self.world) is RotationPhase.STEADY, (
-            "nothing is asked for any more, so it comes to an end"
-        )
+        assert phase(self.world) is RotationPhase.STEADY, "without further requests, a rotation ends"
         assert len({server.held for server in self.world.servers}) == 1
         assert not keys_that_servers_can_read(self.world)
 
@@ -144,10 +126,7 @@ class Losses(Rotations):
             controller.die()
 
 
-QUIET = settings(
-    max_examples=settings().max_examples * 4 // 10,
-    stateful_step_count=30,
-)
+QUIET = settings(max_examples=settings().max_examples * 4 // 10, stateful_step_count=30)
 TestRotations = Rotations.TestCase
 TestRotations.settings = QUIET
 TestLosses = Losses.TestCase

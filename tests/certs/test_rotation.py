@@ -18,6 +18,7 @@ from certs.rotation import (
     new_state,
     remaining_wait,
 )
+from tests.cases import cases
 
 NOW = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 DAY, SECOND = dt.timedelta(days=1), dt.timedelta(seconds=1)
@@ -81,74 +82,62 @@ def test_a_whole_rotation() -> None:
     assert advanced(done, after=661 * SECOND) is done
 
 
-@pytest.mark.parametrize(
+@cases(
     ("state", "after", "want"),
-    [
-        pytest.param(FOUNDED, 0 * DAY, [], id="nothing-is-due"),
-        pytest.param(FOUNDED, 59 * DAY, [], id="before-two-thirds"),
-        pytest.param(FOUNDED, 61 * DAY, ["leaf"], id="leaf-after-two-thirds"),
-        pytest.param(
+    {
+        "nothing-is-due": (FOUNDED, 0 * DAY, []),
+        "before-two-thirds": (FOUNDED, 59 * DAY, []),
+        "leaf-after-two-thirds": (FOUNDED, 61 * DAY, ["leaf"]),
+        "authority-after-two-thirds": (
             changed(
                 leaf=issue_server(FOUNDED.authority, names=[NAME], now=NOW + 190 * DAY, lifetime=90 * DAY)
             ),
             201 * DAY,
             ["upcoming"],
-            id="authority-after-two-thirds",
         ),
-        pytest.param(FOUNDED, 301 * DAY, ["authority", "leaf"], id="authority-expired"),
-        pytest.param(changed(requested=Rotation.LEAF), 0 * DAY, ["leaf", "requested"], id="leaf-asked-for"),
-        pytest.param(
-            changed(requested=Rotation.CA), 0 * DAY, ["upcoming", "requested"], id="authority-asked-for"
-        ),
-        pytest.param(changed(leaf=None), 0 * DAY, ["leaf"], id="leaf-lost"),
-        pytest.param(
+        "authority-expired": (FOUNDED, 301 * DAY, ["authority", "leaf"]),
+        "leaf-requested": (changed(requested=Rotation.LEAF), 0 * DAY, ["leaf", "requested"]),
+        "authority-requested": (changed(requested=Rotation.CA), 0 * DAY, ["upcoming", "requested"]),
+        "leaf-lost": (changed(leaf=None), 0 * DAY, ["leaf"]),
+        "leaf-of-another-authority": (
             changed(leaf=issue_server(OTHER, names=[NAME], now=NOW, lifetime=DAY)),
             0 * DAY,
             ["leaf"],
-            id="leaf-of-another-authority",
         ),
-        pytest.param(
+        "leaf-for-other-names": (
             changed(leaf=issue_server(FOUNDED.authority, names=["other"], now=NOW, lifetime=90 * DAY)),
             0 * DAY,
             ["leaf"],
-            id="leaf-for-other-names",
         ),
-        pytest.param(
+        "leaf-that-lives-as-long-as-its-authority": (
             changed(
                 leaf=issue_server(FOUNDED.authority, names=[NAME], now=NOW + 190 * DAY, lifetime=200 * DAY)
             ),
             199 * DAY,
             [],
-            id="leaf-that-lives-as-long-as-its-authority",
         ),
-        pytest.param(
+        "authority-requested-during-a-rotation-waits": (
             changed(upcoming=OTHER, since=NOW, requested=Rotation.CA),
             59 * SECOND,
             [],
-            id="authority-asked-for-during-a-rotation-waits",
         ),
-        pytest.param(
+        "leaf-requested-during-a-rotation": (
             changed(upcoming=OTHER, since=NOW, requested=Rotation.LEAF),
             0 * DAY,
             ["leaf", "requested"],
-            id="leaf-asked-for-during-a-rotation",
         ),
-        pytest.param(
-            changed(upcoming=OTHER, since=NOW + DAY), 0 * DAY, ["since"], id="begun-by-a-clock-that-was-wrong"
-        ),
-        pytest.param(
+        "begun-by-a-clock-that-was-wrong": (changed(upcoming=OTHER, since=NOW + DAY), 0 * DAY, ["since"]),
+        "nothing-to-load-while-another-retired": (
             changed(retired=(OTHER.certificate,), since=NOW, leaf=None),
             600 * SECOND,
             ["leaf", "since"],
-            id="nothing-to-load-while-another-retired",
         ),
-        pytest.param(
+        "retired-long-enough": (
             changed(retired=(OTHER.certificate,), since=NOW),
             600 * SECOND,
             ["retired", "since"],
-            id="retired-long-enough",
         ),
-    ],
+    },
 )
 def test_what_is_due(state: RotationState, after: dt.timedelta, want: list[str]) -> None:
     result = advanced(state, after=after)
@@ -190,15 +179,13 @@ def test_controllers_that_want_different_names_do_not_take_turns() -> None:
     assert carried_names(renewed.leaf.certificate) == [NAME], "what nobody wants goes with the next renewal"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("authorities", "want"),
-    [
-        pytest.param([OTHER.certificate, OTHER.certificate], [OTHER.certificate], id="unknown-once"),
-        pytest.param([FOUNDED.authority.certificate], [], id="known"),
-        pytest.param(
-            [issue_authority(common_name="x", now=NOW - 9 * DAY, lifetime=DAY).certificate], [], id="expired"
-        ),
-    ],
+    {
+        "unknown-once": ([OTHER.certificate, OTHER.certificate], [OTHER.certificate]),
+        "known": ([FOUNDED.authority.certificate], []),
+        "expired": ([issue_authority(common_name="x", now=NOW - 9 * DAY, lifetime=DAY).certificate], []),
+    },
 )
 def test_adopted_authorities_retire(authorities: list[Any], want: list[Any]) -> None:
     assert list(adopt(FOUNDED, authorities, NOW).retired) == want

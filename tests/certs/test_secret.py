@@ -22,6 +22,7 @@ from certs.secret import (
     decode,
     encode,
 )
+from tests.cases import cases
 
 NOW = dt.datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=dt.UTC)
 STATE = new_state(Terms(names=("hook.ns.svc",)), NOW)
@@ -29,16 +30,16 @@ OTHER = issue_authority(common_name="other", now=NOW, lifetime=dt.timedelta(days
 CONTENT = encode(STATE)
 
 
-@pytest.mark.parametrize(
+@cases(
     "state",
-    [
-        pytest.param(STATE, id="steady"),
-        pytest.param(dataclasses.replace(STATE, requested=Rotation.CA), id="asked-for"),
-        pytest.param(dataclasses.replace(STATE, upcoming=OTHER), id="publishing"),
-        pytest.param(dataclasses.replace(STATE, upcoming=OTHER, since=NOW), id="propagating"),
-        pytest.param(dataclasses.replace(STATE, retired=(OTHER.certificate,), since=NOW), id="retiring"),
-        pytest.param(dataclasses.replace(STATE, leaf=None), id="without-leaf"),
-    ],
+    {
+        "steady": STATE,
+        "requested": dataclasses.replace(STATE, requested=Rotation.CA),
+        "publishing": dataclasses.replace(STATE, upcoming=OTHER),
+        "propagating": dataclasses.replace(STATE, upcoming=OTHER, since=NOW),
+        "retiring": dataclasses.replace(STATE, retired=(OTHER.certificate,), since=NOW),
+        "without-leaf": dataclasses.replace(STATE, leaf=None),
+    },
 )
 def test_a_state_is_read_as_it_was_written(state: RotationState) -> None:
     content = encode(state)
@@ -53,29 +54,23 @@ def damaged(**data: bytes) -> SecretContent:
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("content", "want", "readable"),
-    [
-        pytest.param(SecretContent({}, {}), "ca.crt must hold a certificate authority in PEM", 0, id="empty"),
-        pytest.param(
-            damaged(ca_crt=b"x"), "ca.crt must hold a certificate authority in PEM", 0, id="no-authority"
-        ),
-        pytest.param(
+    {
+        "empty": (SecretContent({}, {}), "ca.crt must hold a certificate authority in PEM", 0),
+        "no-authority": (damaged(ca_crt=b"x"), "ca.crt must hold a certificate authority in PEM", 0),
+        "a-leaf-for-an-authority": (
             damaged(ca_crt=CONTENT.data[CERTIFICATE]),
             "ca.crt must hold a certificate authority in PEM",
             0,
-            id="a-leaf-for-an-authority",
         ),
-        pytest.param(
-            damaged(ca_key=b"x"), "ca.key must be the key of an authority in ca.crt", 1, id="no-key"
-        ),
-        pytest.param(
+        "no-key": (damaged(ca_key=b"x"), "ca.key must be the key of an authority in ca.crt", 1),
+        "key-of-another": (
             damaged(ca_key=OTHER.key_pem()),
             "ca.key must be the key of an authority in ca.crt",
             1,
-            id="key-of-another",
         ),
-    ],
+    },
 )
 def test_an_authority_that_is_lost_is_told(content: SecretContent, want: str, readable: int) -> None:
     with pytest.raises(DamagedError) as caught:
@@ -84,19 +79,18 @@ def test_an_authority_that_is_lost_is_told(content: SecretContent, want: str, re
     assert len(caught.value.authorities) == readable
 
 
-@pytest.mark.parametrize(
+@cases(
     ("content", "want"),
-    [
-        pytest.param(damaged(tls_crt=b"x"), {"leaf": None}, id="leaf"),
-        pytest.param(damaged(tls_key=OTHER.key_pem()), {"leaf": None}, id="key-of-another"),
-        pytest.param(SecretContent(CONTENT.data, {SINCE: "soon", ROTATE: "all"}), {}, id="annotations"),
-        pytest.param(SecretContent(CONTENT.data, {SINCE: "2026-03-01T12:00:00"}), {}, id="no-time-zone"),
-        pytest.param(
+    {
+        "leaf": (damaged(tls_crt=b"x"), {"leaf": None}),
+        "key-of-another": (damaged(tls_key=OTHER.key_pem()), {"leaf": None}),
+        "annotations": (SecretContent(CONTENT.data, {SINCE: "soon", ROTATE: "all"}), {}),
+        "no-time-zone": (SecretContent(CONTENT.data, {SINCE: "2026-03-01T12:00:00"}), {}),
+        "another-authority-before-ours": (
             SecretContent({**CONTENT.data, CA: pem([OTHER.certificate]) + CONTENT.data[CA]}, {}),
             {"retired": (OTHER.certificate,)},
-            id="another-authority-before-ours",
         ),
-    ],
+    },
 )
 def test_everything_else_is_made_anew(content: SecretContent, want: dict[str, Any]) -> None:
     assert decode(content) == dataclasses.replace(STATE, **want)

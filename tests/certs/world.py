@@ -11,12 +11,7 @@ from collections.abc import Callable
 
 from certs.acceptance import PEMPair, PublishedBundles, objections, observe
 from certs.check import issued_by
-from certs.reconciler import (
-    CertificateReconciler,
-    RacedError,
-    StoredSecret,
-    WebhookConfiguration,
-)
+from certs.reconciler import CertificateReconciler, RacedError, StoredSecret, WebhookConfiguration
 from certs.rotation import Terms
 from certs.secret import CA, CERTIFICATE, KEY, SecretContent
 

@@ -2,6 +2,7 @@
 
 import time
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -15,6 +16,11 @@ FOLDER = Path(__file__).parents[2] / "deploy" / "chart" / "files" / "crds"
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 NAME, REVIEWS = "gpu-admission", "zz-gpu-admission-documents"
 KINDS = {"GPUPolicy": "gpupolicies", "GPUClass": "gpuclasses", "GPUResourceMapping": "gpuresourcemappings"}
+
+
+def default_policy(rules: dict[str, Any]) -> str:
+    """Return the GPUPolicy `default` with these rules, as YAML."""
+    return yaml.safe_dump(Document("GPUPolicy", "default", {"rules": rules}).data)
 
 
 def install_configuration_kinds(plane: ControlPlane) -> None:

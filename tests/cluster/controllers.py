@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 from uuid import uuid4
 
 import urllib3
@@ -18,10 +18,12 @@ from policies.quota.amounts import GPUS
 from policies.quota.catalogue import CatalogueVersion
 from tests.controlplane.gpuquota import Namespace, api_client
 from tests.controlplane.plane import ControlPlane
+from tests.controlplane.webhook import Webhook, serving
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import WatchTimings
 from webhook.cluster.leader import LeaderElector, LeaseTimings
 from webhook.cluster.objects import CATALOGUES
+from webhook.configuration.cluster_source import ClusterSource
 from webhook.configuration.loader import Configuration, load_directory
 from webhook.controller.controller import Controller
 from webhook.controller.metrics import ControllerMetrics
@@ -43,6 +45,11 @@ def eventually(check: Callable[[], T], *, seconds: float = 30) -> T:
     while not (answer := check()) and time.monotonic() < deadline:
         time.sleep(0.05)
     return answer
+
+
+def is_there(plane: ControlPlane, path: str) -> bool:
+    """Whether the API server has the object, or serves the kind, soon."""
+    return eventually(lambda: plane.client().get(path)[0] == 200, seconds=90)
 
 
 @contextmanager
@@ -137,6 +144,44 @@ class Running:
         self._stopping.set()
         self._thread.join(30)
         assert not self._thread.is_alive()
+
+
+class Counting(NamedTuple):
+    plane: ControlPlane
+    webhook: Webhook
+    running: Running
+    lines: list[dict[str, Any]]
+    """What the controller writes of usage, as it comes."""
+
+
+@contextmanager
+def counting(plane: ControlPlane, *, host: int = 10, expiry: float = 40.0) -> Iterator[Counting]:
+    """Serve and count by the documents and DeviceClasses of the cluster; the ConfigMap of the chart is there."""
+    reloaded, stopping = threading.Event(), threading.Event()
+    lines: list[dict[str, Any]] = []
+    with (
+        published_catalogues(plane),
+        serving(plane, host=host, arguments=("--kubeconfig", plane.kubeconfig())) as webhook,
+    ):
+        source = ClusterSource(api_client(plane), lambda _: reloaded.set())
+        source.start()
+        source.wait()
+        with Running(
+            plane, configuration=source.configuration, expiry=expiry, write_usage=lines.append
+        ) as running:
+
+            def follow() -> None:
+                while not stopping.is_set():
+                    if reloaded.wait(0.1):
+                        reloaded.clear()
+                        running.controller.configure(source.configuration)
+
+            thread = threading.Thread(target=follow, daemon=True)
+            thread.start()
+            yield Counting(plane, webhook, running, lines)
+            stopping.set()
+            thread.join(10)
+        source.stop()
 
 
 class Command:

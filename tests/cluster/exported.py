@@ -12,6 +12,7 @@ import yaml
 
 from policies.policy import Labels
 from tests.builders import JSON, gpu_container, pod
+from tests.cluster.controllers import is_there
 from tests.controlplane import Client, ControlPlane
 from webhook.configuration.loader import Configuration, load_directory
 from webhook.tools.export.admission_policies import SELECTOR, ExportOptions, as_yaml, export_policies
@@ -127,16 +128,23 @@ def installed(plane: ControlPlane, made: Configuration) -> Iterator[None]:
     """Apply what is exported, until the end of the block; then remove it as the header of the export says."""
     client = plane.client()
     kinds = [kind for kind in KINDS if mutations(client) or not kind.startswith("mutating")]
-    objects = export_policies(made, ExportOptions(now=datetime.now(UTC), mutations=mutations(client))).objects
-    plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(map(namespace, NAMESPACES)))
+    options = ExportOptions(now=datetime.now(UTC), mutations=mutations(client))
+    # Read back from the text that people apply.
+    exported = yaml.safe_load_all(as_yaml(export_policies(made, options).objects))
+    for document in (*map(namespace, NAMESPACES), *filter(None, exported)):
+        answer = client.apply(document)
+        assert answer.status < 300, answer.body
     for name in NAMESPACES:
-        plane.kubectl("wait", "serviceaccount/default", "-n", name, "--for=create", "--timeout=90s")
-    plane.kubectl("apply", "--validate=strict", "-f", "-", stdin=as_yaml(objects))
+        account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
+        assert is_there(plane, account)
     wait_until_in_force(plane)
     yield
-    plane.kubectl("delete", ",".join(kinds), "-l", SELECTOR)
-    left = plane.kubectl("get", ",".join(kinds), "-o", "name").stdout
-    assert "gpu-admission" not in left
+    version = "/apis/admissionregistration.k8s.io/{}/{}"
+    for kind in kinds:
+        path = version.format(mutations(client) if kind.startswith("mutating") else "v1", kind)
+        assert client.delete(path, query={"labelSelector": SELECTOR})[0] == 200
+        left = {each["metadata"]["name"] for each in client.get(path)[1]["items"]}
+        assert not {name for name in left if name.startswith("gpu-admission")}
 
 
 def namespace(name: str) -> JSON:
@@ -157,10 +165,9 @@ def wait_until_in_force(plane: ControlPlane) -> None:
 
 
 def _warns(plane: ControlPlane) -> bool:
-    probe = pod(gpu_container("5"))
-    probe["metadata"] = {"name": "probe"}
-    manifest = yaml.safe_dump(probe)
-    return plane.kubectl("create", "--dry-run=server", "-n", WARNED, "-f", "-", stdin=manifest).stderr != ""
+    path = f"/api/v1/namespaces/{WARNED}/pods"
+    probe = {**pod(gpu_container("5")), "metadata": {"name": "probe"}}
+    return plane.client().send("POST", path, probe, {"dryRun": "All"}).warnings != []
 
 
 def _adds_tolerations(plane: ControlPlane) -> bool:

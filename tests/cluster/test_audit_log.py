@@ -1,11 +1,12 @@
-"""The audit log on a real API server: what both phases of a creation share, and what the controller says is held and released."""
+"""The audit log on a real API server: what both phases of a creation share, and what it says of quotas."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.cluster.controllers import Running, eventually
+from tests.cluster.controllers import Counting, counting, eventually, is_there
+from tests.cluster.quota.quotas import in_force
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import Namespace, install_quota_kind
 from tests.controlplane.webhook import Webhook
@@ -14,28 +15,22 @@ LINE = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def webhook(full_plane: ControlPlane) -> Iterator[Webhook]:
+def counted(full_plane: ControlPlane) -> Iterator[Counting]:
     install_quota_kind(full_plane.client())
-    with Webhook(full_plane, host=47, arguments=("--kubeconfig", full_plane.kubeconfig())) as running:
-        running.register()
+    with counting(full_plane, host=47) as running:
         yield running
-        running.unregister()
 
 
 @pytest.fixture(scope="module")
-def counted(full_plane: ControlPlane) -> Iterator[list[LINE]]:
-    """Yield the lines of a controller, as they come."""
-    lines: list[LINE] = []
-    with Running(full_plane, write_usage=lines.append):
-        yield lines
+def webhook(counted: Counting) -> Webhook:
+    return counted.webhook
 
 
 @pytest.fixture(scope="module")
-def team(full_plane: ControlPlane, webhook: Webhook, counted: list[LINE]) -> Namespace:  # noqa: ARG001 - they run
-    team = Namespace(full_plane)
-    team.quota({"gpus": "8"})
-    assert eventually(lambda: full_plane.client().get(f"{team.path('serviceaccounts')}/default")[0] == 200)
-    assert eventually(lambda: team.used() is not None)
+def team(counted: Counting) -> Namespace:
+    team = Namespace(counted.plane)
+    in_force(team, {"gpus": "8"})
+    assert is_there(counted.plane, f"{team.path('serviceaccounts')}/default")
     return team
 
 
@@ -104,34 +99,3 @@ def test_a_pod_of_a_job_has_its_owner_its_charge_and_the_quota_after_it(
     assert validated["demand"] == {"gpus": "2", "resources/nvidia.com/gpu": "2"}
     assert validated["quota"]["hard"] == {"gpus": "8"}
     assert int(validated["quota"]["held"]["gpus"]) >= 2
-
-
-def test_the_controller_says_what_is_held_and_what_was_released(
-    full_plane: ControlPlane, team: Namespace, counted: list[LINE]
-) -> None:
-    uid = team.pod("brief", 1)
-    stored = full_plane.client().get(team.path("pods", "brief"))[1]
-
-    with Running(full_plane, write_usage=counted.append, lease="another-audit"):
-        held = eventually(
-            lambda: [line for line in counted if (line["objectUid"], line["verdict"]) == (uid, "held")]
-        )
-        assert held
-    team.delete_pod("brief")
-    released = eventually(
-        lambda: [line for line in counted if (line["objectUid"], line["verdict"]) == (uid, "released")]
-    )
-
-    assert len(released) == 1
-    assert {key: value for key, value in released[0].items() if key not in {"time", "replica"}} == {
-        "phase": "count",
-        "kind": "Pod",
-        "namespace": team.name,
-        "name": "brief",
-        "verdict": "released",
-        "objectUid": uid,
-        "owner": "Pod/brief",
-        "since": stored["metadata"]["creationTimestamp"],
-        "demand": {"gpus": "1", "resources/nvidia.com/gpu": "1"},
-    }
-    assert {**released[0], "verdict": "held", "time": held[0]["time"]} == held[0]

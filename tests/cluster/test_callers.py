@@ -16,7 +16,7 @@ from tests.builders import JSON
 from tests.cluster.controllers import Running, eventually, uses
 from tests.controlplane import Authority, ControlPlane
 from tests.controlplane.gpuquota import Namespace, install_quota_kind
-from tests.controlplane.webhook import ROOT, Webhook, manifests, uninstall
+from tests.controlplane.webhook import ROOT, Webhook, apply_all, manifests, uninstall
 
 CALLER = "kube-apiserver-webhooks"
 CALLED = 'Internal error occurred: failed calling webhook "pods.mutate.gpu-admission.dev": failed to call webhook: '
@@ -60,8 +60,7 @@ def webhook_of(plane: ControlPlane, authority: Path, *names: str) -> Webhook:
 
 def register(plane: ControlPlane, webhook: Webhook) -> None:
     """Apply what registers the webhook, whether or not it answers the API server."""
-    for document in manifests(webhook.address, webhook.certificates / "ca.crt"):
-        assert plane.client().apply(document).status < 300
+    apply_all(plane, manifests(webhook.address, webhook.certificates / "ca.crt"))
 
 
 def gpu_pod(name: str = "trainer") -> JSON:

@@ -11,11 +11,12 @@ import yaml
 from click.testing import CliRunner
 
 from tests.builders import JSON
+from tests.cases import cases
 from tests.cluster.controllers import Command, eventually
 from tests.cluster.other_webhook import OtherWebhook
 from tests.controlplane import JSON_PATCH, Authority, ControlPlane
 from tests.controlplane.gpuquota import api_client
-from tests.controlplane.webhook import Webhook
+from tests.controlplane.webhook import Webhook, serving
 from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
 from webhook.commands.canary import canary
@@ -47,29 +48,27 @@ def namespace(plane: ControlPlane) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("config")
-    _write(folder, {})
-    return folder
+def webhook(plane: ControlPlane) -> Iterator[Webhook]:
+    with serving(plane, yaml.safe_dump(POLICY), host=14) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
-def webhook(plane: ControlPlane, config: Path) -> Iterator[Webhook]:
-    with Webhook(plane, config=config, host=14) as running:
-        running.register()
-        yield running
-        running.unregister()
+def config(webhook: Webhook) -> Path:
+    assert webhook.config is not None
+    return webhook.config
+
+
+POLICY = {
+    "apiVersion": "gpu-admission.dev/v1alpha1",
+    "kind": "GPUPolicy",
+    "metadata": {"name": "default"},
+    "spec": {},
+}
 
 
 def _write(folder: Path, spec: dict[str, Any]) -> None:
-    metadata = {"name": "default"}
-    document = {
-        "apiVersion": "gpu-admission.dev/v1alpha1",
-        "kind": "GPUPolicy",
-        "metadata": metadata,
-        "spec": spec,
-    }
-    (folder / "policy.yaml").write_text(yaml.safe_dump(document))
+    (folder / "documents.yaml").write_text(yaml.safe_dump({**POLICY, "spec": spec}))
 
 
 AUDIT = {
@@ -79,55 +78,38 @@ AUDIT = {
 
 
 @pytest.mark.usefixtures("webhook")
-@pytest.mark.parametrize(
+@cases(
     ("spec", "proved", "left_open"),
-    [
-        pytest.param(
+    {
+        "the-built-in-defaults-prove-everything": (
             {},
             [*PATCHED, "the injections of gpu-toleration are in the final pod", REFUSED],
             [],
-            id="the-built-in-defaults-prove-everything",
         ),
-        pytest.param(
-            {"rules": {"gpu-class": {"default": "nvidia-t4"}}},
-            [*PATCHED, "the injections of gpu-class, gpu-toleration are in the final pod", REFUSED],
-            [],
-            id="a-class-is-pinned",
-        ),
-        pytest.param(
+        "a-first-install-that-only-audits-is-called-all-the-same": (
             {"rules": AUDIT},
             PATCHED,
             [NOT_INJECTED, NOT_REFUSED],
-            id="a-first-install-that-only-audits-is-called-all-the-same",
         ),
-        pytest.param(
-            {"pausedUntil": "2100-01-01T00:00:00Z"},
-            PATCHED,
-            [NOT_INJECTED, NOT_REFUSED],
-            id="so-is-one-that-is-paused",
-        ),
-        pytest.param(
+        "so-is-one-of-a-namespace-that-is-exempt": (
             {"exemptions": [{"namespaces": [NAMESPACE], "reason": "test"}]},
             PATCHED,
             [NOT_INJECTED, NOT_REFUSED],
-            id="so-is-one-that-exempts-the-namespace",
         ),
-        pytest.param(
+        "a-policy-that-refuses-the-canary-is-obeyed": (
             {"rules": {"gpu-class": {"allowed": ["nvidia-t4"]}}},
             [*PATCHED, REFUSED],
             ["must pin the pod to a GPU class"],
-            id="a-policy-that-refuses-the-canary-is-obeyed",
         ),
-        pytest.param(
+        "so-is-one-that-refuses-it-at-once": (
             {"rules": {"gpu-requests": {"maxPerPod": 0}}},
             [CALLED[0], REFUSED],
             [
                 "that pods.validate.gpu-admission.dev is called, and patches applied: the policy rejects the canary before",
                 "that injections persist: the canary itself was rejected",
             ],
-            id="so-is-one-that-refuses-it-at-once",
         ),
-    ],
+    },
 )
 def test_a_canary_says_what_is_proved_and_what_the_policy_leaves_open(
     config: Path,
@@ -169,50 +151,45 @@ def _excluded(plane: ControlPlane, path: str) -> None:
     assert plane.client().patch(path, patch, content_type=JSON_PATCH)[0] == 200
 
 
-@pytest.mark.parametrize(
+@cases(
     ("break_it", "path", "reason", "message", "remedy"),
-    [
-        pytest.param(
+    {
+        "the-mutating-configuration-is-gone": (
             _deleted,
             MUTATING,
             "not-called",
             "a GPU pod was admitted without a call of pods.mutate.gpu-admission.dev",
             "apply the MutatingWebhookConfiguration zz-gpu-admission of deploy/ again",
-            id="the-mutating-configuration-is-gone",
         ),
-        pytest.param(
+        "the-validating-configuration-is-gone": (
             _deleted,
             VALIDATING,
             "not-validated",
             "a GPU pod was admitted without a call of pods.validate.gpu-admission.dev",
             "apply the ValidatingWebhookConfiguration zz-gpu-admission of deploy/ again",
-            id="the-validating-configuration-is-gone",
         ),
-        pytest.param(
+        "the-selector-excludes-its-namespace": (
             _excluded,
             MUTATING,
             "not-called",
             "a GPU pod was admitted without a call of pods.mutate.gpu-admission.dev",
             f"its namespaceSelector must not exclude {NAMESPACE}",
-            id="the-selector-excludes-its-namespace",
         ),
-        pytest.param(
+        "the-bundle-is-another-authority": (
             _other_authority,
             MUTATING,
             "call-failed",
             "x509: certificate signed by unknown authority",
             "gpu-admission certs check",
-            id="the-bundle-is-another-authority",
         ),
-        pytest.param(
+        "the-bundle-of-the-validating-one-is": (
             _other_authority,
             VALIDATING,
             "call-failed",
             'failed calling webhook "pods.validate.gpu-admission.dev"',
             "gpu-admission certs check",
-            id="the-bundle-of-the-validating-one-is",
         ),
-    ],
+    },
 )
 def test_a_canary_finds_what_is_broken(
     plane: ControlPlane,
@@ -342,22 +319,20 @@ def _without_tolerations(document: JSON) -> None:
 
 
 @pytest.mark.usefixtures("webhook")
-@pytest.mark.parametrize(
+@cases(
     ("change", "reason", "message"),
-    [
-        pytest.param(
+    {
+        "an-annotation": (
             _without_answer,
             "not-patched",
             "the annotations of the mutating webhook are not in the final pod",
-            id="an-annotation",
         ),
-        pytest.param(
+        "a-toleration": (
             _without_tolerations,
             "undone",
             "the injections of gpu-toleration are not in the final pod",
-            id="a-toleration",
         ),
-    ],
+    },
 )
 def test_another_webhook_that_takes_out_what_was_injected_is_found(
     plane: ControlPlane,
@@ -393,6 +368,7 @@ def test_the_mark_is_no_way_around_the_rules_and_marks_nothing_that_is_stored(
     assert "nvidia.com/gpu" in {each["key"] for each in stored[1]["spec"]["tolerations"]}
 
 
+@pytest.mark.slow
 def test_the_controller_shows_the_canary_in_its_metrics(
     quotas: ControlPlane, webhook: Webhook, config: Path, namespace: str
 ) -> None:

@@ -52,6 +52,7 @@ def plane(engine: Engine) -> Iterator[ControlPlane]:
         yield plane
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("toleration", "is_enough"),
     [

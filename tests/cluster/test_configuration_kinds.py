@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from policies.gpus.resource_mapping import Measure
+from tests.cases import cases
 from tests.cluster.configuration import KINDS, install_configuration_kinds
 from tests.controlplane.client import Client
 from tests.controlplane.plane import ControlPlane
@@ -241,38 +242,29 @@ def whole_numbers(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-@pytest.mark.parametrize(
+@cases(
     ("kind", "spec", "want"),
-    [
-        pytest.param(
-            "GPUPolicy",
+    {
+        "mode-off-is-false-to-yaml": ("GPUPolicy",
             {"rules": {"gpu-class": {"mode": False}}},
             [
                 'spec.rules.gpu-class.mode: Unsupported value: false: supported values: "enforce", "warn", "audit", "disabled"'
-            ],
-            id="mode-off-is-false-to-yaml",
-        ),
-        pytest.param(
-            "GPUPolicy",
+            ]),
+        "unknown-fields-are-left-to-our-review": ("GPUPolicy",
             {"prio": 1, "rules": {"gpu-clas": {}}, "templates": "audit"},
-            ['spec.templates: Unsupported value: "audit"'],
-            id="unknown-fields-are-left-to-our-review",
-        ),
-        pytest.param(
-            "GPUPolicy",
+            ['spec.templates: Unsupported value: "audit"']),
+        "all-of-several": ("GPUPolicy",
             {"pausedUntil": "tomorrow", "exemptions": [{"namespaces": ["a"]}], "templates": "audit"},
             [
                 'spec.pausedUntil: Invalid value: "tomorrow"',
                 "spec.exemptions[0].reason: Required value",
                 'spec.templates: Unsupported value: "audit"',
-            ],
-            id="all-of-several",
-        ),
-        pytest.param("GPUPolicy", {"help": "a\nb"}, ['spec.help: Invalid value: "a\\nb"'], id="help-of-two-lines"),
-        pytest.param("GPUPolicy", {"help": "a" * 257}, ["spec.help: Too long: may not be more than 256"], id="long-help"),
-        pytest.param("GPUClass", {"memoryGiB": "80"}, ["spec.memoryGiB", "must be of type integer"], id="text-for-a-number"),
-        pytest.param("GPUResourceMapping", {"resources": [{"pattern": "a/b"}]}, ["measure: Required value"], id="missing"),
-    ],
+            ]),
+        "help-of-two-lines": ("GPUPolicy", {"help": "a\nb"}, ['spec.help: Invalid value: "a\\nb"']),
+        "long-help": ("GPUPolicy", {"help": "a" * 257}, ["spec.help: Too long: may not be more than 256"]),
+        "text-for-a-number": ("GPUClass", {"memoryGiB": "80"}, ["spec.memoryGiB", "must be of type integer"]),
+        "missing": ("GPUResourceMapping", {"resources": [{"pattern": "a/b"}]}, ["measure: Required value"]),
+    },
 )  # fmt: skip
 def test_what_the_schema_refuses(client: Client, kind: str, spec: JSON, want: list[str]) -> None:
     status, answer = client.post(

@@ -100,6 +100,7 @@ def test_a_reservation_becomes_use_once_its_pod_is_stored(team: Namespace, runni
     assert gpus(team) == 2
 
 
+@pytest.mark.slow
 def test_a_reservation_for_what_is_never_stored_is_given_up(team: Namespace, running: Running) -> None:
     team.quota({"gpus": "8"})
     assert uses(team, 0)
@@ -124,13 +125,6 @@ def test_a_bound_pod_counts_for_the_class_of_its_node(team: Namespace, quotas: C
 
     assert eventually(lambda: (team.used() or {})["classes/nvidia-a100-80gb"] == 2)
     assert (team.used() or {})["classes/nvidia-a100"] == 2
-
-
-def test_a_gated_pod_counts(team: Namespace) -> None:
-    team.quota({"gpus": "8"})
-    team.pod("waits", 3, schedulingGates=[{"name": "kueue.x-k8s.io/admission"}])
-
-    assert uses(team, 3)
 
 
 def test_a_quota_below_what_is_used_says_by_how_much(team: Namespace) -> None:
@@ -179,15 +173,3 @@ def test_a_replaced_quota_counts_what_its_namespace_holds(team: Namespace) -> No
     )
     assert uses(team, 5)
     assert eventually(lambda: team.status().hard == {GPUS: 9} and is_ready(team))
-
-
-def test_holders_are_the_owners_of_pods(team: Namespace) -> None:
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "0", "controller": True}
-    team.quota({"gpus": "16"})
-    for index in range(3):
-        team.pod(f"train-{index}", 2, metadata={"ownerReferences": [owner]})
-    team.pod("alone", 1)
-
-    assert uses(team, 7)
-    held = eventually(lambda: [(h.name, h.amount) for h in team.ledger_object().holders.get(GPUS, ())])
-    assert held == [("Job/train", "6"), ("Pod/alone", "1")]

@@ -1,4 +1,4 @@
-"""The controller when things break: connections cut or half-open, the API server restarted, the leader stopped or killed."""
+"""The controller when things break: connections cut or half-open, the API server restarted, the leader stopped."""
 
 import contextlib
 import os
@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from policies.quota.amounts import GPUS
-from tests.cluster.controllers import Command, Running, eventually, gpus, uses
+from tests.cases import cases
+from tests.cluster.controllers import Command, Running, eventually, uses
 from tests.cluster.proxy import Proxy, address, through
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import INSTALLATION, Namespace, api_client, install_quota_kind
@@ -53,12 +54,9 @@ def every_use(plane: ControlPlane, team: Namespace) -> Iterator[list[Fraction]]:
     stopping.set()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("fault", "failures"),
-    [
-        pytest.param("cut", 1, id="cut"),
-        pytest.param("fall_silent", 0, id="silent-which-may-also-mean-that-nothing-happens"),
-    ],
+    {"cut": ("cut", 1), "silent-which-may-also-mean-that-nothing-happens": ("fall_silent", 0)},
 )
 def test_a_dead_connection_is_replaced(
     plane: ControlPlane, tmp_path: Path, fault: str, failures: int
@@ -184,25 +182,3 @@ def test_the_leader_stopped_between_read_and_swap_changes_nothing(
             assert uses(team, 4)
         assert min(uses_written) == 3  # never less than what is stored, not for one revision
     plane.processes.kill(first.name)
-
-
-def test_a_killed_leader_is_followed_by_another(plane: ControlPlane) -> None:
-    team = Namespace(plane)
-    killed = Command(plane, f"killed-{team.name}", "--lease", "killed")
-    killed.start()
-    team.quota({"gpus": "8"})
-    team.pod("trainer", 5)
-    assert uses(team, 5)
-
-    plane.processes.kill(killed.name)
-    team.delete_pod("trainer")
-    follower = Command(plane, f"follower-{team.name}", "--lease", "killed")
-    follower.start()
-
-    # 15 s until the Lease of the dead one has run out.
-    assert uses(team, 0, seconds=60), follower.log()
-    assert follower.metric("gpu_admission_controller_leader") == ["gpu_admission_controller_leader 1.0"]
-    assert gpus(team) == 0
-    plane.processes.terminate(follower.name, grace=30)
-    assert follower.exit_status() == 0
-    assert follower.log().rstrip().endswith("stopped")

@@ -90,21 +90,6 @@ def test_what_was_deleted_while_no_controller_ran_is_given_back(quotas: ControlP
         assert uses(team, 1)
 
 
-def test_another_catalogue_counts_everything_anew(quotas: ControlPlane, tmp_path: Path) -> None:
-    (tmp_path / "classes.yaml").write_text(SHARED_T4)
-    team = Namespace(quotas)
-    with Running(quotas) as running:
-        team.quota({"gpus": "8"})
-        team.pod("small", 2, nodeSelector={"pool": "shared"})
-        assert uses(team, 2)
-        before = team.ledger_object().class_catalogue
-
-        running.controller.configure(load_directory(tmp_path))
-
-        assert eventually(lambda: gpus(team) == Fraction(1, 2))
-        assert team.ledger_object().class_catalogue != before
-
-
 @pytest.fixture
 def published(quotas: ControlPlane) -> Iterator[Callable[[], dict[str, str]]]:
     with published_catalogues(quotas) as published:
@@ -128,6 +113,7 @@ def has_ready(team: Namespace, status: str, reason: str) -> bool:
     return ready is not None and (ready.status, ready.reason) == (status, reason)
 
 
+@pytest.mark.slow
 def test_what_is_in_flight_denies_nobody_while_a_row_moves_to_another_unpinned(
     quotas: ControlPlane, published: Callable[[], dict[str, str]]
 ) -> None:
@@ -155,6 +141,7 @@ def test_what_is_in_flight_denies_nobody_while_a_row_moves_to_another_unpinned(
         assert "in-flight" not in ledger_object.reservations
 
 
+@pytest.mark.slow
 def test_what_is_not_published_is_counted_anew_and_denies_while_something_is_in_flight(
     quotas: ControlPlane,
 ) -> None:
@@ -175,6 +162,7 @@ def test_what_is_not_published_is_counted_anew_and_denies_while_something_is_in_
         assert _verdict(team.ledger_object(), creation_request("next", CARD, after)) is Reason.RESERVED
 
 
+@pytest.mark.slow
 def test_catalogues_go_once_no_row_has_named_them_for_long(
     quotas: ControlPlane,
     published: Callable[[], dict[str, str]],

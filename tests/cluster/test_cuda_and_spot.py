@@ -4,34 +4,29 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import yaml
 
 from policies.rules.cuda_version import FULL, MAJOR
 from tests.builders import JSON, gpu_container, pod
+from tests.cluster.configuration import default_policy
 from tests.cluster.controllers import eventually
 from tests.cluster.test_admission import apply, named, stored
 from tests.controlplane import ControlPlane, create_gpu_node
-from tests.controlplane.webhook import Webhook
+from tests.controlplane.webhook import Webhook, serving
 
 NAMESPACE = "versions"
 CUDA = "gpu-admission.dev/cuda"
 SPOT = "gpu-admission.dev/spot"
 POOL = {"key": "example.com/spot", "operator": "Equal", "value": "true", "effect": "NoSchedule"}
-POLICY: JSON = {
-    "apiVersion": "gpu-admission.dev/v1alpha1",
-    "kind": "GPUPolicy",
-    "metadata": {"name": "default"},
-    "spec": {
-        "rules": {
-            "spot": {
-                "mode": "enforce",
-                "nodeSelector": {"example.com/spot": "true"},
-                "tolerations": [POOL],
-                "minTerminationSeconds": 120,
-            }
+POLICY = default_policy(
+    {
+        "spot": {
+            "mode": "enforce",
+            "nodeSelector": {"example.com/spot": "true"},
+            "tolerations": [POOL],
+            "minTerminationSeconds": 120,
         }
-    },
-}
+    }
+)
 TOO_NEW = (
     f'Warning: metadata.annotations[{CUDA}] = "13.0": use an image with an older CUDA; should be at most 12.6, the newest CUDA '
     "of the nodes that can take the pod; or ask the platform team for newer drivers [cuda-version]"
@@ -49,16 +44,13 @@ def plane(nodes_plane: ControlPlane) -> ControlPlane:
     create_gpu_node(client, "newer", labels={FULL: "12.6", MAJOR: "12"})
     taint = {"key": "example.com/spot", "value": "true", "effect": "NoSchedule"}
     create_gpu_node(client, "spot", labels={"example.com/spot": "true"}, taints=[taint])
-    nodes_plane.kubectl("create", "namespace", NAMESPACE)
     return nodes_plane
 
 
 @pytest.fixture(scope="module", autouse=True)
-def webhook(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
-    config = tmp_path_factory.mktemp("config")
-    (config / "policy.yaml").write_text(yaml.safe_dump(POLICY))
-    with Webhook(plane, config=config, arguments=("--kubeconfig", plane.kubeconfig())) as running:
-        running.register()
+def webhook(plane: ControlPlane) -> Iterator[Webhook]:
+    reading = ("--kubeconfig", plane.kubeconfig())
+    with serving(plane, POLICY, NAMESPACE, arguments=reading) as running:
         # The watch begins with the process; until it has listed once nothing is known of nodes.
         too_new = asking("waiting", {CUDA: "13.0"})
         assert eventually(lambda: TOO_NEW in apply(plane, too_new, dry_run=True)[1])

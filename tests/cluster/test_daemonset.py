@@ -9,18 +9,13 @@ import pytest
 import yaml
 
 from tests.builders import JSON, gpu_container, pod
-from tests.cluster.test_admission import apply, named, shown, stored
+from tests.cases import cases
+from tests.cluster.configuration import default_policy
+from tests.cluster.test_admission import apply, named, stored
 from tests.controlplane import ControlPlane, create_gpu_node
-from tests.controlplane.webhook import Webhook
+from tests.controlplane.webhook import Webhook, serving
 
-POLICY = """
-apiVersion: gpu-admission.dev/v1alpha1
-kind: GPUPolicy
-metadata: {name: default}
-spec:
-  rules:
-    gpu-class: {default: nvidia-a100-80gb}
-"""
+POLICY = default_policy({"gpu-class": {"default": "nvidia-a100-80gb"}})
 NAMESPACE = "agents"
 NODES = ("agent-node-0", "agent-node-1")
 TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
@@ -28,7 +23,6 @@ RESERVED = {"key": "agents", "value": "only", "effect": "NoSchedule"}
 """Keeps the nodes free of pods that other tests have left pending: without a kubelet their GPUs would stay taken."""
 BOUND_WITHIN = 60.0
 """Seconds; one on an idle machine."""
-PIN = {"accelerator": "nvidia-a100-80gb"}
 MIRROR = "kubernetes.io/config.mirror"
 
 DAEMONSET: JSON = {
@@ -63,22 +57,16 @@ KUBELETS_MAY = [
 
 
 @pytest.fixture(scope="module")
-def webhook(full_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
-    config = tmp_path_factory.mktemp("config")
-    (config / "policy.yaml").write_text(POLICY)
-    full_plane.kubectl("create", "namespace", NAMESPACE)
+def webhook(full_plane: ControlPlane) -> Iterator[Webhook]:
     full_plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(KUBELETS_MAY))
     for name in NODES:
         # Of another class than the policy's default: a pod that is pinned runs on neither. And without the GPU taint: for a
         # node that its template does not tolerate, the DaemonSet controller makes no pod that we could add a toleration to.
         create_gpu_node(full_plane.client(), name, labels={"accelerator": "nvidia-t4"}, taints=[RESERVED])
-    with Webhook(full_plane, config=config) as running:
-        running.register()
+    with serving(full_plane, POLICY, NAMESPACE) as running:
         yield running
-        running.unregister()
     full_plane.kubectl("delete", "node", *NODES)
     full_plane.kubectl("delete", "clusterrole,clusterrolebinding", "test-kubelets")
-    full_plane.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
 
 
 def as_kubelet(node: str) -> list[str]:
@@ -127,39 +115,7 @@ def test_pods_of_a_daemonset_are_tolerated_but_not_pinned(full_plane: ControlPla
     assert users == {"system:serviceaccount:kube-system:daemon-set-controller"}
 
 
-def test_who_only_claims_a_daemonset_as_owner_is_pinned_like_anybody(
-    full_plane: ControlPlane,
-    webhook: Webhook,  # noqa: ARG001
-) -> None:
-    document = named("claims", pod(gpu_container()), NAMESPACE)
-    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "none", "uid": "0", "controller": True}
-    document["metadata"]["ownerReferences"] = [owner]
-
-    assert shown(full_plane, document)["spec"]["nodeSelector"] == PIN
-
-
-def test_who_only_claims_to_be_a_mirror_pod_gets_no_exemption(
-    full_plane: ControlPlane,
-    webhook: Webhook,  # noqa: ARG001
-) -> None:
-    wrong = mirror_pod("pretends", NODES[0])
-    wrong["spec"]["containers"] = [gpu_container("500m")]
-    refused, reason = apply(full_plane, wrong)
-    accepted, said = apply(full_plane, mirror_pod("pretends", NODES[0]))
-
-    assert not refused
-    assert "must be a whole number of GPUs" in reason
-    assert accepted, said
-    assert is_injected(stored(full_plane, "pretends", NAMESPACE))
-
-
-@pytest.mark.parametrize(
-    ("node", "exempt"),
-    [
-        pytest.param(NODES[0], True, id="of-its-own-node"),
-        pytest.param(NODES[1], False, id="of-another-node"),
-    ],
-)
+@cases(("node", "exempt"), {"of-its-own-node": (NODES[0], True), "of-another-node": (NODES[1], False)})
 def test_a_kubelet_s_mirror_pod_comes_through_untouched_on_its_own_node(
     full_plane: ControlPlane, webhook: Webhook, node: str, exempt: bool
 ) -> None:

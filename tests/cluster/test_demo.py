@@ -13,7 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.cases import cases
 from tests.controlplane.webhook import ROOT
+
+pytestmark = pytest.mark.slow  # planes of its own, at the pace of somebody who reads
 
 INTERRUPTED = 130
 COMMAND = (sys.executable, "-m", "examples.demo")
@@ -81,9 +84,7 @@ def test_the_demo_shows_who_was_bound_where(folder: Path) -> None:
     assert left_running(folder) == []
 
 
-@pytest.mark.parametrize(
-    "number", [pytest.param(signal.SIGINT, id="ctrl-c"), pytest.param(signal.SIGTERM, id="sigterm")]
-)
+@cases("number", {"ctrl-c": signal.SIGINT, "sigterm": signal.SIGTERM})
 def test_the_demo_cleans_up_when_interrupted(folder: Path, number: signal.Signals) -> None:
     with subprocess.Popen(
         COMMAND,

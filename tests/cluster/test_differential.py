@@ -20,11 +20,13 @@ import msgspec
 import pytest
 
 from policies.pods.pod import decode_pod
+from policies.rule import Phase
 from tests.builders import JSON, container
 from tests.conftest import DERANDOMIZE
 from tests.controlplane import Client, ControlPlane
 from webhook.configuration.loader import load_directory
-from webhook.serving.engine import Engine, Outcome, Subject
+from webhook.serving.engine import Engine, Outcome
+from webhook.serving.evaluator import Evaluator
 from webhook.tools.check.manifests import as_stored, with_requests
 
 # Other cases in every run, as tests/conftest.py has it; GPU_ADMISSION_SEED draws those of a run that failed.
@@ -42,72 +44,14 @@ FRACTIONS = ["", "", "", "", "", ".", ".0", ".5", ".25", ".000", ".001", ".0001"
 FRACTIONS += [".000000001", ".0000000001", ".0009999999999", ".1234567891234", ".5000000000000000000001"]
 DECIMALS = ["", "", "", "", "", "n", "u", "m", "m", "k", "M", "G", "T", "P", "E"]
 BINARIES = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"]
-EXPONENTS = [
-    "e0",
-    "E0",
-    "e3",
-    "E3",
-    "e+2",
-    "e-3",
-    "E-3",
-    "e-9",
-    "e-10",
-    "e18",
-    "e19",
-    "e30",
-    "e-300",
-    "e0003",
-]
-WRONG = [
-    "K",
-    "e",
-    "e-",
-    "E+",
-    "i",
-    "mi",
-    "ki",
-    "Eii",
-    "kk",
-    "mm",
-    "e1.5",
-    "%",
-    "gpu",
-    "e3m",
-    "mk",
-    "Zi",
-    " Gi",
-    "_0",
-    "x",
-]
+EXPONENTS = "e0 E0 e3 E3 e+2 e-3 E-3 e-9 e-10 e18 e19 e30 e-300 e0003".split()  # noqa: SIM905
+WRONG = [*"K e e- E+ i mi ki Eii kk mm e1.5 % gpu e3m mk Zi _0 x".split(), " Gi"]  # noqa: SIM905
 SPACES = [" ", "  ", "\t", "\n", "\r", "\u00a0", "\u2003", "\u3000", "\u200b", "\ufeff", "\x1f"]
 ALPHABET = "0123456789+-.eEinumkKMGTPxX_, ٣½∞"
-LITERALS = [
-    "0",
-    "1",
-    "2",
-    "8",
-    "-1",
-    "-0",
-    "1.0",
-    "0.5",
-    "1.5",
-    "0.9999",
-    "0.0001",
-    "1e0",
-    "1e3",
-    "1E+2",
-    "5e-1",
-    "1e-9",
-]
-LITERALS += [
-    "9223372036854775807",
-    "9223372036854775808",
-    "1e19",
-    "1e300",
-    "2.0000000000000000000001",
-    "1e-12",
-]
-LITERALS += ["true", "false", "null", "{}", "[]", "[1]"]
+LITERALS = """
+0 1 2 8 -1 -0 1.0 0.5 1.5 0.9999 0.0001 1e0 1e3 1E+2 5e-1 1e-9
+9223372036854775807 9223372036854775808 1e19 1e300 2.0000000000000000000001 1e-12 true false null {} [] [1]
+""".split()  # noqa: SIM905
 SAME = [
     ["1", "1", "1000m", "1.0", "1e0", "0.9999", "01", "+1", " 1", "0.99999999999", "1000000u", "1."],
     ["2", "2000m", "2.0", "20e-1", "1.9999999", "0002", "0.002k"],
@@ -194,7 +138,7 @@ def ours(engine: Engine, pod: JSON) -> tuple[bool, str]:
     except msgspec.ValidationError as error:
         return False, str(error)
     policy = engine.configuration.policies.for_namespace(NAMESPACE)
-    decision = engine.mutate(Subject(pod=view, policy=policy), datetime.now(UTC))
+    decision = Evaluator(engine=engine, now=datetime.now(UTC)).evaluate(Phase.MUTATE, policy, view)
     findings = [finding for finding in decision.findings(Outcome.DENIED) if finding.rule == "gpu-requests"]
     return not findings, " ".join(finding.sentence() for finding in findings)
 

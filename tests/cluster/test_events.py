@@ -136,32 +136,6 @@ def test_other_owners_and_other_quotas_have_events_of_their_own(team: Namespace,
     assert [event["count"] for event in stored(team)] == [1, 1]
 
 
-def test_kubectl_describe_shows_it(plane: ControlPlane, team: Namespace, api: ApiClient) -> None:
-    EventWriter(api, "gpu-admission-webhook").write(quota_event(team, team.quota({"gpus": "1"}), count=3))
-    shown = plane.kubectl("describe", "gpuquota", "default", "-n", team.name).stdout
-    events = shown.partition("Events:")[2].split()
-    assert events[events.index("Warning") :] == [
-        *("Warning", "Refused"),
-        *events[events.index("Refused") + 1 : events.index("gpu-admission-webhook")],
-        *("gpu-admission-webhook", "too", "many"),
-    ]
-    assert "(x3 over " in " ".join(events)
-
-
-def test_of_an_object_without_a_namespace_it_is_in_default(plane: ControlPlane, api: ApiClient) -> None:
-    node = plane.client().post("/api/v1/nodes", {"metadata": {"name": "described"}})[1]
-    regarding = Regarding("v1", "Node", "described", node["metadata"]["uid"])
-    EventWriter(api, "test").write(
-        EventRecord(regarding=regarding, reason="Paused", message="until noon", first=AT, last=AT)
-    )
-    try:
-        chosen = "involvedObject.name=described,reason=Paused"  # other tests pause policies
-        shown = plane.kubectl("get", "events", "-n", "default", "--field-selector", chosen).stdout
-        assert shown.split()[-3:] == ["node/described", "until", "noon"]
-    finally:
-        plane.client().delete("/api/v1/nodes/described")
-
-
 def test_what_cannot_be_written_is_logged_once(plane: ControlPlane, caplog: pytest.LogCaptureFixture) -> None:
     writer = EventWriter(api_client(plane), "test")
     elsewhere = Regarding("v1", "ConfigMap", "x", "uid", "no-such-namespace")

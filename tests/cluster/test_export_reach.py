@@ -1,24 +1,16 @@
 """How far the exported policies reach: ephemeral containers, modes, large pods; and that the webhook fits in."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.builders import JSON, container, gpu_container, pod
-from tests.cluster.exported import (
-    ALL,
-    EXEMPTED,
-    POLICY,
-    TEAM,
-    VOID,
-    WARNED,
-    create,
-)
+from tests.cases import cases
+from tests.cluster.exported import ALL, EXEMPTED, POLICY, TEAM, VOID, WARNED, create
 from tests.controlplane import ControlPlane
 from tests.controlplane.client import STRATEGIC_PATCH
-from tests.controlplane.webhook import Webhook
+from tests.controlplane.webhook import Webhook, serving
 
 
 @pytest.fixture(scope="module")
@@ -144,21 +136,19 @@ def test_a_rule_that_only_warns_warns(plane: ControlPlane) -> None:
 # ---- odd and large pods
 
 
-@pytest.mark.parametrize(
+@cases(
     "document",
-    [
-        pytest.param(pod(container(env=None, resources=None, volumeMounts=None, securityContext=None)), id="container"),
-        pytest.param(pod(container(resources={"limits": None, "requests": None, "claims": None})), id="resources"),
-        pytest.param(pod(container(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": None}])), id="variable"),
-        pytest.param(
+    {
+        "container": pod(container(env=None, resources=None, volumeMounts=None, securityContext=None)),
+        "resources": pod(container(resources={"limits": None, "requests": None, "claims": None})),
+        "variable": pod(container(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": None}])),
+        "spec": (
             pod(gpu_container(), initContainers=None, volumes=None, tolerations=None, nodeSelector=None, affinity=None,
-                schedulingGates=None, resourceClaims=None, nodeName=None, overhead=None),
-            id="spec",
-        ),
-        pytest.param(pod(gpu_container(), affinity={"nodeAffinity": None, "podAffinity": {}}), id="affinity"),
-        pytest.param(pod(gpu_container(), tolerations=[{"operator": "Exists", "key": None, "effect": None}]), id="toleration"),
-        pytest.param({**pod(gpu_container()), "metadata": {"name": "x", "annotations": None, "labels": None}}, id="metadata"),
-    ],
+                schedulingGates=None, resourceClaims=None, nodeName=None, overhead=None)),
+        "affinity": pod(gpu_container(), affinity={"nodeAffinity": None, "podAffinity": {}}),
+        "toleration": pod(gpu_container(), tolerations=[{"operator": "Exists", "key": None, "effect": None}]),
+        "metadata": {**pod(gpu_container()), "metadata": {"name": "x", "annotations": None, "labels": None}},
+    },
 )  # fmt: skip
 def test_nothing_is_in_the_way_of_a_pod_with_nulls(plane: ControlPlane, document: JSON) -> None:
     status, answer = create(plane.client(), document)
@@ -180,13 +170,10 @@ def test_a_pod_with_very_many_containers_is_within_the_budget(plane: ControlPlan
 
 
 @pytest.fixture
-def webhook(mutating: ControlPlane, tmp_path: Path) -> Iterator[Webhook]:
-    (tmp_path / "policy.yaml").write_text(POLICY)
-    arguments = ("--kubeconfig", mutating.kubeconfig())  # it reads the labels of namespaces
-    with Webhook(mutating, config=tmp_path, host=14, arguments=arguments) as running:
-        running.register()
+def webhook(mutating: ControlPlane) -> Iterator[Webhook]:
+    reading = ("--kubeconfig", mutating.kubeconfig())  # the labels of namespaces
+    with serving(mutating, POLICY, host=14, arguments=reading) as running:
         yield running
-        running.unregister()
 
 
 def test_with_the_webhook_nothing_is_added_twice(mutating: ControlPlane, webhook: Webhook) -> None:

@@ -2,11 +2,10 @@
 
 import json
 
-import pytest
-
 from policies.finding import Severity
 from policies.rules.ineffective_fields import RULE, check
 from tests.builders import JSON, container, context, gpu_container, pod, view
+from tests.cases import cases
 from tests.controlplane import ControlPlane
 from webhook.configuration.loader import load_objects
 
@@ -18,25 +17,21 @@ def limited(name: str) -> JSON:
     return pod(gpu_container(resource=name))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "severity"),
-    [
-        pytest.param(limited("gpu"), Severity.DENIAL, id="gpu"),
-        pytest.param(limited("nvidia-gpu"), Severity.DENIAL, id="nvidia-gpu"),
-        pytest.param(limited("NVIDIA.com/gpu"), Severity.DENIAL, id="domain-in-capitals"),
-        pytest.param(limited("requests.nvidia.com/gpu"), Severity.DENIAL, id="key-of-a-quota"),
-        pytest.param(
-            pod(container(), resources={"limits": {"nvidia.com/gpu": 1}}), Severity.DENIAL, id="pod-level"
-        ),
-        pytest.param(
-            pod(container(), resources={"limits": {"gpu": 1, "cpu": 1}}), Severity.DENIAL, id="pod-level-gpu"
-        ),
-        pytest.param(limited("limits.nvidia.com/gpu"), Severity.WARNING, id="key-of-a-limit"),
-        pytest.param(limited("nvidia.com/gpus"), Severity.WARNING, id="plural"),
-        pytest.param(limited("nvidia.com/GPU"), Severity.WARNING, id="name-in-capitals"),
-        pytest.param(limited("nvidia/gpu"), Severity.WARNING, id="half-a-domain"),
-        pytest.param(limited("alpha.kubernetes.io/nvidia-gpu"), Severity.WARNING, id="former-name"),
-    ],
+    {
+        "gpu": (limited("gpu"), Severity.DENIAL),
+        "nvidia-gpu": (limited("nvidia-gpu"), Severity.DENIAL),
+        "domain-in-capitals": (limited("NVIDIA.com/gpu"), Severity.DENIAL),
+        "key-of-a-quota": (limited("requests.nvidia.com/gpu"), Severity.DENIAL),
+        "pod-level": (pod(container(), resources={"limits": {"nvidia.com/gpu": 1}}), Severity.DENIAL),
+        "pod-level-gpu": (pod(container(), resources={"limits": {"gpu": 1, "cpu": 1}}), Severity.DENIAL),
+        "key-of-a-limit": (limited("limits.nvidia.com/gpu"), Severity.WARNING),
+        "plural": (limited("nvidia.com/gpus"), Severity.WARNING),
+        "name-in-capitals": (limited("nvidia.com/GPU"), Severity.WARNING),
+        "half-a-domain": (limited("nvidia/gpu"), Severity.WARNING),
+        "former-name": (limited("alpha.kubernetes.io/nvidia-gpu"), Severity.WARNING),
+    },
 )
 def test_a_denial_is_one_of_the_api_server_too(
     plane: ControlPlane, document: JSON, severity: Severity
@@ -49,15 +44,14 @@ def test_a_denial_is_one_of_the_api_server_too(
     assert status == (422 if severity is Severity.DENIAL else 201), answer
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "said"),
-    [
-        pytest.param(
+    {
+        "job-in-apps": (
             {"apiVersion": "apps/v1", "kind": "Job", "metadata": {"name": "train"}},
             'no matches for kind "Job" in version "apps/v1"',
-            id="job-in-apps",
         ),
-        pytest.param(
+        "containers-below-spec": (
             {
                 "apiVersion": "apps/v1",
                 "kind": "Deployment",
@@ -65,9 +59,8 @@ def test_a_denial_is_one_of_the_api_server_too(
                 "spec": {"containers": [container()]},
             },
             'unknown field "spec.containers"',
-            id="containers-below-spec",
         ),
-        pytest.param(
+        "containers-below-template": (
             {
                 "apiVersion": "batch/v1",
                 "kind": "Job",
@@ -75,9 +68,8 @@ def test_a_denial_is_one_of_the_api_server_too(
                 "spec": {"template": {"containers": [container()]}},
             },
             'unknown field "spec.template.containers"',
-            id="containers-below-template",
         ),
-    ],
+    },
 )
 def test_a_misplaced_field_never_reaches_the_webhook(plane: ControlPlane, document: JSON, said: str) -> None:
     applied = plane.kubectl("apply", "--dry-run=server", "-f", "-", stdin=json.dumps(document), check=False)

@@ -2,25 +2,23 @@
 
 import json
 
-import pytest
-
+from tests.cases import cases
 from tests.controlplane import ControlPlane
 from webhook.configuration.yaml_documents import YamlDocument, load_documents
 
 HEAD = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: read-by-kubectl}\n"
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
-    [
-        pytest.param(HEAD + "data: {key: first, other: x, key: last}\n", id="in-a-map"),
-        pytest.param(HEAD + "data: {key: first}\ndata: {another: last}\n", id="maps-that-are-not-merged"),
-        pytest.param(
+    {
+        "in-a-map": HEAD + "data: {key: first, other: x, key: last}\n",
+        "maps-that-are-not-merged": HEAD + "data: {key: first}\ndata: {another: last}\n",
+        "json": (
             '{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "read-by-kubectl"}, '
-            '"data": {"key": "first", "key": "last"}}',
-            id="json",
+            '"data": {"key": "first", "key": "last"}}'
         ),
-    ],
+    },
 )
 def test_of_duplicate_keys_the_last_one_counts(plane: ControlPlane, text: str) -> None:
     done = plane.kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", stdin=text)

@@ -88,23 +88,3 @@ def test_a_number_of_gpus(reviewed: ControlPlane) -> None:
         'The GPUQuota "default" is invalid: spec.hard.gpu: unknown field; did you mean gpus?\n'
     )
     reviewed.kubectl("delete", *kubectl, "default")
-
-
-def test_an_explanation(reviewed: ControlPlane) -> None:
-    explained = reviewed.kubectl("explain", "gpuq.spec.hard").stdout
-
-    assert [line.rstrip() for line in explained.splitlines() if line.strip()] == text("""
-        GROUP:      gpu-admission.dev
-        KIND:       GPUQuota
-        VERSION:    v1alpha1
-        FIELD: hard <Object>
-        DESCRIPTION:
-            the limits; a limit that is left out is unlimited, and 0 forbids
-        FIELDS:
-          classes	<map[string]Object>
-            limits by name of a GPUClass or of a family, in whole-GPU equivalents
-          gpus	<Object>
-            an amount of whole-GPU equivalents, such as 16, "0.5" or "2/7"
-          resources	<map[string]Object>
-            limits by name of an extended resource, as containers request it
-        """).splitlines()

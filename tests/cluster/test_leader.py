@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from uuid import uuid4
 
+import pytest
+
 from tests.cluster.controllers import QUICK_LEASE, eventually
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import api_client
@@ -28,6 +30,7 @@ def running(leader: LeaderElector) -> Iterator[None]:
         thread.join(30)
 
 
+@pytest.mark.slow
 def test_one_leads_until_it_lets_go(plane: ControlPlane) -> None:
     name = f"lease-{uuid4()}"
     first, second = candidate(plane, name, "first"), candidate(plane, name, "second")
@@ -45,6 +48,7 @@ def test_one_leads_until_it_lets_go(plane: ControlPlane) -> None:
     assert "holderIdentity" not in spec
 
 
+@pytest.mark.slow
 def test_a_lease_that_nobody_renews_is_taken_after_its_time(plane: ControlPlane) -> None:
     name = f"lease-{uuid4()}"
     dead, heir = candidate(plane, name, "dead"), candidate(plane, name, "heir")
@@ -70,6 +74,7 @@ def test_two_that_are_first_at_once(plane: ControlPlane) -> None:
     assert sum(each.is_leader for each in candidates) == 1
 
 
+@pytest.mark.slow
 def test_an_api_server_that_is_away_ends_the_lead(plane: ControlPlane) -> None:
     leader = candidate(plane, f"lease-{uuid4()}", "alone")
     leader.try_once()

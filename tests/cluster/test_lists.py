@@ -4,10 +4,9 @@ import msgspec
 
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import Namespace, api_client
-from webhook.cluster.api import ApiClient
+from webhook.cluster.api import ApiClient, Identity
 from webhook.cluster.informer import FEW, Informer, Resource
 from webhook.cluster.objects import decode_metadata
-from webhook.cluster.pages import Identity
 from webhook.controller.records import PODS, QUOTAS
 
 
@@ -64,17 +63,6 @@ def test_only_what_has_changed_is_read(quotas: ControlPlane) -> None:
     for name in many:
         team.pod(name)
     assert reader.refresh(team.name) == sorted([*many, "changes", "comes", "stays"])
-
-
-def test_custom_resources_are_read_one_by_one_as_well(quotas: ControlPlane) -> None:
-    team = Namespace(quotas)
-    team.quota({"gpus": "8"})
-    reader = Reader(api_client(quotas), QUOTAS)
-    assert reader.refresh(team.name) == ["default"]
-    team.change_quota({"hard": {"gpus": "4"}})
-
-    assert reader.refresh(team.name) == ["default"]
-    assert reader.refresh(team.name) == []
 
 
 def test_identities_are_those_of_the_objects(quotas: ControlPlane) -> None:

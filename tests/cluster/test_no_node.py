@@ -1,26 +1,21 @@
 """Who puts a pod on a class that no node has is told so by `kubectl apply`, from what serve sees of the real cluster's nodes."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from tests.builders import JSON, gpu_container, pod
+from tests.cluster.configuration import default_policy
 from tests.cluster.controllers import eventually
 from tests.cluster.test_admission import apply, named
+from tests.cluster.test_workload_kinds import install
 from tests.controlplane import ControlPlane, create_gpu_node
-from tests.controlplane.webhook import Webhook
+from tests.controlplane.webhook import Webhook, serving
 
 NAMESPACE = "waiting"
 CLASS = "gpu-admission.dev/gpu-class"
-POLICY: JSON = {
-    "apiVersion": "gpu-admission.dev/v1alpha1",
-    "kind": "GPUPolicy",
-    "metadata": {"name": "default"},
-    "spec": {"rules": {"gpu-class": {"autoscaledClasses": ["nvidia-b200"]}}},
-}
+POLICY = default_policy({"gpu-class": {"autoscaledClasses": ["nvidia-b200"]}})
 H200 = (
     "Warning: set gpu-admission.dev/gpu-class: nvidia-t4, of which there are nodes; class nvidia-h200: no node matches "
     "nodeSelector accelerator=nvidia-h200, so the pod stays pending [gpu-class]"
@@ -35,17 +30,14 @@ L4 = (
 def plane(nodes_plane: ControlPlane) -> Iterator[ControlPlane]:
     create_gpu_node(nodes_plane.client(), "t4", labels={"accelerator": "nvidia-t4"})
     create_gpu_node(nodes_plane.client(), "l4", labels={"nvidia.com/gpu.product": "NVIDIA-L4"})
-    nodes_plane.kubectl("create", "namespace", NAMESPACE)
     yield nodes_plane
     nodes_plane.kubectl("delete", "customresourcedefinition", "nodepools.karpenter.sh", "--ignore-not-found")
 
 
 @pytest.fixture(scope="module")
-def webhook(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
-    config = tmp_path_factory.mktemp("config")
-    (config / "policy.yaml").write_text(yaml.safe_dump(POLICY))
-    with Webhook(plane, config=config, arguments=("--kubeconfig", plane.kubeconfig())) as running:
-        running.register()
+def webhook(plane: ControlPlane) -> Iterator[Webhook]:
+    reading = ("--kubeconfig", plane.kubeconfig())
+    with serving(plane, POLICY, NAMESPACE, arguments=reading) as running:
         # The watch begins with the process; until it has listed once nobody is warned.
         assert eventually(lambda: warned(plane, asking("nvidia-h200")) == [H200])
         yield running
@@ -80,7 +72,6 @@ def deployment(gpu_class: str) -> JSON:
 @pytest.mark.parametrize(
     ("document", "want"),
     [
-        pytest.param(asking("nvidia-t4"), [], id="a-class-that-is-there"),
         pytest.param(asking("nvidia-h200"), [H200], id="a-class-that-is-not"),
         pytest.param(asking("nvidia-l4"), [L4], id="a-class-whose-nodes-lack-the-label"),
         pytest.param(asking("nvidia-b200"), [], id="a-class-that-the-policy-says-is-made-on-demand"),
@@ -89,7 +80,6 @@ def deployment(gpu_class: str) -> JSON:
             [H200.replace("set", "spec.template: set", 1).replace("nodeSelector ", "")],
             id="a-template",
         ),
-        pytest.param(named("cpu", pod(), NAMESPACE), [], id="a-pod-without-gpu"),
     ],
 )
 def test_kubectl_apply_warns_of(plane: ControlPlane, document: JSON, want: list[str]) -> None:
@@ -111,31 +101,6 @@ def test_a_node_that_comes_ends_the_warning_and_one_that_goes_brings_it_back(pla
     assert eventually(lambda: warned(plane, asking("nvidia-h200")) == [H200])
 
 
-NODE_POOLS = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "nodepools.karpenter.sh"},
-    "spec": {
-        "group": "karpenter.sh",
-        "names": {
-            "kind": "NodePool",
-            "plural": "nodepools",
-            "singular": "nodepool",
-            "listKind": "NodePoolList",
-        },
-        "scope": "Cluster",
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "schema": {
-                    "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-                },
-            }
-        ],
-    },
-}
 POOL = {
     "apiVersion": "karpenter.sh/v1",
     "kind": "NodePool",
@@ -145,7 +110,7 @@ POOL = {
 
 
 def test_a_node_pool_of_karpenter_is_as_good_as_a_node(plane: ControlPlane, webhook: Webhook) -> None:
-    apply(plane, NODE_POOLS)
+    install(plane.client(), "karpenter.sh", "v1", "NodePool", scope="Cluster")
     assert eventually(lambda: apply(plane, POOL)[0])
     webhook.stop()  # pools are looked at once a minute, and first of all
     webhook.start()
@@ -154,12 +119,3 @@ def test_a_node_pool_of_karpenter_is_as_good_as_a_node(plane: ControlPlane, webh
         lambda: warned(plane, asking("nvidia-b200")) == [] and warned(plane, asking("nvidia-l4")) == [L4]
     )
     assert warned(plane, asking("nvidia-h200")) == []
-
-
-def test_nobody_is_warned_by_a_webhook_without_cluster(plane: ControlPlane, tmp_path: Path) -> None:
-    (tmp_path / "policy.yaml").write_text(yaml.safe_dump(POLICY))
-    with Webhook(plane, config=tmp_path, host=11) as alone:
-        plane.kubectl("delete", "service", "gpu-admission", "-n", "gpu-admission")
-        alone.register()
-
-        assert warned(plane, asking("nvidia-h200")) == []

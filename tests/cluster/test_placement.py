@@ -9,42 +9,32 @@ import pytest
 import yaml
 
 from tests.builders import JSON
+from tests.cluster.configuration import default_policy
 from tests.controlplane import ControlPlane, create_gpu_node
-from tests.controlplane.webhook import Webhook
+from tests.controlplane.webhook import serving
 
 TAINTS = (
     {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"},
     {"key": "dedicated", "value": "ml-workloads", "effect": "NoSchedule"},
 )
 
-POLICY = """
-apiVersion: gpu-admission.dev/v1alpha1
-kind: GPUPolicy
-metadata: {name: default}
-spec:
-  rules:
-    gpu-toleration:
-      tolerations:
-      - {key: nvidia.com/gpu, operator: Exists, effect: NoSchedule}
-      - {key: dedicated, value: ml-workloads, effect: NoSchedule}
-    readiness-delay: {modelLoadSeconds: 60}
-"""
+TOLERATIONS = [
+    {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
+    {"key": "dedicated", "value": "ml-workloads", "effect": "NoSchedule"},
+]
+POLICY = default_policy(
+    {"gpu-toleration": {"tolerations": TOLERATIONS}, "readiness-delay": {"modelLoadSeconds": 60}}
+)
 
 
 @pytest.fixture(scope="module")
-def plane(full_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    config = tmp_path_factory.mktemp("config")
-    (config / "policy.yaml").write_text(POLICY)
+def plane(full_plane: ControlPlane) -> Iterator[ControlPlane]:
     client = full_plane.client()
     nodes = {"place-a100": "nvidia-a100-80gb", "place-t4": "nvidia-t4"}
     for node, gpu_class in nodes.items():
         create_gpu_node(client, node, labels={"accelerator": gpu_class}, taints=TAINTS)
-    full_plane.kubectl("create", "namespace", "placed")
-    with Webhook(full_plane, config=config, host=12) as webhook:
-        webhook.register()
+    with serving(full_plane, POLICY, "placed", host=12):
         yield full_plane
-        webhook.unregister()
-    full_plane.kubectl("delete", "namespace", "placed", "--wait=false")
     full_plane.kubectl("delete", "node", *nodes)
 
 
@@ -115,15 +105,3 @@ def test_its_pods_get_everything_and_are_bound_to_the_matching_node(plane: Contr
         assert cache["name"] in {volume["name"] for volume in spec["volumes"]}
         mounted = next(mount for mount in server["volumeMounts"] if mount["name"] == cache["name"])
         assert mounted["readOnly"] is True
-
-
-def test_pods_of_a_class_that_no_node_has_stay_unbound_and_are_told_so(plane: ControlPlane) -> None:
-    plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(deployment("waiting", "nvidia-h200")))
-
-    def told(pod: JSON) -> bool:
-        return any(
-            "didn't match Pod's node affinity/selector" in c.get("message", "")
-            for c in pod["status"].get("conditions", [])
-        )
-
-    assert all("nodeName" not in pod["spec"] for pod in wait_for(plane, "waiting", told))

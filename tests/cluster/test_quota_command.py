@@ -124,13 +124,6 @@ def test_metrics_of_the_command(quotas: ControlPlane) -> None:
     assert eventually(shown), controller.get("/metrics")[1]
     assert controller.metric("gpu_admission_quota_last_recount_timestamp_seconds")
     assert controller.get("/nothing")[0] == 404
-    quotas.processes.terminate(controller.name, grace=30)
-    assert controller.exit_status() == 0
-
-
-def test_probes_of_the_command_wait_for_no_stalled_client(quotas: ControlPlane) -> None:
-    controller = Command(quotas, "stalled", "--lease", "stalled")
-    controller.start()
     with contextlib.ExitStack() as stalled:
         for _ in range(50):
             client = stalled.enter_context(socket.create_connection(("127.0.0.1", controller.port)))
@@ -138,6 +131,6 @@ def test_probes_of_the_command_wait_for_no_stalled_client(quotas: ControlPlane) 
         began = time.monotonic()
         assert controller.get("/healthz") == (200, "ok\n")
         assert controller.get("/readyz") == (200, "ok\n")
-        assert time.monotonic() - began < 8  # before the first stalled client is cut
+        assert time.monotonic() - began < 8, "before the first stalled client is cut"
     quotas.processes.terminate(controller.name, grace=30)
     assert controller.exit_status() == 0

@@ -13,7 +13,7 @@ from tests.builders import JSON, gpu_container
 from tests.cluster.controllers import eventually
 from tests.cluster.test_workload_kinds import CRDS, install
 from tests.controlplane import ControlPlane
-from tests.controlplane.webhook import Webhook
+from tests.controlplane.webhook import serving
 
 CONFIGURATION = """
 apiVersion: gpu-admission.dev/v1alpha1
@@ -42,23 +42,15 @@ spec:
 """
 CLASS = "gpu-admission.dev/gpu-class"
 RANDOM = re.compile(r"(?<=/chat)(-[a-z0-9]{5,10}){1,2}\b|(?<=/train)-[a-z0-9]{5}\b")
-NAMESPACES = ("ml", "small-cards", "training")
 
 
 @pytest.fixture(scope="module")
-def served(full_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    config = tmp_path_factory.mktemp("config")
-    (config / "all.yaml").write_text(CONFIGURATION)
+def served(full_plane: ControlPlane) -> Iterator[ControlPlane]:
     client = full_plane.client()
-    for name in NAMESPACES:
-        full_plane.kubectl("create", "namespace", name)
     install(client, "kubeflow.org", "v1", "PyTorchJob")
-    with Webhook(full_plane, config=config, host=41) as webhook:
-        webhook.register()
+    with serving(full_plane, CONFIGURATION, "ml", "small-cards", "training", host=41):
         yield full_plane
-        webhook.unregister()
     client.delete(f"{CRDS}/pytorchjobs.kubeflow.org")
-    full_plane.kubectl("delete", "namespace", *NAMESPACES, "--wait=false")
 
 
 def applied(plane: ControlPlane, document: JSON, namespace: str = "ml") -> str:

@@ -1,16 +1,16 @@
 """Pods of four vendors under a policy whose default class is of one of them: what each gets, and the node that it is bound to."""
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.builders import JSON, gpu_container, pod
+from tests.cases import cases
 from tests.cluster.controllers import eventually
-from tests.cluster.test_admission import apply, named
+from tests.cluster.test_admission import apply, named, stored
 from tests.controlplane import ControlPlane, create_gpu_node
-from tests.controlplane.webhook import Webhook
+from tests.controlplane.webhook import serving
 
 NAMESPACE = "vendors"
 PRODUCT = "nvidia.com/gpu.product"
@@ -70,15 +70,11 @@ NOT_ADDED = (
 
 
 @pytest.fixture(scope="module")
-def plane(nodes_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    config = tmp_path_factory.mktemp("config")
-    (config / "policy.yaml").write_text(POLICY)
+def plane(nodes_plane: ControlPlane) -> Iterator[ControlPlane]:
     for name, (labels, resources, taint) in NODES.items():
         taints = [{"key": taint, "value": "present", "effect": "NoSchedule"}]
         create_gpu_node(nodes_plane.client(), name, labels=labels, resources=resources, taints=taints)
-    nodes_plane.kubectl("create", "namespace", NAMESPACE)
-    with Webhook(nodes_plane, config=config, arguments=("--kubeconfig", nodes_plane.kubeconfig())) as webhook:
-        webhook.register()
+    with serving(nodes_plane, POLICY, NAMESPACE, arguments=("--kubeconfig", nodes_plane.kubeconfig())):
         probe = asking("nvidia.com/gpu", nodeSelector={ZONE: "b"})
         assert eventually(lambda: NOT_ADDED in apply(nodes_plane, probe, dry_run=True)[1])
         yield nodes_plane
@@ -98,43 +94,32 @@ DEFAULT = {"accelerator": "nvidia-a100"}
 TPU = {"cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice", "cloud.google.com/gke-tpu-topology": "2x2"}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "selected", "node", "warnings"),
-    [
-        pytest.param(asking("nvidia.com/gpu"), DEFAULT, "a100", [], id="nvidia-gets-the-default"),
-        pytest.param(asking("amd.com/gpu"), {}, "mi300x", [], id="amd"),
-        pytest.param(asking("aws.amazon.com/neuron"), {}, "trn1", [], id="neuron"),
-        pytest.param(asking("aws.amazon.com/neuroncore"), {}, "trn1", [], id="neuroncore"),
-        pytest.param(asking("google.com/tpu", nodeSelector=TPU), TPU, "tpu", [], id="tpu"),
-        pytest.param(
+    {
+        "nvidia-gets-the-default": (asking("nvidia.com/gpu"), DEFAULT, "a100", []),
+        "amd": (asking("amd.com/gpu"), {}, "mi300x", []),
+        "neuron": (asking("aws.amazon.com/neuron"), {}, "trn1", []),
+        "tpu": (asking("google.com/tpu", nodeSelector=TPU), TPU, "tpu", []),
+        "a-card-that-no-class-has": (
             asking("nvidia.com/gpu", nodeSelector={PRODUCT: RTX}),
             {PRODUCT: RTX},
             "rtx",
             [],
-            id="a-card-that-no-class-has",
         ),
-        pytest.param(
+        "a-family-that-is-preferred": (
             asking("nvidia.com/gpu", **preferring("nvidia.com/gpu.family", "ada-lovelace")),
             {},
             "rtx",
             [],
-            id="a-family-that-is-preferred",
         ),
-        pytest.param(
+        "a-zone-without-the-default": (
             asking("nvidia.com/gpu", nodeSelector={ZONE: "b"}),
             {ZONE: "b"},
             "rtx",
             [NOT_ADDED],
-            id="a-zone-without-the-default",
         ),
-        pytest.param(
-            asking("nvidia.com/gpu", nodeSelector={ZONE: "a"}),
-            {ZONE: "a", **DEFAULT},
-            "a100",
-            [],
-            id="a-zone-with-the-default",
-        ),
-    ],
+    },
 )
 def test_where_a_pod_runs(
     plane: ControlPlane, document: JSON, selected: JSON, node: str, warnings: list[str]
@@ -142,17 +127,14 @@ def test_where_a_pod_runs(
     accepted, said = apply(plane, document)
     assert accepted, said
 
-    def stored() -> JSON:
-        done = plane.kubectl("get", "pod", "trainer", "-n", NAMESPACE, "-o", "json")
-        found: JSON = json.loads(done.stdout)["spec"]
-        return found
-
     try:
-        spec = eventually(lambda: (spec := stored()).get("nodeName") and spec)
+        spec = eventually(
+            lambda: (spec := stored(plane, "trainer", NAMESPACE)["spec"]).get("nodeName") and spec
+        )
         assert spec
         assert spec["nodeName"] == node
         assert {toleration["key"] for toleration in spec["tolerations"]} & TAINTS == {NODES[node][2]}
         assert spec.get("nodeSelector", {}) == selected
         assert [line for line in said.splitlines() if line.startswith("Warning:")] == warnings
     finally:
-        plane.kubectl("delete", "pod", "trainer", "-n", NAMESPACE, "--force", "--grace-period=0")
+        plane.client().delete(f"/api/v1/namespaces/{NAMESPACE}/pods/trainer", {"gracePeriodSeconds": 0})

@@ -9,8 +9,9 @@ import pytest
 import yaml
 
 from tests.builders import JSON
+from tests.cluster.configuration import default_policy
 from tests.controlplane import ControlPlane
-from tests.controlplane.webhook import ROOT, Webhook
+from tests.controlplane.webhook import ROOT, Webhook, serving
 
 PAGE = ROOT / "docs" / "model-warming.md"
 APPLIED = re.compile(r"```yaml\n(apiVersion: v1\nkind: Pod\n.*?)```", re.DOTALL)
@@ -19,23 +20,11 @@ PAUSED_RULES = ("gpu-toleration", "gpu-class", "readiness-delay")
 
 
 @pytest.fixture(scope="module")
-def webhook(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
-    config = tmp_path_factory.mktemp("config")
-    rules = {rule: {"mode": "disabled"} for rule in PAUSED_RULES}
-    policy = {
-        "apiVersion": "gpu-admission.dev/v1alpha1",
-        "kind": "GPUPolicy",
-        "metadata": {"name": "default"},
-        "spec": {"rules": rules},
-    }
-    (config / "policy.yaml").write_text(yaml.safe_dump(policy))
-    plane.kubectl("create", "namespace", "chat")
+def webhook(plane: ControlPlane) -> Iterator[Webhook]:
+    policy = default_policy({rule: {"mode": "disabled"} for rule in PAUSED_RULES})
     image = "--fetcher-image=registry.example.com/gpu-admission-fetcher:0.1.0"
-    with Webhook(plane, config=config, arguments=(image,)) as running:
-        running.register()
+    with serving(plane, policy, "chat", arguments=(image,)) as running:
         yield running
-        running.unregister()
-    plane.kubectl("delete", "namespace", "chat", "--wait=false")
 
 
 @pytest.mark.usefixtures("webhook")

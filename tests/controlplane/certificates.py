@@ -21,7 +21,7 @@ from certs.rotation import RotationState
 from certs.secret import ROTATE, SecretContent, decode
 from tests.controlplane.plane import ControlPlane
 from tests.controlplane.replicas import FORWARDER
-from tests.controlplane.webhook import CONFIGURATIONS, NAMESPACE, ROOT, manifests
+from tests.controlplane.webhook import CONFIGURATIONS, NAMESPACE, ROOT, manifests, uninstall
 
 SECRET = "gpu-admission-certificates"
 AUTHORITY = "gpu-admission-ca"
@@ -171,9 +171,7 @@ class Installation:
                 reconciler.terminate()  # in order: a killed one would leave its lease to the next test
         if SERVICE in running:
             self.plane.processes.kill(SERVICE)
-        for kind_name in CONFIGURATIONS:
-            self.plane.kubectl("delete", kind_name, NAME, "--ignore-not-found")
-        self.plane.kubectl("delete", "service", "gpu-admission", "-n", NAMESPACE, "--ignore-not-found")
+        uninstall(self.plane)
         for path in (SECRET_PATH, AUTHORITY_PATH):
             self.client.delete(path)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import cases
 from tests.controlplane import ControlPlaneUnavailable, build, locate
 
 ROOT = Path(__file__).parents[2]
@@ -60,13 +61,13 @@ def test_builds_once_with_a_line_per_binary(machine: Path) -> None:
     assert calls(machine) == ["local"] * 5  # never another toolchain from the network
 
 
-@pytest.mark.parametrize(
+@cases(
     ("requested", "want"),
-    [
-        pytest.param("1.33", "kubernetes-1.33.13-linux-amd64", id="newest-of-a-minor-version"),
-        pytest.param("1.33.13", "kubernetes-1.33.13-linux-amd64", id="whole-version"),
-        pytest.param("", "kubernetes-1.36.3-linux-amd64", id="default"),
-    ],
+    {
+        "newest-of-a-minor-version": ("1.33", "kubernetes-1.33.13-linux-amd64"),
+        "whole-version": ("1.33.13", "kubernetes-1.33.13-linux-amd64"),
+        "default": ("", "kubernetes-1.36.3-linux-amd64"),
+    },
 )
 @pytest.mark.usefixtures("machine")
 def test_versions_are_cached_apart(monkeypatch: pytest.MonkeyPatch, requested: str, want: str) -> None:
@@ -108,21 +109,15 @@ def test_failed_build_shows_what_go_said(machine: Path, monkeypatch: pytest.Monk
     assert not (machine / CACHE).exists()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("environment", "want"),
-    [
-        pytest.param(
-            {"K8S": "1.2.3"},
-            "1.2.3/go.mod; versions that have one: 1.33.13, 1.36.3",
-            id="version-without-module",
-        ),
-        pytest.param({"K8S": "1.2"}, "versions that have one: 1.33.13, 1.36.3", id="minor-without-module"),
-        pytest.param({"K8S": "../../etc"}, "K8S=../../etc: write a version such as 1.36", id="not-a-version"),
-        pytest.param({"PATH": "/nowhere"}, "needs a Go toolchain on PATH", id="no-go"),
-        pytest.param(
-            {"KUBEBUILDER_ASSETS": "/"}, "/ lacks etcd, kube-apiserver, kubectl", id="assets-incomplete"
-        ),
-    ],
+    {
+        "version-without-module": ({"K8S": "1.2.3"}, "1.2.3/go.mod; versions that have one: 1.33.13, 1.36.3"),
+        "minor-without-module": ({"K8S": "1.2"}, "versions that have one: 1.33.13, 1.36.3"),
+        "not-a-version": ({"K8S": "../../etc"}, "K8S=../../etc: write a version such as 1.36"),
+        "no-go": ({"PATH": "/nowhere"}, "needs a Go toolchain on PATH"),
+        "assets-incomplete": ({"KUBEBUILDER_ASSETS": "/"}, "/ lacks etcd, kube-apiserver, kubectl"),
+    },
 )
 @pytest.mark.usefixtures("machine")
 def test_why_nothing_can_be_built(
@@ -154,12 +149,12 @@ def test_assets_need_no_build(machine: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert len(calls(machine)) == 5
 
 
-@pytest.mark.parametrize(
+@cases(
     ("required", "want"),
-    [
-        pytest.param("0", "tests/cluster/conftest.py:", id="skipped-for-one-reason"),
-        pytest.param("1", "GPU_ADMISSION_REQUIRE_CLUSTER=1: no Kubernetes 1.36.3 binaries", id="demanded"),
-    ],
+    {
+        "skipped-for-one-reason": ("0", "tests/cluster/conftest.py:"),
+        "demanded": ("1", "GPU_ADMISSION_REQUIRE_CLUSTER=1: no Kubernetes 1.36.3 binaries"),
+    },
 )
 def test_cluster_tests_without_binaries(machine: Path, required: str, want: str) -> None:
     environment = {**os.environ, "XDG_CACHE_HOME": str(machine), "GPU_ADMISSION_REQUIRE_CLUSTER": required}

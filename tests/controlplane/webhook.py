@@ -11,7 +11,8 @@ import sys
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -93,7 +94,8 @@ class Webhook:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop()
+        if self.name in self._plane.pids:
+            self.kill()  # an end in order takes more than a second, and is tested where it is the subject
 
     def start(self) -> None:
         """Start the process and return once it is ready."""
@@ -210,6 +212,29 @@ class Webhook:
         return True
 
 
+@contextmanager
+def serving(
+    plane: ControlPlane,
+    documents: str = "",
+    *namespaces: str,
+    host: int = 10,
+    arguments: tuple[str | Path, ...] = (),
+) -> Iterator[Webhook]:
+    """Make the namespaces, and have a webhook with these documents called for their pods; take all of it away at the end."""
+    client = plane.client()
+    for name in namespaces:
+        assert client.post("/api/v1/namespaces", {"metadata": {"name": name}})[0] == 201
+    config = plane.processes.folder / f"documents-{host}"
+    config.mkdir(exist_ok=True)
+    (config / "documents.yaml").write_text(documents)
+    with Webhook(plane, config=config if documents else None, host=host, arguments=arguments) as webhook:
+        webhook.register()
+        yield webhook
+        webhook.unregister()
+    for name in namespaces:
+        client.delete(f"/api/v1/namespaces/{name}")
+
+
 @cache
 def _strict(source: Path) -> str:
     kubectl, folder = locate() / "kubectl", source / STRICT
@@ -236,11 +261,15 @@ def manifests(address: str, authority: Path, source: Path = ROOT) -> list[dict[s
     return documents
 
 
-def install(plane: ControlPlane, documents: list[dict[str, Any]], calls: Callable[[], Calls]) -> None:
-    """Apply the documents and return once the API server calls both webhooks: it learns of them a moment late."""
+def apply_all(plane: ControlPlane, documents: list[dict[str, Any]]) -> None:
     for document in documents:
         status, answer, _ = plane.client().apply(document)
         assert status < 300, answer
+
+
+def install(plane: ControlPlane, documents: list[dict[str, Any]], calls: Callable[[], Calls]) -> None:
+    """Apply the documents and return once the API server calls both webhooks: it learns of them a moment late."""
+    apply_all(plane, documents)
     before = calls()
     deadline = time.monotonic() + READY_WITHIN
     while len(calls() - before) < len(CONFIGURATIONS):

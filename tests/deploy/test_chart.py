@@ -12,6 +12,7 @@ import yaml
 
 from policies.registry import RULES
 from policies.rule import FETCHER_IMAGE
+from tests.cases import cases
 from tests.controlplane import helm
 from tests.deploy.manifests import (
     CHART,
@@ -158,39 +159,30 @@ def test_manifests_that_are_out_of_date_fail_the_check(
     assert capsys.readouterr().err == f"static/{INSTALL} is not what the chart makes: run `make manifests`\n"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("values", "want"),
-    [
-        pytest.param("replicas=3", "additional properties 'replicas' not allowed", id="unknown"),
-        pytest.param("webhook.replica=3", "additional properties 'replica' not allowed", id="unknown-deeper"),
-        pytest.param("webhook.replicas=0", "minimum: got 0, want 1", id="no-replica"),
-        pytest.param("webhook.replicas=many", "got string, want integer", id="not-a-number"),
-        pytest.param("webhooks.failurePolicy=Maybe", "'Fail', 'Ignore'", id="not-a-choice"),
-        pytest.param("webhooks.excludedNamespaces={Team_A}", "does not match pattern", id="not-a-namespace"),
-        pytest.param("image.digest=latest", "does not match pattern", id="not-a-digest"),
-        pytest.param(
+    {
+        "unknown": ("replicas=3", "additional properties 'replicas' not allowed"),
+        "unknown-deeper": ("webhook.replica=3", "additional properties 'replica' not allowed"),
+        "no-replica": ("webhook.replicas=0", "minimum: got 0, want 1"),
+        "not-a-number": ("webhook.replicas=many", "got string, want integer"),
+        "not-a-choice": ("webhooks.failurePolicy=Maybe", "'Fail', 'Ignore'"),
+        "not-a-namespace": ("webhooks.excludedNamespaces={Team_A}", "does not match pattern"),
+        "not-a-digest": ("image.digest=latest", "does not match pattern"),
+        "not-an-api-group": (
             "webhooks.extraWorkloads[0].apiGroup=example.com/v1,webhooks.extraWorkloads[0].resources={jobs}",
             "does not match pattern",
-            id="not-an-api-group",
         ),
-        pytest.param(
-            "certificates.secretName=gpu-admission-ca", "'not' failed", id="secret-of-the-authority"
-        ),
-        pytest.param("fetcher.image.name=f", "additional properties 'name' not allowed", id="not-an-image"),
-        pytest.param("webhook.resources.limit.cpu=1", "additional properties 'limit'", id="not-resources"),
-        pytest.param(
-            "webhook.clientAuthentication.ca=x",
-            "additional properties 'ca' not allowed",
-            id="not-an-authority",
-        ),
-        pytest.param("webhook.clientAuthentication.names={}", "minLength: got 0, want 1", id="empty-name"),
-        pytest.param("webhooks.fractionAnnotations={it's}", "does not match pattern", id="a-quote-in-a-key"),
-        pytest.param("webhooks.fractionAnnotations={a/b/c}", "does not match pattern", id="not-a-key"),
-        pytest.param("policies[0].name=default", "missing property 'spec'", id="policy-without-spec"),
-        pytest.param(
-            "networkPolicy.webhookFrom[0].cidr=10.0.0.0/8", "additional properties 'cidr'", id="not-a-peer"
-        ),
-    ],
+        "secret-of-the-authority": ("certificates.secretName=gpu-admission-ca", "'not' failed"),
+        "not-an-image": ("fetcher.image.name=f", "additional properties 'name' not allowed"),
+        "not-resources": ("webhook.resources.limit.cpu=1", "additional properties 'limit'"),
+        "not-an-authority": ("webhook.clientAuthentication.ca=x", "additional properties 'ca' not allowed"),
+        "empty-name": ("webhook.clientAuthentication.names={}", "minLength: got 0, want 1"),
+        "a-quote-in-a-key": ("webhooks.fractionAnnotations={it's}", "does not match pattern"),
+        "not-a-key": ("webhooks.fractionAnnotations={a/b/c}", "does not match pattern"),
+        "policy-without-spec": ("policies[0].name=default", "missing property 'spec'"),
+        "not-a-peer": ("networkPolicy.webhookFrom[0].cidr=10.0.0.0/8", "additional properties 'cidr'"),
+    },
 )
 def test_the_schema_refuses(values: str, want: str) -> None:
     with pytest.raises(helm.HelmFailed, match=re.escape(want)):
@@ -321,31 +313,28 @@ def test_with_cert_manager_nobody_else_writes_certificates() -> None:
         assert inject == "gpu-admission/gpu-admission"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("values", "resources", "namespaces"),
-    [
-        pytest.param(
+    {
+        "default": (
             "",
             {
                 *("pods", "secrets", "leases"),
                 *("mutatingwebhookconfigurations", "validatingwebhookconfigurations"),
             },
             ["gpu-admission", "gpu-admission-canary"],
-            id="default",
         ),
-        pytest.param(
+        "cert-manager-writes-secrets-and-bundles": (
             "certificates.certManager.enabled=true",
             {"pods", "leases"},
             ["gpu-admission", "gpu-admission-canary"],
-            id="cert-manager-writes-secrets-and-bundles",
         ),
-        pytest.param(
+        "without-canary": (
             "canary.enabled=false,certificates.certManager.enabled=true",
             {"pods", "leases"},
             ["gpu-admission"],
-            id="without-canary",
         ),
-    ],
+    },
 )
 def test_the_policy_bounds_all_that_the_controller_may_create(
     values: str, resources: set[str], namespaces: list[str]
@@ -392,20 +381,17 @@ def test_tenants_need_not_read_policies() -> None:
     assert groups("--set", "tenants.readPolicies=false") == set()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("values", "want"),
-    [
-        pytest.param("", f"{IMAGE}-fetcher:0.1.0", id="default"),
-        pytest.param(
+    {
+        "default": ("", f"{IMAGE}-fetcher:0.1.0"),
+        "beside-the-webhooks": (
             "image.repository=r.example/gpu-admission",
             "r.example/gpu-admission-fetcher:0.1.0",
-            id="beside-the-webhooks",
         ),
-        pytest.param(
-            "fetcher.image.repository=r.example/f,fetcher.image.tag=v2", "r.example/f:v2", id="one-of-its-own"
-        ),
-        pytest.param(f"fetcher.image.digest=sha256:{0:064}", f"{IMAGE}-fetcher@sha256:{0:064}", id="digest"),
-    ],
+        "one-of-its-own": ("fetcher.image.repository=r.example/f,fetcher.image.tag=v2", "r.example/f:v2"),
+        "digest": (f"fetcher.image.digest=sha256:{0:064}", f"{IMAGE}-fetcher@sha256:{0:064}"),
+    },
 )
 def test_which_fetcher_the_webhook_injects(values: str, want: str) -> None:
     assert f"--fetcher-image={want}" in arguments(rendered("--set", values), "webhook")

@@ -8,6 +8,7 @@ from examples.demo import world
 from examples.demo.scenes import yaml_diff
 from examples.demo.stage import Stage, table_lines
 from examples.demo.world import DemoFailed, wait_for
+from tests.cases import cases
 
 WIDE = [
     "NAME         READY   STATUS    RESTARTS   AGE   IP       NODE     NOMINATED NODE   READINESS GATES",
@@ -16,24 +17,21 @@ WIDE = [
 ]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("lines", "want"),
-    [
-        pytest.param(
+    {
+        "columns-without-a-value-go": (
             WIDE,
             [
                 "NAME        READY  STATUS   RESTARTS  AGE  NODE",
                 "finetune-0  0/1    Pending  0         2s   a100-0",
                 "needs-h100  0/1    Pending  0         1s   <none>",
             ],
-            id="columns-without-a-value-go",
         ),
-        pytest.param(["pod/training created"], ["pod/training created"], id="one-line"),
-        pytest.param(
-            ["a.yaml created", "b.yaml created"], ["a.yaml created", "b.yaml created"], id="no-table"
-        ),
-        pytest.param([], [], id="nothing"),
-    ],
+        "one-line": (["pod/training created"], ["pod/training created"]),
+        "no-table": (["a.yaml created", "b.yaml created"], ["a.yaml created", "b.yaml created"]),
+        "nothing": ([], []),
+    },
 )
 def test_a_table_is_narrowed(lines: list[str], want: list[str]) -> None:
     assert table_lines(lines) == want

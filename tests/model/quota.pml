@@ -1030,7 +1030,7 @@ inline reaches(c) {
 /* policies/quota/ledger/reconcile.py: _are_counted_by, catalogue_version_to_count_by, _stored_names */
 #define POD_COUNTS(c) (list[c].shown[0] && list[c].shown[0] != TERMINAL_SHOWN)
 #define COUNTED_BESIDE(c, o) ((o) == BESIDE && list[c].shown[o] && list[c].shown[o] != TERMINAL_SHOWN && (POD_COUNTS(c) || !CLAIM_IS_CHARGED_ALONE))
-/* webhook/controller/records.py: ClaimReader.demand */
+/* webhook/controller/records.py: RecordReader.demand_of_claim */
 #define SHOWN(c, o) (!COUNTED_BESIDE(c, o) -> list[c].shown[o] : (CLAIM_IS_CHARGED_BEYOND -> list[c].shown[o] - CREATED(0) : 0))
 
 inline count_used(c) {

@@ -21,6 +21,7 @@ from policies.rule import Phase, Rule, RuleOptions
 from policies.rules import gpu_class, gpu_requests, readiness_delay, shared_memory, spot
 from policies.rules.cuda_version import FULL, MAJOR
 from tests.builders import JSON, apply, context, operations, view
+from tests.cases import cases
 from tests.strategies import PODS
 
 MORE_OPTIONS: dict[str, list[RuleOptions]] = {
@@ -61,9 +62,7 @@ def variants() -> Iterator[Any]:
 
 
 every_rule = pytest.mark.parametrize(("rule", "options"), list(variants()))
-generated = settings(
-    max_examples=settings().max_examples * 3 // 10,
-)
+generated = settings(max_examples=settings().max_examples * 3 // 10)
 
 
 def options_of(rule_id: str) -> RuleOptions | None:
@@ -226,18 +225,18 @@ def lost(path: str, before: Any, after: Any) -> Iterator[str]:
         yield path
 
 
-@pytest.mark.parametrize(
+@cases(
     ("before", "after", "want"),
-    [
-        pytest.param({"a": 1}, {"a": 1, "b": 2}, [], id="gained-a-key"),
-        pytest.param({"a": 1}, {"b": 2}, ["pod.a"], id="lost-a-key"),
-        pytest.param({"a": 1}, {"a": 2}, ["pod.a"], id="changed-a-value"),
-        pytest.param({"a": None}, {"a": [1]}, [], id="filled-a-null"),
-        pytest.param([{"a": 1}, {"b": 1}], [0, {"a": 1, "c": 1}, {"b": 1}], [], id="gained-items-and-keys"),
-        pytest.param([1, 2], [2, 1], ["pod[1]"], id="swapped"),
-        pytest.param({RAISED: 5}, {RAISED: 6}, [], id="raised"),
-        pytest.param({RAISED: 5}, {RAISED: 4}, [f"pod.{RAISED}"], id="lowered"),
-    ],
+    {
+        "gained-a-key": ({"a": 1}, {"a": 1, "b": 2}, []),
+        "lost-a-key": ({"a": 1}, {"b": 2}, ["pod.a"]),
+        "changed-a-value": ({"a": 1}, {"a": 2}, ["pod.a"]),
+        "filled-a-null": ({"a": None}, {"a": [1]}, []),
+        "gained-items-and-keys": ([{"a": 1}, {"b": 1}], [0, {"a": 1, "c": 1}, {"b": 1}], []),
+        "swapped": ([1, 2], [2, 1], ["pod[1]"]),
+        "raised": ({RAISED: 5}, {RAISED: 6}, []),
+        "lowered": ({RAISED: 5}, {RAISED: 4}, [f"pod.{RAISED}"]),
+    },
 )
 def test_the_law_of_keeping_can_be_broken(before: Any, after: Any, want: list[str]) -> None:
     assert list(lost("pod", before, after)) == want

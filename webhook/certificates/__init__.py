@@ -1,1 +1,1 @@
-"""The certificate Secret and the caBundles of a cluster: `certs` decides, this room reads and writes them."""
+"""The certificate Secret and the caBundles of a cluster. `certs` decides what they hold; this package reads and writes them."""

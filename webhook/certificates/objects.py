@@ -1,10 +1,9 @@
-"""The two Secrets and the two webhook configurations: read, written and watched through the API server.
+"""Reads, writes and watches the two Secrets and the two webhook configurations.
 
-Writes change nothing else in these objects, and only the version that was read: a merge patch of a Secret, a JSON patch of the
-caBundles. No other configuration is read.
+A write replaces only the version that was read, and changes nothing else in the object: a merge patch of a Secret, a JSON patch
+of the caBundles.
 """
 
-import dataclasses
 import threading
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
@@ -22,18 +21,14 @@ from webhook.cluster.objects import (
     AUTHORITY_SECRET,
     LABELS,
     WEBHOOK_CONFIGURATION,
+    WEBHOOK_CONFIGURATION_KINDS,
     PartialObject,
     decode_metadata,
+    webhook_configuration_path,
 )
-
-KINDS = {
-    "MutatingWebhookConfiguration": "mutatingwebhookconfigurations",
-    "ValidatingWebhookConfiguration": "validatingwebhookconfigurations",
-}
 
 _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 _SECONDS = 5.0
-_SELECTOR = f"metadata.name={WEBHOOK_CONFIGURATION}"
 _TIMINGS = WatchTimings(pause_most=5.0)
 """A lost watch is resumed within seconds; there are three."""
 
@@ -55,7 +50,7 @@ class SecretName(NamedTuple):
 
     @property
     def of_authority(self) -> Self:
-        """Return the Secret with the authority of this one's certificate."""
+        """Return the Secret with the authority of the certificate."""
         return self._replace(name=AUTHORITY_SECRET)
 
     @property
@@ -72,14 +67,9 @@ class _Secret(PartialObject, frozen=True):
     data: dict[str, bytes] | None = None
 
 
-class _Service(msgspec.Struct):
-    namespace: str
-    name: str
-
-
 class _ClientConfig(msgspec.Struct, rename="camel"):
     ca_bundle: bytes = b""
-    service: _Service | None = None
+    service: dict[str, Any] | None = None
     url: str | None = None
 
 
@@ -89,13 +79,6 @@ class _Webhook(msgspec.Struct, rename="camel"):
 
 class _Configuration(PartialObject, frozen=True):
     webhooks: list[_Webhook] | None = None
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ConfigurationSeen(WebhookConfiguration):
-    """A configuration as it was read, and the host names that API servers call for its webhooks."""
-
-    hosts: tuple[str, ...]
 
 
 class ClusterSecret:
@@ -146,13 +129,13 @@ class ClusterConfigurations:
     def __init__(self, api: ApiClient) -> None:
         self._api = api
 
-    def read(self) -> list[ConfigurationSeen]:
-        """Return those that exist."""
-        return [found for kind in KINDS if (found := self._read(kind)) is not None]
+    def read(self) -> list[WebhookConfiguration]:
+        return [found for kind in WEBHOOK_CONFIGURATION_KINDS if (found := self._read(kind)) is not None]
 
-    def _read(self, kind: str) -> ConfigurationSeen | None:
+    def _read(self, kind: str) -> WebhookConfiguration | None:
         try:
-            read = msgspec.json.decode(self._api.get(_path(kind), timeout=_SECONDS), type=_Configuration)
+            answer = self._api.get(webhook_configuration_path(kind), timeout=_SECONDS)
+            read = msgspec.json.decode(answer, type=_Configuration)
         except errors.NotFound:
             return None
         except msgspec.MsgspecError as error:
@@ -160,7 +143,7 @@ class ClusterConfigurations:
         clients = [webhook.client_config for webhook in read.webhooks or ()]
         bundles = tuple(client.ca_bundle for client in clients)
         hosts = tuple(dict.fromkeys(_host(client) for client in clients))
-        return ConfigurationSeen(kind, read.metadata.resource_version, bundles, hosts)
+        return WebhookConfiguration(kind, read.metadata.resource_version, bundles, hosts)
 
     def publish(self, configuration: WebhookConfiguration, bundle: bytes) -> None:
         # The version in the patch makes a change in between a conflict, so that the indices are right.
@@ -172,7 +155,8 @@ class ClusterConfigurations:
         ]
         body = msgspec.json.encode([version, *changes])
         try:
-            self._api.patch(_path(configuration.kind), body, content_type=JSON_PATCH, timeout=_SECONDS)
+            path = webhook_configuration_path(configuration.kind)
+            self._api.patch(path, body, content_type=JSON_PATCH, timeout=_SECONDS)
         except (errors.Conflict, errors.NotFound) as error:
             raise RacedError(str(error)) from None
 
@@ -182,7 +166,10 @@ class ChangeSignal:
 
     def __init__(self, api: ApiClient, *secrets: SecretName) -> None:
         self._changed = threading.Event()
-        kinds = [Resource(_ADMISSION, plural, field_selector=_SELECTOR) for plural in KINDS.values()]
+        kinds = [
+            Resource(_ADMISSION, f"{kind.lower()}s", field_selector=f"metadata.name={WEBHOOK_CONFIGURATION}")
+            for kind in WEBHOOK_CONFIGURATION_KINDS
+        ]
         self._informers = [
             Informer(
                 api, each, decode_metadata, lambda _before, _after: self._changed.set(), timings=_TIMINGS
@@ -204,10 +191,8 @@ class ChangeSignal:
         self._changed.set()
 
 
-def _path(kind: str) -> str:
-    return f"{_ADMISSION}/{KINDS[kind]}/{WEBHOOK_CONFIGURATION}"
-
-
 def _host(client: _ClientConfig) -> str:
     service = client.service
-    return f"{service.name}.{service.namespace}.svc" if service else urlsplit(client.url or "").hostname or ""
+    if service:
+        return f"{service['name']}.{service['namespace']}.svc"
+    return urlsplit(client.url or "").hostname or ""

@@ -1,11 +1,11 @@
 """The certificate of `serve` from the Secret, and whether API servers accept it. Nothing is written to the cluster.
 
-Until the Secret holds a valid pair, an untrusted temporary certificate is served: liveness probes, which ignore it,
-succeed, and readiness says what is missing.
+Until the Secret holds a valid pair, the server presents a temporary certificate, which nobody trusts: liveness probes ignore it
+and succeed, and readiness says what is missing.
 
-Once ready, the server becomes unready only when the certificate expires, or when a published caBundle does not verify it for a
-grace period: all replicas have the same certificate, so that leaving the Service would not help. An API server that cannot be
-reached changes nothing.
+A ready server becomes unready only when the certificate expires, or when a published caBundle does not verify it for a grace
+period: all replicas have the same certificate, so that leaving the Service would not help. An unreachable API server changes
+nothing.
 """
 
 import atexit
@@ -27,20 +27,13 @@ from prometheus_client import CollectorRegistry, Gauge
 from certs.acceptance import PEMPair, PublishedBundles, objections, observe
 from certs.check import expires_at, issued_by
 from certs.issue import issue_authority, issue_server
-from certs.reconciler import StoredSecret
+from certs.reconciler import StoredSecret, WebhookConfiguration
 from certs.rotation import pem
 from certs.secret import CA, CERTIFICATE, KEY
-from webhook.certificates.objects import (
-    KINDS,
-    ChangeSignal,
-    ClusterConfigurations,
-    ClusterSecret,
-    ConfigurationSeen,
-    SecretName,
-)
+from webhook.certificates.objects import ChangeSignal, ClusterConfigurations, ClusterSecret, SecretName
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
-from webhook.cluster.objects import WEBHOOK_CONFIGURATION
+from webhook.cluster.objects import WEBHOOK_CONFIGURATION, WEBHOOK_CONFIGURATION_KINDS
 from webhook.server.tls import CertificateState
 
 log = logging.getLogger("gpu_admission.certificates")
@@ -66,16 +59,16 @@ def not_after_gauge(registry: CollectorRegistry) -> Gauge:
 
 
 class ClusterView(NamedTuple):
-    """The result of the last successful read; readiness depends on it."""
+    """The result of the last successful read, for readiness."""
 
     read_at: dt.datetime
-    seen: Sequence[ConfigurationSeen]
+    seen: Sequence[WebhookConfiguration]
     published: PublishedBundles
     untrusted_since: dt.datetime | None
 
 
 class SecretCertificate:
-    """Made before the server, which loads its files; `start` in the process that serves: threads do not survive a fork."""
+    """Make it before the server, which loads its files. Call `start` in the serving process: threads do not survive a fork."""
 
     def __init__(
         self, name: SecretName, *, clock: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)
@@ -99,7 +92,7 @@ class SecretCertificate:
 
     @property
     def state(self) -> CertificateState | None:
-        """Describe the certificate that is served; None while it is the temporary one."""
+        """Describe the served certificate; None while it is the temporary one."""
         if self._held is None:
             return None
         return CertificateState(
@@ -111,7 +104,7 @@ class SecretCertificate:
 
     @property
     def authority_not_after(self) -> float:
-        """When the issuing authority expires, seconds since the epoch; 0 without one."""
+        """When the issuing authority expires, in seconds since the epoch; 0 without one."""
         held = self._held
         for authority in x509.load_pem_x509_certificates(held.authorities) if held else ():
             if held and issued_by(held.certificate, pem([authority]), self._clock()):
@@ -119,7 +112,7 @@ class SecretCertificate:
         return 0.0
 
     def unready(self) -> list[str]:
-        """Return why API servers do not accept the certificate, as far as readiness depends on it."""
+        """Return why the server is not ready: API servers do not accept the certificate."""
         held, view, now = self._held, self._view, self._clock()
         if held is None:
             return [self._problem]
@@ -129,12 +122,14 @@ class SecretCertificate:
             return [] if self._was_ready else ["the webhook configurations were not read yet"]
         problems = _untrusted(held, view.seen, now)
         if not self._was_ready:
-            missing = [kind for kind in KINDS if kind not in {each.kind for each in view.seen}]
+            missing = [
+                kind for kind in WEBHOOK_CONFIGURATION_KINDS if kind not in {each.kind for each in view.seen}
+            ]
             return problems + [f"there is no {kind} {WEBHOOK_CONFIGURATION}" for kind in missing]
         since = view.untrusted_since
         return problems if since is not None and view.read_at - since >= UNTRUSTED_GRACE else []
 
-    def refresh(self, seen: Sequence[ConfigurationSeen], stored: StoredSecret | None) -> bool:
+    def refresh(self, seen: Sequence[WebhookConfiguration], stored: StoredSecret | None) -> bool:
         """Take the configurations and the Secret, read in this order; return whether nothing is wrong."""
         before, now = self._view, self._clock()
         bundles = frozenset(bundle for each in seen for bundle in each.bundles)
@@ -173,7 +168,7 @@ class SecretCertificate:
             changes.wait(pause * random.uniform(0.8, 1.2))  # noqa: S311 - jitter
 
     def _offer(self, data: Mapping[str, bytes], published: PublishedBundles, now: dt.datetime) -> str:
-        """Serve the pair in the Secret; return why not, empty if it is served."""
+        """Serve the pair in the Secret; return why it is refused, empty if it is served."""
         pair, held = PEMPair(data.get(CERTIFICATE, b""), data.get(KEY, b""), data.get(CA, b"")), self._held
         found = [] if pair == held else objections(pair, held, published, now)
         if found:
@@ -192,7 +187,7 @@ class SecretCertificate:
         return ""
 
 
-def _untrusted(pair: PEMPair, seen: Sequence[ConfigurationSeen], now: dt.datetime) -> list[str]:
+def _untrusted(pair: PEMPair, seen: Sequence[WebhookConfiguration], now: dt.datetime) -> list[str]:
     """Return a message for each configuration with a caBundle that does not verify the certificate."""
     return [
         f"the caBundle of the {each.kind} {WEBHOOK_CONFIGURATION} does not verify the certificate"

@@ -1,7 +1,7 @@
-"""Access to the API server: its address and our credentials, from a kubeconfig or a pod's service account.
+"""The address of the API server and our credentials, from a kubeconfig or a pod's service account.
 
-The `kubernetes` package finds server, CA, client certificates, tokens and exec plugins, and builds the urllib3 pool; nothing else
-of it is used (its models take 30 times as long as plain JSON, and drop unknown fields).
+The `kubernetes` package finds server, CA, client certificates, tokens and exec plugins, and builds the urllib3 pool. We use
+nothing else of it: its models take 30 times as long as plain JSON, and drop unknown fields.
 """
 
 import os
@@ -14,15 +14,15 @@ import urllib3
 
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 RELOAD_SECONDS = 10.0
-"""Rejected credentials are loaded again at most this often, for a server that rejects all of them."""
+"""Rejected credentials are loaded again at most this often, in case the server rejects all of them."""
 
 
 class AccessError(Exception):
-    """There is neither a usable kubeconfig nor a service account; the message names what was tried."""
+    """Neither a kubeconfig nor a service account can be used. The message names what was tried."""
 
 
 class Access:
-    """Credentials that are kept fresh. `load` returns a filled `kubernetes.client.Configuration`."""
+    """Credentials that can be read again. `load` returns a filled `kubernetes.client.Configuration`."""
 
     def __init__(self, load: Callable[[], Any]) -> None:
         self._load = load
@@ -34,25 +34,25 @@ class Access:
         return str(self._configuration.host).rstrip("/")
 
     def reload(self) -> None:
-        """Read everything again: a kubeconfig's token file, an exec plugin's certificate."""
+        """Read everything again, such as a token file or the certificate of an exec plugin."""
         self._configuration = self._load()
 
     def pool(self, size: int) -> urllib3.PoolManager:
-        """Return a pool of connections with the client certificate, of which `size` are kept alive."""
+        """Return a pool of connections with the client certificate. It keeps `size` connections alive."""
         from kubernetes.client.rest import RESTClientObject  # noqa: PLC0415 - see `load_access`
 
         manager: urllib3.PoolManager = RESTClientObject(self._configuration, maxsize=size).pool_manager
         return manager
 
     def authorization(self) -> str | None:
-        """Return the Authorization header. The package re-reads a service account's token once a minute."""
+        """Return the Authorization header. The package reads a service account's token again once a minute."""
         with self._lock:
             token = self._configuration.get_api_key_with_prefix("BearerToken")
         return str(token).strip() if token else None
 
 
 def own_namespace() -> str:
-    """Return the namespace of the pod in which this runs; `default` outside a cluster."""
+    """Return the namespace of our pod, `default` outside a cluster."""
     try:
         return NAMESPACE_FILE.read_text(encoding="utf-8").strip() or "default"
     except OSError:
@@ -60,10 +60,7 @@ def own_namespace() -> str:
 
 
 def context_namespace(kubeconfig: str | None = None, context: str | None = None) -> str:
-    """Return the namespace in which kubectl would work: the context's, in a pod its own; `default` where none is named.
-
-    Raises AccessError.
-    """
+    """Return the namespace that kubectl would use: of the context, or of our pod, or `default`. Raises AccessError."""
     from kubernetes import config  # noqa: PLC0415 - see `load_access`
 
     if kubeconfig is None and context is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
@@ -77,10 +74,7 @@ def context_namespace(kubeconfig: str | None = None, context: str | None = None)
 
 
 def load_access(kubeconfig: str | None = None, context: str | None = None) -> Access:
-    """Return the access of `kubeconfig`; without one, a pod's own, and outside a pod what kubectl would use.
-
-    Raises AccessError.
-    """
+    """Return the access of `kubeconfig`, or else of our pod, or else what kubectl would use. Raises AccessError."""
     # Imported here because it takes 0.2 s and 40 MiB, which `serve --standalone` does not need.
     from kubernetes import config  # noqa: PLC0415
     from kubernetes.client import Configuration  # noqa: PLC0415

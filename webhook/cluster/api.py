@@ -1,8 +1,6 @@
-"""A raw JSON client of the API server: bytes in, bytes out, a typed error for every way it can fail.
+"""A JSON client of the API server. It takes and returns bytes, and raises one type of error for each kind of failure.
 
-Safe for many threads: one client per process, its connections kept alive. Every call has a connect and a read timeout;
-without one a half-open connection would hang. `list` is consistent: it returns the collection as it was at one revision that
-is not older than the call.
+Any number of threads can use one client. Every call has a connect and a read timeout, because a half-open connection would hang.
 """
 
 import contextlib
@@ -19,17 +17,17 @@ import urllib3
 
 from webhook.cluster import errors
 from webhook.cluster.access import RELOAD_SECONDS, Access
-from webhook.cluster.pages import Identity, Page, page_of_identities, page_of_objects
+from webhook.cluster.nesting import decoded
 
 CONNECT_SECONDS = 3.0
 READ_SECONDS = 30.0
 POOL_SIZE = 64
 PAGE = 500
-"""Objects per page of a LIST, as kubectl and client-go have it: some MB of pods at once, not a hundred."""
+"""Objects per page of a LIST, as in kubectl and client-go. A page of pods is some MB."""
 IDENTITIES_PAGE = 2000
-"""A page of identities: 6 MB before it is compressed, of pods of 3 KB of metadata."""
+"""Objects per page of identities: 6 MB before compression, if pods have 3 KB of metadata."""
 RESTARTS = 3
-"""How often a LIST is restarted because its continue token expired; etcd is compacted every 5 minutes."""
+"""How often a LIST starts again because its continue token expired. etcd is compacted every 5 minutes."""
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -48,8 +46,8 @@ Query = Mapping[str, str] | None
 def api_path(prefix: str, *parts: str) -> str:
     """Return the path of an object or collection below `/api/v1` or `/apis/GROUP/VERSION`, each part quoted.
 
-    Names come from reviews and from annotations, where one may be `../../secrets`. Raises errors.NotFound for those that no
-    object has: quoting leaves dots as they are, and clients resolve them.
+    Names come from reviews and annotations, so a name may be `../../secrets`. Raises errors.NotFound for "", "." and "..": no
+    object has such a name, quoting does not change dots, and clients resolve them.
     """
     if not _NAMELESS.isdisjoint(parts):
         raise errors.NotFound(f"no object has a path of {parts}")
@@ -63,8 +61,34 @@ class Listed(msgspec.Struct, Generic[T], frozen=True):
     resource_version: str
 
 
-def _itself(each: Identity) -> Identity:
-    return each
+class Identity(msgspec.Struct, frozen=True, rename="camel"):
+    """The metadata that say which object it is, and in which version."""
+
+    name: str
+    uid: str
+    resource_version: str
+    namespace: str = ""
+
+
+class Identified(msgspec.Struct, frozen=True):
+    metadata: Identity
+
+
+class ListMeta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    continue_token: str = msgspec.field(name="continue", default="")
+    """The token by which the list continues, empty on the last page."""
+
+
+class Page(msgspec.Struct, Generic[T]):
+    """Part of a collection at a revision."""
+
+    metadata: ListMeta
+    items: list[T] | None = None
+
+
+_OBJECTS = msgspec.json.Decoder(Page[msgspec.Raw])
+_IDENTITIES = msgspec.json.Decoder(Page[Identified])
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -90,10 +114,7 @@ _UNQUOTED = re.compile(r"\\(.)")
 
 
 class ApiClient:
-    """Calls with these credentials. Paths are absolute, such as `/api/v1/namespaces/team/pods`.
-
-    Every method raises an `errors.ApiError`.
-    """
+    """Paths are absolute, such as `/api/v1/namespaces/team/pods`. Every method raises `errors.ApiError`."""
 
     def __init__(self, access: Access, *, read_seconds: float = READ_SECONDS) -> None:
         self._access = access
@@ -114,18 +135,18 @@ class ApiClient:
         accept: str = JSON,
         compressed: bool = False,
     ) -> bytes:
-        """Return the answer. `compressed`: over the wire, where it is long enough for the API server to compress it (128 KiB)."""
+        """Return the answer. `compressed`: accept a compressed one. The API server compresses from 128 KiB."""
         call = _Call("GET", path, query, accept=accept, compressed=compressed)
         try:
             return self._answer(call, timeout)
         except errors.Unreachable:
             if timeout is not None:
                 raise  # the caller counts the seconds
-            # A kept-alive connection that the server closed just now; nothing changes by asking again.
+            # The server may have closed the kept-alive connection just now. A GET can be repeated.
             return self._answer(call)
 
     def served_version(self, group: str, versions: Sequence[str]) -> str | None:
-        """Return the first of `versions` in which the API group is served, None if it is in none of them."""
+        """Return the first of `versions` that the API server serves of the group, or None."""
         try:
             found = msgspec.json.decode(self.get(api_path("/apis", group)))
         except errors.NotFound:
@@ -134,7 +155,7 @@ class ApiClient:
         return next((version for version in versions if version in served), None)
 
     def dry_run(self, path: str, body: bytes, *, timeout: float | None = None) -> Attempt:
-        """POST without storing anything. Raises only where no answer came."""
+        """POST without storing anything. Raises only if no answer came."""
         response = self._send(_Call("POST", path, {"dryRun": "All"}, body), timeout or self._read_seconds)
         refused = response.status >= HTTPStatus.MULTIPLE_CHOICES
         warnings = (_WARNING.fullmatch(text) for text in response.headers.getlist("Warning"))
@@ -156,7 +177,7 @@ class ApiClient:
         return self._answer(_Call("PATCH", path, body=body, content_type=content_type), timeout)
 
     def delete(self, path: str, *, version: str, timeout: float | None = None) -> bytes:
-        """Delete that resourceVersion of an object, and no other; else it raises errors.Conflict."""
+        """Delete the object if it has this resourceVersion. Raises errors.Conflict otherwise."""
         options = {"preconditions": {"resourceVersion": version}}
         return self._answer(_Call("DELETE", path, body=msgspec.json.encode(options)), timeout)
 
@@ -169,18 +190,25 @@ class ApiClient:
         page: int = PAGE,
         accept: str = JSON,
     ) -> Listed[T]:
-        """Return what `project` makes of every object, except None, at one revision not older than this call.
+        """Return what `project` returns for each object, without None, at one revision that is not older than this call.
 
-        `project` sees the raw JSON of one object at a time and should keep little of it: pages are dropped as
-        they are read.
+        `project` gets the JSON of one object. It should keep little of it, so that each page can be dropped after it was read.
         """
         limited = {**(query or {}), "limit": str(page)}
-        return self._list(path, page_of_objects, project, limited, accept)
+        return self._list(path, _OBJECTS.decode, project, limited, accept)
 
     def identities(self, path: str) -> Listed[Identity]:
-        """Return which objects there are, as `list` does."""
+        """Return the identity of each object, as `list` does.
+
+        The API server sends all metadata, managedFields included (`AsPartialObjectMetadata` in
+        `k8s.io/apimachinery/pkg/api/meta`). Its tables without objects have neither uid nor resourceVersion.
+        """
+
+        def identity(each: Identified) -> Identity:
+            return each.metadata
+
         limited = {"limit": str(IDENTITIES_PAGE)}
-        return self._list(path, page_of_identities, _itself, limited, METADATA_LIST)
+        return self._list(path, _IDENTITIES.decode, identity, limited, METADATA_LIST)
 
     def _list(
         self,
@@ -191,42 +219,31 @@ class ApiClient:
         accept: str,
     ) -> Listed[T]:
         for _ in range(RESTARTS):
-            # Gone: the token in the answer continues at a newer revision, and such a list never existed.
+            # The answer to an expired token has a token for a newer revision. Such a list would mix two revisions.
             with contextlib.suppress(errors.Gone):
-                items: list[T] = []
-                revision = ""
-                for page in self._pages(path, read, query, accept):
-                    revision = page.revision
-                    items.extend(kept for each in page.items if (kept := project(each)) is not None)
-                return Listed(items, revision)
+                requested, items, revision = dict(query), list[T](), ""
+                while True:
+                    page = self._page(path, read, requested, accept)
+                    revision = revision or page.metadata.resource_version
+                    if page.metadata.resource_version != revision:
+                        raise errors.Gone(f"the pages of {path} are of different revisions")
+                    items.extend(kept for each in page.items or () if (kept := project(each)) is not None)
+                    if not page.metadata.continue_token:
+                        return Listed(items, revision)
+                    requested["continue"] = page.metadata.continue_token
         raise errors.Gone(f"the list of {path} expired {RESTARTS} times before its end", code=410)
-
-    def _pages(
-        self, path: str, read: Callable[[bytes], Page[U]], query: Mapping[str, str], accept: str
-    ) -> Iterator[Page[U]]:
-        """Yield the pages of one list, all of the same revision; Gone where the API server cannot."""
-        requested, revision = dict(query), ""
-        while True:
-            page = self._page(path, read, requested, accept)
-            revision = revision or page.revision
-            if page.revision != revision:
-                raise errors.Gone(f"the pages of {path} are of different revisions")
-            yield page
-            if not page.continue_token:
-                return
-            requested["continue"] = page.continue_token
 
     def _page(self, path: str, read: Callable[[bytes], Page[U]], query: Query, accept: str) -> Page[U]:
         try:
-            return read(self.get(path, query=query, accept=accept, compressed=True))
+            return decoded(read, self.get(path, query=query, accept=accept, compressed=True))
         except msgspec.MsgspecError as error:
             raise errors.ApiError(f"the list of {path} cannot be read: {error}") from None
 
     def revision(self, path: str, query: Query = None) -> int:
-        """Return the revision at which a collection is now, from the shortest list of it."""
-        page = self._page(path, page_of_identities, {**(query or {}), "limit": "1"}, METADATA_LIST)
+        """Return the present revision of a collection, from a list of one object."""
+        page = self._page(path, _IDENTITIES.decode, {**(query or {}), "limit": "1"}, METADATA_LIST)
         try:
-            return int(page.revision)
+            return int(page.metadata.resource_version)
         except ValueError as error:
             raise errors.ApiError(f"the list of {path} cannot be read: {error}") from None
 
@@ -234,7 +251,7 @@ class ApiClient:
     def stream(
         self, path: str, *, query: Mapping[str, str], read_seconds: float, accept: str = JSON
     ) -> Iterator[urllib3.BaseHTTPResponse]:
-        """Open a response that is read piece by piece. Raises Silent after `read_seconds` without a piece."""
+        """Open a response to read it piece by piece. Raises Silent after `read_seconds` without a piece."""
         response = self._open(_Call("GET", path, query, accept=accept), read_seconds, preload=False)
         try:
             yield response
@@ -243,7 +260,7 @@ class ApiClient:
         except urllib3.exceptions.HTTPError as error:
             raise errors.Unreachable(f"GET {path}: {error}") from None
         finally:
-            response.close()  # not released: what is left of a watch must not meet the next request
+            response.close()  # not released: the next request must not read the rest of the watch
 
     def _answer(self, call: _Call, timeout: float | None = None) -> bytes:
         return self._open(call, timeout or self._read_seconds).data
@@ -285,7 +302,7 @@ class ApiClient:
             raise errors.Unreachable(f"{call.method} {call.path}: {error}") from None
 
     def _reload(self) -> bool:
-        """Read the credentials again, unless that was done a moment ago; return whether to try once more."""
+        """Read the credentials again, unless that was done a moment ago. Return whether they were read."""
         with self._reload_lock:
             if monotonic() - self._reloaded_at < RELOAD_SECONDS:
                 return False

@@ -1,11 +1,10 @@
 """A collection of the API server in memory, merged from lists and from a watch that continues during the lists.
 
-The collection holds the newest version of each object. A list is complete at its revision, so an object that it lacks is removed,
-unless the watch showed it later. An object whose deletion the watch showed since the list began does not come back. Events up to
-the revision of a list are ignored, because the list contains them.
+A list is complete at its revision. So an object that it lacks is removed, unless the watch showed the object later. An object
+does not come back if the watch showed its deletion since the list began. Events up to the revision of a list are ignored.
 
-A new watch has missed earlier changes. So a namespace mixes revisions until a list of it is merged that is as new as the start of
-the watch. Until then it has no `position`.
+A new watch has missed earlier changes. So a namespace mixes revisions, and has no `position`, until a list of it is merged that
+is as new as the start of the watch.
 """
 
 import logging
@@ -15,8 +14,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from time import monotonic
 from typing import Generic, NamedTuple, Protocol, TypeVar
-
-import msgspec
 
 log = logging.getLogger("gpu_admission.cluster")
 
@@ -52,19 +49,6 @@ class Position(NamedTuple):
 NOWHERE = Position(0, 0.0)
 AT_ALL = 1e-9
 """Later than "never" (0.0) and earlier than any list began."""
-
-
-class Snapshot(msgspec.Struct, Generic[K], frozen=True):
-    """A namespace's objects at a `Position`.
-
-    `deleted` has the uids of objects that were found deleted in the last two minutes: the watch showed the deletion, or a list
-    lacks an object that was held before. An object that was never held is not included.
-    """
-
-    items: tuple[K, ...]
-    revision: int
-    list_started: float
-    deleted: frozenset[str] = frozenset()
 
 
 class Line(NamedTuple, Generic[K]):
@@ -124,18 +108,19 @@ class MergedCollection(Generic[K]):
                 return NOWHERE
             return Position(max(self._revision, listed.revision), listed.list_started)
 
-    def snapshot(self, namespace: str = CLUSTER) -> Snapshot[K]:
+    def items(self, namespace: str = CLUSTER) -> tuple[K, ...]:
         with self.lock:
-            items = tuple(self._items.get(namespace, {}).values())
-            return Snapshot(items, *self.position(namespace), self.deleted(namespace))
+            return tuple(self._items.get(namespace, {}).values())
 
     def deleted(self, namespace: str) -> frozenset[str]:
-        """Return the uids of `Snapshot.deleted` alone."""
+        """Return the uids of the objects that were deleted in the last two minutes.
+
+        The watch showed the deletion, or a list lacks an object that was held before.
+        """
         with self.lock:
             return frozenset(self._deleted.get(namespace, ()))
 
     def namespaces(self) -> list[str]:
-        """Return the namespaces with items."""
         with self.lock:
             return [namespace for namespace, items in self._items.items() if items]
 
@@ -156,11 +141,9 @@ class MergedCollection(Generic[K]):
             return sum(map(len, self._versions.values()))
 
     def size(self, namespace: str) -> int:
-        """Return the number of objects in a namespace."""
         return len(self._versions.get(namespace, ()))
 
     def watch_from(self, revision: int) -> None:
-        """Note that a new watch begins at this revision."""
         with self.lock:
             self._revision = self._watched_from = revision
 
@@ -169,7 +152,6 @@ class MergedCollection(Generic[K]):
             self._revision = max(self._revision, revision)
 
     def event(self, line: Line[K], *, deleted: bool) -> None:
-        """Apply an event of the watch."""
         with self.lock:
             self._revision = line.version
             if deleted:
@@ -186,7 +168,7 @@ class MergedCollection(Generic[K]):
 
     @contextmanager
     def reading(self) -> Iterator[float]:
-        """Remember deletions while a list is read; yield when it began. Merge it inside."""
+        """Remember deletions while a list is read and merged. Yield when it began."""
         started = monotonic()
         with self.lock:
             self._reading.append(started)
@@ -199,7 +181,7 @@ class MergedCollection(Generic[K]):
                 self._buried = {key: at for key, at in self._buried.items() if at >= oldest}
 
     def merge(self, namespace: str, listed: Position, lines: Iterable[Line[K]]) -> None:
-        """Merge a list of one namespace, inside `reading`. Lines that are known need no item."""
+        """Merge a list of one namespace, inside `reading`. A line whose version is held needs no item."""
         shown = {line.key: line for line in lines}
         with self.lock:
             before = self._listed(namespace)
@@ -256,7 +238,7 @@ class MergedCollection(Generic[K]):
         if before != after:
             try:
                 self._changed(before, after)
-            except Exception:  # a bug met with one object must not hide the others
+            except Exception:  # a bug with one object must not hide the others
                 log.exception("%s: a change was not taken in", self._name)
 
     def _remember_deleted(self, item: K) -> None:

@@ -1,7 +1,4 @@
-"""Errors of calls to the API server, one type for each kind that a caller handles by name.
-
-`of_response` makes one from an unsuccessful response. The message is that of the API server.
-"""
+"""Errors of calls to the API server. The message is that of the API server."""
 # ruff: noqa: N818  # named for the reasons of the API (NotFound, Conflict), as every Kubernetes client names them
 
 from http import HTTPStatus
@@ -10,7 +7,7 @@ import msgspec
 
 
 class ApiError(Exception):
-    """A failed call. `code` is the HTTP status, 0 if there was no response."""
+    """`code` is the HTTP status, 0 if there was no response."""
 
     def __init__(self, message: str, *, code: int = 0) -> None:
         super().__init__(message)
@@ -18,11 +15,11 @@ class ApiError(Exception):
 
 
 class Unreachable(ApiError):
-    """No response: connection refused, cut or timed out. A write may have happened nevertheless."""
+    """No response: connection refused, cut or timed out. The API server may have done the write."""
 
 
 class Silent(Unreachable):
-    """An open stream brought nothing for as long as its reader waits."""
+    """Nothing came on an open stream for as long as its reader waits."""
 
 
 class Unauthorized(ApiError):
@@ -34,11 +31,11 @@ class Forbidden(ApiError):
 
 
 class NotFound(ApiError):
-    """404: the object, or the API, does not exist."""
+    """404: the object or the API does not exist."""
 
 
 class Conflict(ApiError):
-    """409: the object has changed since the resourceVersion in the write."""
+    """409: the object does not have the resourceVersion in the write any more."""
 
 
 class AlreadyExists(ApiError):
@@ -46,11 +43,11 @@ class AlreadyExists(ApiError):
 
 
 class Gone(ApiError):
-    """410: the resourceVersion or the continue token has expired; list again."""
+    """410: the resourceVersion or the continue token has expired."""
 
 
 class Unavailable(ApiError):
-    """429 or 5xx: the API server is overloaded, starting, or failing; `retry_after` is its Retry-After in seconds, or 0."""
+    """429 or 5xx: the API server is overloaded, starting, or failing. `retry_after` is its Retry-After in seconds, or 0."""
 
     def __init__(self, message: str, *, code: int = 0, retry_after: int = 0) -> None:
         super().__init__(message, code=code)
@@ -60,6 +57,7 @@ class Unavailable(ApiError):
 class _Status(msgspec.Struct):
     message: str = ""
     reason: str = ""
+    code: int = HTTPStatus.INTERNAL_SERVER_ERROR
 
 
 _STATUS = msgspec.json.Decoder(_Status)
@@ -74,7 +72,7 @@ _BY_CODE: dict[int, type[ApiError]] = {
 
 
 def of_response(code: int, body: bytes, *, retry_after: str | None = None) -> ApiError:
-    """Return the error for a response of this code; `body` is a Status if the API server made it."""
+    """Return the error for a response with this code. `body` is a Status if the API server wrote it."""
     try:
         status = _STATUS.decode(body)
     except msgspec.MsgspecError:  # a proxy's page, an aggregated API's plain text
@@ -87,3 +85,8 @@ def of_response(code: int, body: bytes, *, retry_after: str | None = None) -> Ap
     if kind is Conflict and status.reason == "AlreadyExists":
         kind = AlreadyExists
     return kind(message, code=code)
+
+
+def of_status(body: bytes) -> ApiError:
+    """Return the error that a Status says, for example in a watch. Raises msgspec.MsgspecError."""
+    return of_response(_STATUS.decode(body).code, body)

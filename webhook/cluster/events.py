@@ -1,9 +1,10 @@
 """Events of core/v1, which `kubectl describe` shows below an object. A repetition raises the count of the same Event.
 
-The name of an Event contains object, reason and cause, so all replicas count in the same Event. They need the rights to `create`
-and `patch` events, but not to read them: an empty patch returns the stored Event.
+Object, reason and cause make the name of an Event, so all replicas count in the same Event. They need the rights to `create` and
+`patch` events, but not to read them: an empty patch returns the stored Event.
 """
 
+import contextlib
 import logging
 import random
 from datetime import datetime
@@ -21,26 +22,26 @@ log = logging.getLogger("gpu_admission.events")
 
 NORMAL, WARNING = "Normal", "Warning"
 CLUSTER_SCOPED = "default"
-"""Namespace of Events on objects that have none: the API server takes no other (`legacyValidateEvent` in
+"""The namespace of Events on cluster-scoped objects. The API server accepts no other (`legacyValidateEvent` in
 `k8s.io/kubernetes/pkg/apis/core/validation`)."""
 LONGEST_MESSAGE = 1024
-"""Characters, as events.k8s.io has it (`NoteLengthLimit`, beside the former)."""
+"""Characters, as in events.k8s.io (`NoteLengthLimit`, in the same package)."""
 MOST = 2**31 - 1
-"""Of a count. Who may write Events can take a name before us, with any count."""
+"""The largest count. Anybody who may write Events can create one with our name and any count."""
 LONGEST_PROBLEM = 200
-"""Characters of an error in the log: the API server's may repeat the stored Event, with the text of whoever wrote it."""
+"""Characters of an error in the log. An error of the API server may repeat the stored Event, which others may have written."""
 LONGEST_BEGINNING = 236
-"""Characters of an object's name in that of its Event: with the 17 that follow, the 253 of a name."""
+"""Characters of an object's name in the name of its Event. With the 17 that follow they make 253, the limit of a name."""
 CALL_SECONDS = 5.0
 ATTEMPTS = 20
-"""Until a count is written that other replicas raise at the same time, with jittered pauses up to PAUSE_SECONDS."""
+"""Attempts to raise a count that other replicas raise at the same time, with jittered pauses up to PAUSE_SECONDS."""
 PAUSE_SECONDS = 0.1
 REPEAT_SECONDS = 600.0
-"""When a trouble that stays the same, such as a right that is missing, is logged again."""
+"""A problem that stays the same, such as a missing right, is logged again after this time."""
 
 
 class Regarding(msgspec.Struct, frozen=True, rename="camel"):
-    """The object that an Event is about; `namespace` is empty where it has none."""
+    """The object that an Event is about. `namespace` is empty for a cluster-scoped object."""
 
     api_version: str
     kind: str
@@ -50,7 +51,7 @@ class Regarding(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class EventRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What happened to an object, `count` times from `first` to `last`; the same `cause` and `reason` make one Event."""
+    """What happened to an object, `count` times from `first` to `last`. The same `cause` and `reason` make one Event."""
 
     regarding: Regarding
     reason: str
@@ -63,7 +64,7 @@ class EventRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The name of its Event: that of the object, and 64 bits of what makes it another one."""
+        """The name of the Event: the name of the object, and 64 bits of a hash of object, reason and cause."""
         said = f"{self.regarding.kind}\n{self.regarding.uid}\n{self.reason}\n{self.cause}"
         beginning = self.regarding.name[:LONGEST_BEGINNING].rstrip(".-")
         return f"{beginning}.{sha256(said.encode()).hexdigest()[:16]}"
@@ -78,7 +79,7 @@ _STORED = msgspec.json.Decoder(_Stored)
 
 
 class EventWriter:
-    """Writes Events as `component`, for any number of threads. One that cannot be written is logged: nothing depends on it."""
+    """Writes Events as `component`, for any number of threads. Nothing depends on an Event, so a failed write is only logged."""
 
     def __init__(self, api: ApiClient, component: str) -> None:
         self._api = api
@@ -86,7 +87,7 @@ class EventWriter:
         self._logged = ("", 0.0)
 
     def write(self, event_record: EventRecord) -> bool:
-        """Create the Event, or add to the count of the one that is there; return whether that was possible."""
+        """Create the Event, or add to the count of the stored one. Return whether that succeeded."""
         try:
             self._write(event_record)
         except (errors.ApiError, msgspec.MsgspecError) as error:
@@ -99,25 +100,20 @@ class EventWriter:
         return True
 
     def _write(self, event_record: EventRecord) -> None:
-        """Write it. Raises `errors.ApiError`."""
         namespace = event_record.regarding.namespace or CLUSTER_SCOPED
-        path = api_path("/api/v1", "namespaces", namespace, "events")
+        events = api_path("/api/v1", "namespaces", namespace, "events")
+        named = api_path(events, event_record.name)
         for _ in range(ATTEMPTS):
-            try:
-                return self._count(path, event_record, namespace)
-            except (errors.Conflict, errors.AlreadyExists):
-                sleep(random.uniform(0.0, PAUSE_SECONDS))  # noqa: S311 - jitter
+            with contextlib.suppress(errors.Conflict, errors.AlreadyExists):
+                try:
+                    stored = _STORED.decode(self._api.patch(named, b"{}", timeout=CALL_SECONDS))
+                except errors.NotFound:
+                    self._api.post(events, self._event(event_record, namespace), timeout=CALL_SECONDS)
+                else:
+                    self._api.patch(named, _repeated(event_record, stored), timeout=CALL_SECONDS)
+                return
+            sleep(random.uniform(0.0, PAUSE_SECONDS))  # noqa: S311 - jitter
         raise errors.Conflict(f"{ATTEMPTS} times another replica wrote first", code=409)
-
-    def _count(self, path: str, event_record: EventRecord, namespace: str) -> None:
-        """Add to the Event that is there, else create it. Raises errors.Conflict, AlreadyExists where another replica did so."""
-        named = api_path(path, event_record.name)
-        try:
-            stored = _STORED.decode(self._api.patch(named, b"{}", timeout=CALL_SECONDS))
-        except errors.NotFound:
-            self._api.post(path, self._event(event_record, namespace), timeout=CALL_SECONDS)
-        else:
-            self._api.patch(named, _repeated(event_record, stored), timeout=CALL_SECONDS)
 
     def _event(self, event_record: EventRecord, namespace: str) -> bytes:
         return msgspec.json.encode(
@@ -138,7 +134,7 @@ class EventWriter:
 
 
 def _repeated(event_record: EventRecord, stored: _Stored) -> bytes:
-    """Return a patch that fails if somebody has counted meanwhile."""
+    """Return a patch that fails if another replica has raised the count in between."""
     return msgspec.json.encode(
         {
             "metadata": {"resourceVersion": stored.metadata.resource_version},

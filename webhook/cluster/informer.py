@@ -1,17 +1,15 @@
-"""An informer: a collection of the API server in memory, from consistent lists and a watch that is never assumed to be alive.
+"""An informer: a collection of the API server in memory, from consistent lists and a watch that may break at any time.
 
-A watch that ends, is cut, or is silent for longer than the interval of bookmarks is started again where it was; between failures
-there is a growing, jittered pause. After a 410 it begins anew at once, from the present revision, and what was missed is listed
-in a thread of its own, while the watch goes on (`collection` merges them): before everything else the namespaces for which
-somebody waits, the smallest first, if they are few. `age` is the time since the last message; an opened watch is one: what
-happened since its revision follows at once.
+A watch that ends, or is silent for longer than the interval of bookmarks, starts again at its last revision. Between failures
+there is a growing, jittered pause. After a 410 the watch starts at once from the present revision. Another thread then lists what
+was missed, while the watch continues: first the namespaces for which somebody waits, the smallest first, if they are few.
 
-Silence is a dead connection, or a kind that nobody changes: the API server sends no bookmarks of a kind of which it has seen no
-event since its own start (`dispatchEvents` in `k8s.io/apiserver/pkg/storage/cacher`). They differ only
-once the watch is opened again, so silence alone does not count as a failure.
+Silence has two causes: a dead connection, or a kind that nobody changes. The API server sends no bookmarks of a kind for which it
+has seen no event since its own start (`dispatchEvents` in `k8s.io/apiserver/pkg/storage/cacher`). Only a new watch shows which
+cause it is, so silence alone does not count as a failure.
 
-`refresh` lists now: afterwards what is held is no older than the call, even if the watch still lags behind. A list is of metadata
-alone, since a resourceVersion says which body an object has; only of what is not held in that version the bodies are read.
+`refresh` lists now, so afterwards nothing held is older than the call, even if the watch lags behind. It lists only metadata,
+because the resourceVersion says whether the held body is still right. It reads the body of the other objects.
 """
 
 import logging
@@ -22,38 +20,45 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from math import inf
 from time import monotonic
-from typing import NamedTuple
 
 import msgspec
 import urllib3
 
 from webhook.cluster import errors
-from webhook.cluster.api import IDENTITIES_PAGE, JSON, METADATA, METADATA_LIST, ApiClient, api_path
+from webhook.cluster.api import (
+    IDENTITIES_PAGE,
+    JSON,
+    METADATA,
+    METADATA_LIST,
+    ApiClient,
+    Identified,
+    Identity,
+    api_path,
+)
 from webhook.cluster.collection import AT_ALL, CLUSTER, NOWHERE, K, Line, MergedCollection, Position
 from webhook.cluster.nesting import decoded
 from webhook.cluster.objects import decode_metadata
-from webhook.cluster.pages import Identity
 
 log = logging.getLogger("gpu_admission.cluster")
 
 REPEAT_SECONDS = 600.0
-"""When a trouble that stays the same, such as a right that is missing, is logged again."""
+"""A problem that stays the same, such as a missing right, is logged again after this time."""
 AWAY_SECONDS = 1.0
-"""The longest pause while the API server does not answer. As it starts it refuses what it will answer a moment later: pauses then
-grow beyond this by a tenth of the time that it has answered."""
+"""The longest pause while the API server does not answer. A starting API server refuses calls for a moment, so pauses then grow
+beyond this by a tenth of the time since the last call without an answer."""
 FEW, ONE_IN = 32, 20
-"""Objects of a namespace that are read one by one, or one in so many of all. More are read with their namespace: a page of 500
-takes as long as some 20 of them."""
+"""Bodies are read one by one up to this number, or up to one in so many objects of the namespace. Otherwise the whole namespace
+is listed: a page of 500 takes as long as some 20 single reads."""
 LISTS_OF_A_PAGE = 4
-"""Lists of small namespaces that take as long as a page of a list of everything, of some 50 ms. One takes 5 ms, or 40 where
+"""So many lists of small namespaces take as long as one page of a list of everything, some 50 ms. One takes 5 ms, or 40 ms if
 other kinds are written: a consistent list waits until the API server's cache has asked etcd for its revision, each 100 ms
-(`progressRequestPeriod` in `k8s.io/apiserver/pkg/storage/cacher/progress`). The pages after a first one do not wait."""
+(`progressRequestPeriod` in `k8s.io/apiserver/pkg/storage/cacher/progress`). Pages after the first do not wait."""
 
 
 class Resource(msgspec.Struct, frozen=True):
     """A collection of the API: `/api/v1` and `pods`. With `metadata_only` the API server sends neither spec nor status.
 
-    `in_full`: every list is of bodies. It must be where records have another namespace than their objects.
+    `in_full`: every list has bodies. Needed if records have another namespace than their objects.
     """
 
     prefix: str
@@ -68,15 +73,15 @@ class Resource(msgspec.Struct, frozen=True):
         return api_path(self.prefix, *scope, self.plural, *name)
 
     def query(self, *selectors: str) -> dict[str, str]:
-        """Return the query of the collection, of it what these field selectors select, too."""
+        """Return the query of the collection, with these field selectors in addition to its own."""
         both = [each for each in (self.field_selector, *selectors) if each]
         return {"fieldSelector": ",".join(both)} if both else {}
 
 
 class WatchTimings(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds. The API server sends a bookmark about every minute, so after a longer silence the watch is opened again.
+    """Seconds. The API server sends a bookmark about every minute, so the watch is opened again after a longer silence.
 
-    After `relist` everything is listed again, for the case that a watch does not show everything.
+    Everything is listed again after `relist`, in case the watch does not show everything.
     """
 
     watch: float = 270.0
@@ -91,26 +96,8 @@ class _Event(msgspec.Struct):
     object: msgspec.Raw
 
 
-class _Status(msgspec.Struct):
-    code: int = 500
-
-
 _EVENT = msgspec.json.Decoder(_Event)
-_STATUS = msgspec.json.Decoder(_Status)
-
-
-class _Listed(msgspec.Struct, frozen=True):
-    metadata: Identity
-
-
-class _Unread(NamedTuple):
-    """A listed object that is not held in this version."""
-
-    namespace: str
-    name: str
-
-
-_LISTED = msgspec.json.Decoder(_Listed)
+_IDENTIFIED = msgspec.json.Decoder(Identified)
 
 
 class Pauses:
@@ -122,11 +109,9 @@ class Pauses:
         self.reset()
 
     def reset(self) -> None:
-        """Begin with the shortest again."""
         self._following = self._timings.pause_least
 
     def unanswered(self) -> None:
-        """Note that the API server has not answered just now."""
         self._away = monotonic()
 
     def next(self) -> float:
@@ -176,20 +161,18 @@ class Informer(MergedCollection[K]):
 
     @property
     def age(self) -> float:
-        """Seconds since the last message about this collection; up to 80 are normal."""
+        """Seconds since the last message, or since the watch was opened. Up to 80 are normal."""
         return monotonic() - self._last_message
 
     @property
     def synced(self) -> bool:
-        """Whether the first list is complete."""
         return self._synced.is_set()
 
     def is_longer(self, namespaces: int) -> bool:
-        """Whether single lists of so many namespaces take longer than one list of everything, both as metadata."""
+        """Whether single lists of so many namespaces take longer than one list of everything, both of metadata."""
         return namespaces > LISTS_OF_A_PAGE * (1 + self.total() // IDENTITIES_PAGE)
 
     def wait(self, seconds: float) -> bool:
-        """Wait for the first list, and return whether it was complete in time."""
         return self._synced.wait(seconds)
 
     def refresh(self, namespace: str = CLUSTER, *, since: float = inf) -> None:
@@ -206,7 +189,7 @@ class Informer(MergedCollection[K]):
     def _refresh(self, namespace: str) -> None:
         with self.reading() as started:
             revision, listed = self._compared(namespace)
-            by_namespace: dict[str, list[Line[K] | _Unread]] = {namespace: []} if namespace else {}
+            by_namespace: dict[str, list[Line[K] | Identity]] = {namespace: []} if namespace else {}
             for each in listed:
                 by_namespace.setdefault(each.namespace, []).append(each)
             for name, found in by_namespace.items():
@@ -254,7 +237,7 @@ class Informer(MergedCollection[K]):
                 self.failures += 1
             except (errors.ApiError, msgspec.MsgspecError, ValueError) as error:
                 self._failed(error, pauses)
-            except Exception:  # a bug must not end the watch; what it missed is listed again
+            except Exception:  # a bug must not end the watch; a new list shows what it missed
                 log.exception("%s: watch failed", self.resource.plural)
                 is_begun = False
                 self.failures += 1
@@ -277,8 +260,7 @@ class Informer(MergedCollection[K]):
 
     @property
     def _list_is_due(self) -> bool:
-        started = self.whole_list_started
-        return not started or monotonic() - started > self._timings.relist
+        return not (started := self.whole_list_started) or monotonic() - started > self._timings.relist
 
     def _list(self, stopping: threading.Event, everything: bool) -> None:
         pauses = Pauses(self._timings)
@@ -293,11 +275,11 @@ class Informer(MergedCollection[K]):
             except (errors.ApiError, msgspec.MsgspecError, ValueError) as error:
                 self._failed(error, pauses)
                 stopping.wait(pauses.next())
-            except Exception:  # nor may it end this thread: nobody would list again
+            except Exception:  # a bug must not end this thread: nobody would list again
                 log.exception("%s: list failed", self.resource.plural)
                 stopping.wait(pauses.next())
             if not everything:
-                return  # what failed comes with everything
+                return  # the list of everything has it, too
             with self.lock:  # the watch may have begun anew meanwhile
                 self._is_listing = self._list_is_due
                 if not self._is_listing:
@@ -318,26 +300,29 @@ class Informer(MergedCollection[K]):
             self._logged = problem, monotonic()
             log.warning("%s: %s", self.resource.plural, problem)
 
-    def _compared(self, namespace: str) -> tuple[int, Sequence[Line[K] | _Unread]]:
-        """List metadata; at first, and of few objects, bodies."""
+    def _compared(self, namespace: str) -> tuple[int, Sequence[Line[K] | Identity]]:
+        """List metadata, and return only the identity of an object that is not held in its version.
+
+        The first list, and a list of few objects, has the bodies.
+        """
         resource = self.resource
         few = resource.metadata_only or resource.in_full or resource.field_selector
         if few or not self.was_listed(namespace):
             return self._listed_in_full(namespace)
 
         listed = self._api.identities(resource.path(namespace))
-        return int(listed.resource_version), [self._compared_one(each) for each in listed.items]
-
-    def _compared_one(self, identity: Identity) -> Line[K] | _Unread:
-        line: Line[K] = _line(identity, identity.namespace, None)
-        return line if self.is_known(line) else _Unread(line.namespace, identity.name)
+        lines: list[Line[K]] = [_line(each, each.namespace, None) for each in listed.items]
+        compared = [
+            line if self.is_known(line) else each for line, each in zip(lines, listed.items, strict=True)
+        ]
+        return int(listed.resource_version), compared
 
     def _with_bodies(
-        self, namespace: str, revision: int, found: list[Line[K] | _Unread]
+        self, namespace: str, revision: int, found: list[Line[K] | Identity]
     ) -> tuple[int, list[Line[K]]]:
-        """Return the namespace at this revision or a later one, with the bodies of what is not held."""
+        """Return the namespace at this revision or a later one, with the bodies of the objects that are not held."""
         lines = [each for each in found if isinstance(each, Line)]
-        unread = [each.name for each in found if isinstance(each, _Unread)]
+        unread = [each.name for each in found if isinstance(each, Identity)]
         if len(unread) > max(FEW, len(found) // ONE_IN):
             return self._listed_in_full(namespace)
         path = self.resource.path(namespace)
@@ -357,7 +342,7 @@ class Informer(MergedCollection[K]):
         return int(listed.resource_version), listed.items
 
     def _read(self, raw: msgspec.Raw) -> Line[K]:
-        metadata, item = _LISTED.decode(raw).metadata, self._project(raw)
+        metadata, item = _IDENTIFIED.decode(raw).metadata, self._project(raw)
         return _line(metadata, metadata.namespace if item is None else item.namespace, item)
 
     def _watch(self, stopping: threading.Event) -> None:
@@ -381,8 +366,7 @@ class Informer(MergedCollection[K]):
 
     def _apply(self, event: _Event) -> None:
         if event.type == "ERROR":
-            status = _STATUS.decode(event.object)
-            raise errors.of_response(status.code, bytes(event.object))
+            raise errors.of_status(bytes(event.object))
         if event.type == "BOOKMARK":
             self.bookmark(int(decode_metadata(event.object).resource_version))
         else:
@@ -394,7 +378,7 @@ def _line(metadata: Identity, namespace: str, item: K | None) -> Line[K]:
 
 
 def _lines(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
-    """Yield each complete line as it arrives. The rest that a cut connection leaves is dropped."""
+    """Yield each complete line as it arrives. Drop an incomplete line at the end of a cut connection."""
     rest = b""
     for chunk in response.stream(65536):
         *lines, rest = (rest + chunk).split(b"\n")

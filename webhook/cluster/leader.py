@@ -1,7 +1,7 @@
-"""Leader election by a Lease of coordination.k8s.io, as client-go does it. It saves work; two leaders at once do no harm.
+"""Leader election by a Lease of coordination.k8s.io, as in client-go. It saves work; two leaders at once do no harm.
 
-Every candidate measures by its own monotonic clock for how long the Lease has been unchanged, and takes it when that exceeds the
-duration in it; all writes are by resourceVersion. Clocks of different machines are never compared.
+Every candidate measures by its own monotonic clock how long the Lease has been unchanged. It takes the Lease after the duration
+that the Lease says, and writes by resourceVersion. Clocks of different machines are never compared.
 """
 
 import logging
@@ -22,7 +22,7 @@ API = "/apis/coordination.k8s.io/v1"
 
 
 class LeaseTimings(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds; client-go's defaults. A leader that cannot renew stops after `renew`, before others take over after `lease`."""
+    """Seconds, the defaults of client-go. A leader that cannot renew stops after `renew`. Others take over after `lease`."""
 
     lease: int = 15
     renew: float = 10.0
@@ -47,7 +47,7 @@ _LEASE = msgspec.json.Decoder(_Lease)
 
 
 class LeaderElector:
-    """A candidate, `identity`, for the Lease `namespace/name`. `run` is the body of a thread."""
+    """The candidate `identity` for the Lease `namespace/name`."""
 
     def __init__(
         self, api: ApiClient, namespace: str, name: str, identity: str, *, timings: LeaseTimings | None = None
@@ -67,11 +67,10 @@ class LeaderElector:
 
     @property
     def holder(self) -> str:
-        """The identity that holds the Lease, as read last."""
         return (self._lease.spec.holder_identity if self._lease else "") or ""
 
     def run(self, stopping: threading.Event) -> None:
-        """Try to hold the Lease until `stopping`, then release it, so that the next leader need not wait."""
+        """Try to hold the Lease until `stopping`. Then release it, so that the next leader does not wait. Body of a thread."""
         while not stopping.is_set():
             was_leader = self.is_leader
             try:
@@ -84,7 +83,7 @@ class LeaderElector:
         self._release()
 
     def try_once(self) -> None:
-        """Read the Lease, and take or renew it where that is allowed. Raises `errors.ApiError`."""
+        """Read the Lease, and take or renew it if that is allowed. Raises `errors.ApiError`."""
         begun = monotonic()
         try:
             lease = _LEASE.decode(self._api.get(self._path, timeout=self._timings.renew / 2))
@@ -126,7 +125,7 @@ class LeaderElector:
             else:
                 written = self._api.put(self._path, body, timeout=timeout)
         except (errors.Conflict, errors.AlreadyExists):
-            self._leader_until = 0.0  # another candidate was faster; the next read shows which
+            self._leader_until = 0.0  # another candidate was faster
             return
         self._observe(_LEASE.decode(written))
         self._leader_until = begun + self._timings.renew

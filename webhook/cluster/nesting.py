@@ -1,7 +1,7 @@
 """JSON that is nested too deeply for a decoder: the API server accepts 10,000 levels (`sigs.k8s.io/json`), Python some 1,000.
 
 A user who may create a ResourceClaimTemplate can store such JSON in the parameters of a driver. It must not make a whole list
-unreadable. So a value deeper than DEEPEST is read as null. No API has fields of its own that deep.
+unreadable, so a value deeper than DEEPEST is read as null. No field of an API is that deep.
 """
 
 import re
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def decoded(decode: Callable[[bytes], T], document: bytes) -> T:
-    """Return what `decode` makes of the JSON, without what is nested too deeply for it. Raises what it raises."""
+    """Decode the JSON, without the values that are nested too deeply. Raises the errors of `decode`."""
     try:
         return decode(document)
     except RecursionError:
@@ -24,7 +24,7 @@ def decoded(decode: Callable[[bytes], T], document: bytes) -> T:
 
 
 def shallow(document: bytes) -> bytes:
-    """Return the JSON with null in place of each array and object below DEEPEST others."""
+    """Return the JSON with null in place of each array and object inside DEEPEST others."""
     kept, depth, end = [], 0, 0
     for token in _TOKEN.finditer(document):
         if token[0] in {b"[", b"{"}:

@@ -43,7 +43,7 @@ COMPLETION_VARIABLE = "_GPU_ADMISSION_COMPLETE"
 
 
 class LazyGroup(click.Group):
-    """Imports a command when it is needed: `check` must not wait for what `serve` is made of."""
+    """Imports a command when it is needed: `check` must not wait for the imports of `serve`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(COMMANDS)
@@ -66,7 +66,7 @@ class LazyGroup(click.Group):
 
 @contextmanager
 def _printable_errors() -> Iterator[None]:
-    """Let no error say what a terminal would obey: click quotes options and values as they were given."""
+    """Make errors safe for a terminal: click quotes options and values as they were given."""
     try:
         yield
     except click.ClickException as error:

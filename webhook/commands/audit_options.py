@@ -19,7 +19,7 @@ audit_log_option = click.option(
 
 
 def open_audit_log(target: str, lost: Callable[[int], object]) -> AuditLog | None:
-    """Return the log, started, or None; it is written to its end at exit. Raises StartupError."""
+    """Start and return the log, None for no log; at exit it is flushed. Raises StartupError."""
     if target == NO_AUDIT:
         return None
     try:

@@ -12,21 +12,16 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 
 from certs.check import carried_names, issued_by
-from certs.reconciler import RacedError, StoredSecret
+from certs.reconciler import RacedError, StoredSecret, WebhookConfiguration
 from certs.rotation import Rotation, RotationPhase, RotationState, pem
 from certs.secret import ROTATE, DamagedError, decode
-from webhook.certificates.objects import (
-    KINDS,
-    ClusterConfigurations,
-    ClusterSecret,
-    ConfigurationSeen,
-    SecretName,
-)
+from webhook.certificates.objects import ClusterConfigurations, ClusterSecret, SecretName
 from webhook.cluster.objects import (
     AUTHORITY_SECRET,
     CERTIFICATE_SECRET,
     NAMESPACE,
     WEBHOOK_CONFIGURATION,
+    WEBHOOK_CONFIGURATION_KINDS,
     timestamp,
 )
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
@@ -165,7 +160,7 @@ def _state(name: SecretName, stored: StoredSecret | None) -> RotationState:
 
 
 def _request(secret: ClusterSecret, rotation: Rotation) -> RotationState:
-    """Write the request on the Secret; returns the state before. RacedError: it kept changing."""
+    """Write the request into the Secret, and return the state before. RacedError: the Secret kept changing."""
     for _ in range(ATTEMPTS):
         stored = secret.read()
         state = _state(secret.name, stored)
@@ -198,9 +193,9 @@ def _wait(secret: ClusterSecret, rotation: Rotation, before: RotationState, seco
 
 
 def document(
-    name: SecretName, state: RotationState, seen: Sequence[ConfigurationSeen], now: datetime
+    name: SecretName, state: RotationState, seen: Sequence[WebhookConfiguration], now: datetime
 ) -> dict[str, Any]:
-    """Return what `show -o json` prints; no key is in it."""
+    """Return what `show -o json` prints, without keys."""
     leaf = state.leaf.certificate if state.leaf else None
     carried = {each.kind: set(each.bundles) for each in seen}
     return {
@@ -221,7 +216,7 @@ def document(
                 and kind in carried
                 and all(issued_by(pem([leaf]), bundle, now) for bundle in carried[kind]),
             }
-            for kind in KINDS
+            for kind in WEBHOOK_CONFIGURATION_KINDS
         ],
     }
 

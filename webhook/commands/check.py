@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-import msgspec
 from rich.console import Console
 from rich.progress import track as rich_track
 
@@ -178,7 +177,7 @@ def _print_object(screen: Screen, result: ManifestResult) -> None:
             if not manifest.is_pod:
                 screen.line(" " * COLUMN + f"pods of {pod.place.path} would get:")
             for rule, changes in groupby(pod.changes, key=lambda change: change.rule):
-                what = "; ".join(change.change.what for change in changes)
+                what = "; ".join(change.what for change in changes)
                 screen.paragraph(f"{rule}: {what}", indent=COLUMN + 2)
 
 
@@ -305,7 +304,8 @@ def _object_document(result: ManifestResult) -> dict[str, Any]:
                 "exemption": pod.exemption and {"reason": pod.exemption.reason, "until": pod.exemption.until},
                 "findings": [_finding_document(manifest, found) for found in pod.findings],
                 "changes": [
-                    {"rule": each.rule, **msgspec.structs.asdict(each.change)} for each in pod.changes
+                    {"rule": each.rule, "what": each.what, "operations": each.operations}
+                    for each in pod.changes
                 ],
             }
             for pod in result.pods
@@ -324,7 +324,7 @@ def _finding_document(manifest: Manifest, found: Violation) -> dict[str, Any]:
         "value": finding.value,
         "message": finding.message,
         "remedy": finding.remedy,
-        "ask": finding.request,
+        "ask": finding.escalation,
     }
 
 

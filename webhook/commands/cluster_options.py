@@ -1,7 +1,7 @@
 """Which cluster a command works with: `--kubeconfig` and `--context`, with one meaning in every command.
 
-Left out, a command takes the service account of the pod in which it runs, and outside a pod what kubectl would use. Commands that
-also work without a cluster do so where `--standalone` says it, never because of what they happen to find.
+Without them a command takes the service account of its pod, and outside a pod what kubectl would use. Commands that also work
+without a cluster do so only with `--standalone`, never because of what they happen to find.
 """
 
 import functools
@@ -18,11 +18,11 @@ from webhook.cluster.api import ApiClient
 from webhook.commands.output import counted, echo, print_errors
 
 BAD_INPUT = 2
-"""The exit status of every command that was not understood, or whose cluster or documents cannot be used."""
+"""The exit status of every command with wrong usage, or with a cluster or documents that cannot be used."""
 
 
 class ClusterChoice(NamedTuple):
-    """The cluster that was named; neither field is set where none was."""
+    """The named cluster; both fields are None if no cluster was named."""
 
     kubeconfig: str | None
     context: str | None
@@ -32,11 +32,11 @@ class ClusterChoice(NamedTuple):
         return self != ClusterChoice(None, None)
 
     def access(self) -> Access:
-        """Return the credentials for it. Raises AccessError."""
+        """Return the credentials for the cluster. Raises AccessError."""
         return load_access(self.kubeconfig, self.context)
 
     def namespace(self) -> str:
-        """Return the namespace in which kubectl would work. The command ends where there is no usable kubeconfig."""
+        """Return the namespace of kubectl. Without a usable kubeconfig the command ends."""
         try:
             return context_namespace(self.kubeconfig, self.context)
         except AccessError as error:
@@ -44,7 +44,7 @@ class ClusterChoice(NamedTuple):
 
     @contextmanager
     def client(self) -> Iterator[ApiClient]:
-        """Give a client of it; where it cannot be used, the command ends with `error: …` and exit status 2."""
+        """Give a client of the cluster; if it cannot be used, the command ends with `error: …` and exit status 2."""
         try:
             yield ApiClient(self.access())
         except (AccessError, errors.ApiError) as error:
@@ -80,7 +80,7 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def optional_cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--standalone` too; `cluster` is None where it is given."""
+    """Add `--standalone` too; then `cluster` is None."""
 
     @click.option(
         "--standalone",

@@ -97,7 +97,7 @@ def document(
 ) -> dict[str, Any]:
     """Return the content of `-o json`.
 
-    `policies[]` in the order of precedence, the built-in one last where it governs anything; `namespaces[]` as requested, with
+    `policies[]` in the order of precedence, the built-in policy last if it governs anything; the requested `namespaces[]` with
     the mode of each rule at `now`; `classes[]` and `resourceMappings[]` that documents add or replace; `warnings[]` about
     valid documents; `problems[]` that keep newer documents of a cluster out of force.
     """
@@ -130,7 +130,7 @@ def document(
 
 
 def _every_field(spec: ResourceMappingSpec) -> dict[str, Any]:
-    """Return the spec as plain data, with the defaults that the spec itself leaves out."""
+    """Return the spec as plain data, including defaults."""
     fields = msgspec.structs.fields(spec)
     return {field.encode_name: msgspec.to_builtins(getattr(spec, field.name)) for field in fields}
 

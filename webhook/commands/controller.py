@@ -1,5 +1,6 @@
 """`gpu-admission controller`: reconciles quotas, certificates and the status of documents, and runs the canary."""
 
+import dataclasses
 import logging
 import signal
 import socket
@@ -11,13 +12,15 @@ from uuid import uuid4
 import click
 from prometheus_client import REGISTRY, disable_created_metrics
 
+from certs.rotation import Terms
+from webhook.certificates.objects import SecretName
 from webhook.cluster import errors
 from webhook.cluster.access import AccessError, own_namespace
 from webhook.cluster.api import ApiClient
 from webhook.cluster.leader import LeaderElector
-from webhook.cluster.objects import CONTROLLER
+from webhook.cluster.objects import CONTROLLER, service_names
 from webhook.commands.audit_options import audit_log_option, open_audit_log
-from webhook.commands.certificate_options import CertificateOptions, certificate_options
+from webhook.commands.certificate_options import certificate_options
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
 from webhook.commands.log_options import log_options
 from webhook.commands.parameters import config_option
@@ -25,6 +28,7 @@ from webhook.configuration.cluster_source import ClusterSource, source_of
 from webhook.configuration.loader import ConfigurationError
 from webhook.configuration.source import ConfigurationCollector, ConfigurationSource
 from webhook.controller.canary import CanaryLoop
+from webhook.controller.certificate_loop import CertificateLoop
 from webhook.controller.controller import Controller
 from webhook.controller.document_status import write_statuses
 from webhook.controller.metrics import ControllerMetrics, WatchCollector
@@ -34,7 +38,7 @@ from webhook.server.settings import StartupError
 
 FAILED = 1
 START_SECONDS = 5.0
-"""Between attempts to reach the API server at the start, and after a configuration that could not be counted by."""
+"""Between attempts to reach the API server at the start, and after a configuration that could not take effect."""
 
 log = logging.getLogger("gpu_admission.controller")
 
@@ -84,7 +88,7 @@ def controller(
     canary_namespace: str,
     canary_seconds: float,
     audit_log: str,
-    certificates: CertificateOptions,
+    certificates: tuple[str | None, Terms],
 ) -> None:
     """Reconcile quotas, certificates and status until SIGTERM.
 
@@ -108,8 +112,11 @@ def controller(
     source.start()
     namespace = namespace or own_namespace()
     elector = LeaderElector(api, namespace, lease, f"{socket.gethostname()}_{uuid4()}")
-    if (loop := certificates.loop(api, namespace, REGISTRY)) is not None:
-        _start("certificates", loop.run, stopping)
+    certificate_secret, terms = certificates
+    if certificate_secret is not None:
+        secret = SecretName.of(certificate_secret, namespace)
+        terms = dataclasses.replace(terms, names=terms.names or service_names(secret.namespace))
+        _start("certificates", CertificateLoop(api, secret, terms, REGISTRY).run, stopping)
     source.wait()
     if isinstance(source, ClusterSource):
         _start("document status", write_statuses, api, source, lambda: elector.is_leader, stopping)
@@ -151,7 +158,7 @@ def _start(name: str, run: Callable[..., object], *arguments: object) -> None:
 
 
 def _reached(make: Callable[[], Controller], stopping: threading.Event) -> Controller | None:
-    """Return the controller as soon as the API server answers; None if `stopping` comes first."""
+    """Return the controller once the API server answers; None if `stopping` is set first."""
     while not stopping.is_set():
         try:
             return make()

@@ -29,9 +29,7 @@ INDENT = 9
 @click.option("--namespace", default=DEFAULTS.namespace, help="Where gpu-admission is installed.")
 @click.option("--service", default=DEFAULTS.service, help="Its Service.")
 @click.option(
-    "--canary-namespace",
-    default=DEFAULTS.canary_namespace,
-    help="Where a GPU pod is created on a dry run.",
+    "--canary-namespace", default=DEFAULTS.canary_namespace, help="Where a GPU pod is created on a dry run."
 )
 @click.option(
     "--certificate-secret", "secret", default=DEFAULTS.secret, help="The Secret of the certificate."
@@ -52,13 +50,13 @@ def doctor(cluster: ClusterChoice, config: Path | None, output: str, **names: st
 def run_checks(
     checks: Sequence[DoctorCheck], cluster: ClusterChoice, names: Names, config: Path | None = None
 ) -> list[CheckResult]:
-    """Run the checks on an installation of these names; the command ends if its cluster cannot be reached."""
+    """Run the checks on the installation; the command ends if the cluster cannot be reached."""
     with cluster.client() as api:
         api.get("/version")
     installed = InstalledCluster(api, names, config=config, now=datetime.now(UTC))
     console, results = Console(stderr=True, highlight=False), []
     status = console.status("")
-    # Which check is running is shown on a terminal only.
+    # Only a terminal shows which check is running.
     with status if console.is_terminal else nullcontext():
         for number, check in enumerate(checks, start=1):
             status.update(f"{number}/{len(checks)} {check.title}")
@@ -107,7 +105,7 @@ def summary(results: Sequence[CheckResult]) -> str:
 
 
 def is_healthy(results: Iterable[CheckResult]) -> bool:
-    """Whether everything was checked and nothing found."""
+    """Whether everything was checked, without findings."""
     return not any(result.findings or result.not_checked for result in results)
 
 

@@ -11,8 +11,9 @@ import msgspec
 
 from policies.gpus.classes import ClassCatalogue
 from policies.models import estimate as estimates
-from policies.models.attention import Attention, EstimateError, ModelFamily, attention_of_config
+from policies.models.attention import Attention, EstimateError, attention_of_config
 from policies.models.estimate import Estimate, ModelPhase, ModelShape, Placement, Precision
+from policies.models.families import parse_family
 from webhook.commands.output import echo, print_json
 from webhook.commands.parameters import F, output_option
 from webhook.configuration.loader import load_directory
@@ -61,7 +62,7 @@ def _attention(context: click.Context, parameter: click.Parameter, value: str | 
 @_option(
     "--family",
     "NAME",
-    estimates.parse_family,
+    parse_family,
     "A known model, llama-3.1-8b: its parameters, precision and KV cache.",
 )
 @click.option(
@@ -96,7 +97,7 @@ def _attention(context: click.Context, parameter: click.Parameter, value: str | 
 @output_option("text", "json")
 def estimate(
     *,
-    family: ModelFamily | None,
+    family: ModelShape | None,
     config: Attention | None,
     layers: int | None,
     kv_heads: int | None,
@@ -120,7 +121,7 @@ def estimate(
         raise click.UsageError("--layers, --kv-heads and --head-size must stand together.")
     if family is None and description["params"] is None:
         raise click.UsageError("Missing option '--params' or '--family'.")
-    known = {"params": family.params, "precision": Precision(family.precision)} if family else {}
+    known = {"params": family.params, "precision": family.precision} if family else {}
     described = {name: value for name, value in description.items() if value is not None}
     shape = ModelShape(**{**known, **described, "attention": attention})
     catalogue = load_directory(None).classes

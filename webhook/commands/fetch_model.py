@@ -6,7 +6,8 @@ from typing import Any, NoReturn
 
 import click
 
-from policies.models.warming.model_uri import BadURI, parse_model_uri, shown
+from policies.models.warming.model_uri import parse_model_uri, shown
+from policies.pods.annotations import BadAnnotation
 from policies.pods.quantity import QuantityError, parse_quantity
 from webhook.tools.fetch import fetching
 from webhook.tools.fetch.report import BAD_REQUEST, FetchReport
@@ -66,6 +67,6 @@ def fetch_model(uri: str, directory: Path, **options: Any) -> NoReturn:
     Exits with 0 if the model is there, 1 on failure, 2 on bad arguments, 143 on SIGTERM; the next run resumes.
     """  # noqa: D301 - click's mark of a paragraph that stays as it is
     model = parse_model_uri(uri)
-    if isinstance(model, BadURI):
-        FetchReport(model.shown).fail(f"{model.message}; {model.remedy}", BAD_REQUEST)
+    if isinstance(model, BadAnnotation):
+        FetchReport(model.value).fail(f"{model.message}; {model.remedy}", BAD_REQUEST)
     fetching.fetch_model(model, directory, **options)

@@ -1,7 +1,7 @@
 """`gpu-admission pause`: break glass, on the GPUPolicies of a cluster; `resume` ends it.
 
-Only the API server is needed, so both work while our own webhook is down, and whether or not other documents are valid. A pause
-ends by itself. Annotations on the policy name who paused it, when and why; the API server's audit log is the proof.
+Both need only the API server, so they work while our own webhook is down, and even if other documents are invalid. A pause ends
+by itself. Annotations on the policy say who paused it, when and why; the API server's audit log is the proof.
 """
 
 import sys
@@ -89,7 +89,7 @@ def _option_problems(duration: str | None, reason: str | None) -> Iterator[str]:
 
 
 def stored_policies(cluster: ClusterChoice, problems: list[str]) -> tuple[ApiClient, list[Record]]:
-    """Return the stored policies; without them the command ends, with the `problems` met before."""
+    """Return the stored policies. If they cannot be read, the command ends, and prints the earlier `problems`, too."""
     try:
         api = ApiClient(cluster.access())
         found = api.list(RESOURCES[POLICY].path(), record_decoder(POLICY)).items
@@ -139,7 +139,7 @@ def _who(api: ApiClient) -> str:
 
 
 def change_policies(api: ApiClient, chosen: list[Record], change: dict[str, Any]) -> list[Record]:
-    """Return the policies that were changed; print why others were not."""
+    """Return the changed policies; print the errors of others."""
     done = []
     for policy in chosen:
         try:

@@ -1,4 +1,4 @@
-"""`gpu-admission quota`: what each namespace may use, uses, and has reserved for pods being created; and who holds it."""
+"""`gpu-admission quota`: the granted, used and reserved GPUs of each namespace, and the pods and claims that use them."""
 
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
@@ -15,21 +15,14 @@ from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.nodes import NODES, node_reader
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
-from webhook.commands.output import Screen, counted, print_json
+from webhook.commands.output import Screen, counted, one_line, print_json
 from webhook.commands.parameters import config_option, output_option
-from webhook.configuration.cluster_source import read_chosen
-from webhook.configuration.dynamic_resources import read_device_classes, served_resource
-from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
+from webhook.configuration.dynamic_resources import served_resource
+from webhook.configuration.loader import Configuration, ConfigurationError
 from webhook.controller.conditions import NOT_COUNTED, TRUE
-from webhook.controller.records import (
-    PODS,
-    QUOTAS,
-    ClaimReader,
-    CountedPod,
-    ExtendedClaims,
-    PodReader,
-)
+from webhook.controller.records import PODS, QUOTAS, RecordReader
 from webhook.quota.documents import QuotaRecord, decode_quota
+from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import key_order
 
 NAME_COLUMN = 30
@@ -38,7 +31,7 @@ USED, RESERVED, FREE = "█", "▒", "·"
 
 
 class HolderOfQuota(NamedTuple):
-    """A live pod or claim and what it is charged; `node` is empty if it is not bound."""
+    """A live pod or claim and its demand; `node` is empty if it is not bound."""
 
     kind: str
     name: str
@@ -46,11 +39,8 @@ class HolderOfQuota(NamedTuple):
     demand: Vector
 
 
-class QuotaReport(NamedTuple):
-    """A namespace's quota; `objects` hold it, most GPUs first: None if not asked for, or if it cannot be read."""
-
-    record: QuotaRecord
-    objects: list[HolderOfQuota] | None
+QuotaReport = tuple[QuotaRecord, list[HolderOfQuota] | None]
+"""A quota and the objects that use it, most GPUs first; None for all namespaces, or where the quota cannot be read."""
 
 
 @click.command()
@@ -71,13 +61,7 @@ def quota(namespace: str, output: str, config: Path | None, cluster: ClusterChoi
     home = cluster.namespace()
     try:
         with cluster.client() as api:
-            # Kinds of documents that the caller may not list are left out.
-            lacking = errors.NotFound, errors.Forbidden
-            configuration = (
-                load_directory(config, device_classes=read_device_classes(api))
-                if config
-                else read_chosen(api, lacking=lacking).configuration
-            )
+            configuration = Permitted(api).configuration(config)
             try:
                 reports = list(_reports(api, configuration, namespace))
             except errors.Forbidden:
@@ -106,28 +90,27 @@ def _reports(api: ApiClient, configuration: Configuration, namespace: str) -> It
             found = _holders(api, configuration, namespace, record.spec.unclassified_pods)
             counted = (each for each in found if each.demand)
             objects = sorted(counted, key=lambda each: (-each.demand.get(GPUS, NOTHING), each.name))
-        yield QuotaReport(record, objects)
+        yield record, objects
 
 
 def _holders(
     api: ApiClient, configuration: Configuration, namespace: str, unclassified_pods: UnclassifiedPods
 ) -> Iterator[HolderOfQuota]:
     nodes = _nodes(api, configuration)
-    pods = PodReader(configuration)
+    reader = RecordReader(configuration)
     counted = {}
-    for pod in api.list(PODS.path(namespace), pods.record).items:
+    for pod in api.list(PODS.path(namespace), reader.read_pod).items:
         if pod.is_terminal:
             continue
-        # Without nodes a pod is shown by what it pins, as before it was bound: that says more than every class.
+        # Without nodes show a bound pod by the class that it pins, as before it was bound: more helpful than every class.
         placed = pod if nodes is not None else msgspec.structs.replace(pod, node_name="")
-        demand = pods.demand(placed, unclassified_pods, nodes or NO_NODES).vector
-        counted[pod.uid] = CountedPod(pod.extended_claim, demand)
+        demand = reader.demand_of_pod(placed, unclassified_pods, nodes or NO_NODES)
+        counted[pod.uid, pod.extended_claim] = demand
         yield HolderOfQuota("Pod", pod.name, pod.node_name, demand)
     resource = served_resource(api, "resourceclaims")
     if resource is not None:
-        claims = ClaimReader(configuration, ExtendedClaims())
-        for claim in api.list(resource.path(namespace), claims.record).items:
-            demand = claims.demand(claim, unclassified_pods, counted)
+        for claim in api.list(resource.path(namespace), reader.read_claim).items:
+            demand = reader.demand_of_claim(claim, unclassified_pods, counted)
             yield HolderOfQuota("ResourceClaim", claim.name, "", demand)
 
 
@@ -167,10 +150,13 @@ def _report_text(screen: Screen, record: QuotaRecord, objects: Sequence[HolderOf
     for condition in record.status.conditions:
         if (condition.status == "True") != (condition.type == "Ready"):
             screen.paragraph(f"{condition.type.lower()}: {condition.message}", indent=2, style="yellow")
-    if objects is None:
-        _largest(screen, record)
-    else:
+    if objects is not None:
         _objects(screen, objects)
+        return
+    for key, holders in sorted(record.status.holders.items(), key=lambda each: key_order(each[0])):
+        if holders:
+            largest = ", ".join(f"{holder.name} {holder.amount}" for holder in holders)
+            screen.paragraph(f"most of {key}: {largest}", indent=2)
 
 
 def _state(record: QuotaRecord) -> str:
@@ -184,17 +170,23 @@ def _state(record: QuotaRecord) -> str:
 
 
 def _dimension(screen: Screen, record: QuotaRecord, key: str) -> None:
-    used, hard = (record.status.used or {}).get(key, NOTHING), record.hard[key]
-    reserved = record.status.reserved.get(key, NOTHING)
-    name = key if len(key) <= NAME_COLUMN else f"{key[: NAME_COLUMN - 1]}…"
-    shown = "?" if record.status.used is None else format_amount(used)
+    used = None if record.status.used is None else record.status.used.get(key, NOTHING)
+    reserved, hard = record.status.reserved.get(key, NOTHING), record.hard[key]
+    is_exceeded, is_full = (used or NOTHING) > hard, (used or NOTHING) + reserved >= hard
+    style = "red" if is_exceeded else "yellow" if is_full else "green"
+    name = one_line(key, NAME_COLUMN)
+    screen.line(f"  {name:<{NAME_COLUMN}} {bar_and_amounts(used, reserved, hard)}", style)
+
+
+def bar_and_amounts(used: Fraction | None, reserved: Fraction, hard: Fraction) -> str:
+    """Return the bar of a dimension and its amounts; `used` is None before the first count."""
+    shown = "?" if used is None else format_amount(used)
     amounts = f"{shown} + {format_amount(reserved)} of {format_amount(hard)}"
-    style = "red" if used > hard else "yellow" if used + reserved >= hard else "green"
-    screen.line(f"  {name:<{NAME_COLUMN}} {bar(used, reserved, hard)} {amounts}", style)
+    return f"{bar(used or NOTHING, reserved, hard)} {amounts}"
 
 
 def bar(used: Fraction, reserved: Fraction, hard: Fraction) -> str:
-    """Return a bar of BAR characters. Whatever is used shows, and only what is full looks full."""
+    """Return a bar of BAR characters. The smallest use is visible, and only a full quota looks full."""
     if hard <= NOTHING:
         return (USED if used else RESERVED if reserved else FREE) * BAR
     full = _cells(used, hard)
@@ -206,13 +198,6 @@ def _cells(amount: Fraction, hard: Fraction) -> int:
     if amount >= hard:
         return BAR
     return min(max(int(amount / hard * BAR), int(amount > NOTHING)), BAR - 1)
-
-
-def _largest(screen: Screen, record: QuotaRecord) -> None:
-    for key, holders in sorted(record.status.holders.items(), key=lambda each: key_order(each[0])):
-        largest = ", ".join(f"{holder.name} {holder.amount}" for holder in holders)
-        if largest:
-            screen.paragraph(f"most of {key}: {largest}", indent=2)
 
 
 def _objects(screen: Screen, objects: Sequence[HolderOfQuota]) -> None:
@@ -227,9 +212,9 @@ def _objects(screen: Screen, objects: Sequence[HolderOfQuota]) -> None:
 def document(reports: Sequence[QuotaReport]) -> dict[str, Any]:
     """Return what `-o json` prints.
 
-    `quotas[]`: namespace, problem ("" if it could be read), unclassifiedPods; used, reserved, hard (amounts
-    as text, "2/7"; used is null before it was counted), conditions[], holders (largest, by dimension), and, of one namespace
-    asked for, objects[] (kind, name, node, demand).
+    `quotas[]`: namespace, problem ("" if it could be read), unclassifiedPods; used, reserved, hard (amounts as text, "2/7";
+    used is null before the first count), conditions[], holders (largest, by dimension), and, of one requested namespace,
+    objects[] (kind, name, node, demand).
     """
     return {"quotas": [_document(*report) for report in reports]}
 

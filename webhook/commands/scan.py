@@ -26,16 +26,16 @@ from webhook.tools.scan.report import (
     Proposal,
     Remark,
     ScanReport,
-    alike,
+    by_sentence,
 )
 from webhook.tools.scan.scanning import Scan
 
 NAME_COLUMN = 24
 NUMBER_COLUMN = 9
 MOST_SENTENCES = 20
-"""Different findings of one effect that are printed."""
+"""Printed findings of one effect."""
 MOST_OWNERS = 4
-"""Owners that are named of each."""
+"""Printed owners of one finding."""
 SEE = "see -o html or -o json"
 MOST_NAMESPACES = 20
 MOST_QUOTAS = 8
@@ -100,7 +100,7 @@ def scan(
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str], object]]:
-    """Give a function that shows on a terminal what is being read."""
+    """Give a function that shows the current kind on a terminal."""
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:
         yield lambda _reading: None
@@ -147,7 +147,7 @@ def _problems(screen: Screen, effect: Effect, problems: Sequence[FoundProblem]) 
     if not problems:
         return
     _title(screen, TITLES[effect])
-    sentences = alike(problems)
+    sentences = by_sentence(problems)
     for sentence, found in islice(sentences.items(), MOST_SENTENCES):
         screen.paragraph(sentence, indent=2, style=STYLES[effect])
         owners = [
@@ -253,7 +253,7 @@ def _effects(screen: Screen, name: str, effects: Effects) -> None:
 
 
 def _row(screen: Screen, name: str, cells: Sequence[object], style: str) -> None:
-    """Print a row of numbers, zeros as dots; a name that is too long has a line of its own."""
+    """Print a row of numbers, zeros as dots; a long name has a line of its own."""
     texts = "".join(f"{'·' if cell == 0 else cell!s:>{NUMBER_COLUMN}}" for cell in cells)
     if len(name) > NAME_COLUMN:
         screen.line(f"  {name}", style)

@@ -1,4 +1,4 @@
-"""`gpu-admission serve`: the composition root. The only place where the parts of a running webhook are put together."""
+"""`gpu-admission serve`: the composition root, which builds a running webhook from its parts."""
 
 import atexit
 import socket
@@ -12,7 +12,6 @@ import click
 from prometheus_client import REGISTRY, disable_created_metrics
 
 from certs.files import ensure_self_signed
-from policies.placement.named_nodes import NO_NODES
 from policies.rule import FETCHER_IMAGE
 from webhook.certificates.objects import SecretName
 from webhook.certificates.serving import SecretCertificate
@@ -38,15 +37,15 @@ from webhook.quota.metrics import LedgerCollector, QuotaMetrics
 from webhook.server.dispatcher import Site
 from webhook.server.http import Request
 from webhook.server.server import run
-from webhook.server.settings import ServerSettings, SettingsError, StartupError
+from webhook.server.settings import ServerSettings, StartupError
 from webhook.server.tls import CertificateState, ClientCA, ServingCertificate
 from webhook.serving.admission import Admission
 from webhook.serving.audit import Recorder
-from webhook.serving.claim_watch import ClaimLookup, ClaimWatch, may_name_claims
+from webhook.serving.claim_watch import ClaimWatch, may_name_claims
 from webhook.serving.denials import DenialReports
 from webhook.serving.document_reviews import DocumentReviews
 from webhook.serving.endpoints import create_app, endpoint_of
-from webhook.serving.evaluator import EngineInForce
+from webhook.serving.evaluator import engine_in_force
 from webhook.serving.handling import ClusterState
 from webhook.serving.metrics import Metrics
 from webhook.serving.namespaces import Namespaces
@@ -54,7 +53,7 @@ from webhook.serving.node_watch import NodeWatch, keys_to_know
 from webhook.workloads.autoscalers import target_reader
 
 PROBES = frozenset({"/healthz", "/readyz"})
-"""Answered under any load: a liveness probe that fails kills the process, and its load comes to the next one."""
+"""Answered under any load: if a liveness probe fails, kubelet kills the process, and the next process gets its load."""
 
 _path = click.Path(path_type=Path)
 
@@ -129,8 +128,8 @@ def serve(
     pair = (secret.certificate, secret.key) if secret else _certificate(tls_cert, tls_key, self_signed, names)
     try:
         settings = ServerSettings(certificate=pair[0], key=pair[1], **server)
-    except SettingsError as error:
-        raise click.UsageError("\n".join(error.problems)) from None
+    except StartupError as error:
+        raise click.UsageError(str(error)) from None
     run(partial(build, config, partial(_recorder, audit_log), cluster, secret, fetcher_image), settings)
 
 
@@ -143,11 +142,10 @@ def build(
     serving: ServingCertificate,
     draining: Callable[[], bool],
 ) -> Site:
-    """Return the site with everything behind it started. Called in the process that serves, since threads do not fork."""
+    """Start everything and return the site. Call it in the serving process, since threads do not survive a fork."""
     disable_created_metrics()  # type: ignore[no-untyped-call] # half of all lines, and no alert reads them
     metrics = Metrics(REGISTRY)
     api = _api(cluster) if cluster else None
-    namespaces = Namespaces(api) if api else None
     try:
         source = source_of(config, api)
     except ConfigurationError as error:
@@ -155,33 +153,13 @@ def build(
         raise StartupError(f"the configuration in {config} cannot be used:\n{problems}") from None
     REGISTRY.register(ConfigurationCollector(source))
     source.start()
-    if namespaces:
-        namespaces.start()
     if secret is None or api is None:
         metrics.watch_certificate(lambda: serving.state)
     else:
         secret.start(api)
         metrics.watch_certificate(lambda: secret.state, lambda: secret.authority_not_after)
-    nodes = NodeWatch(api, lambda: keys_to_know(source.configuration)) if api else None
-    if nodes:
-        nodes.start()
-    claims = ClaimWatch(api) if api else None
-    if claims:
-        claims.start()
-    cluster_state = ClusterState(
-        labels_of=namespaces.labels_of if namespaces else None,
-        nodes=nodes.facts if nodes else lambda: None,
-        named_nodes=nodes.index if nodes else lambda: NO_NODES,
-        claims=partial(ClaimLookup, claims) if claims else None,
-        quota=_quota(source, api),
-        scaled=target_reader(api) if api else lambda *_: None,
-        documents=DocumentReviews(
-            source,
-            namespaces.all if namespaces else lambda: None,
-            partial(registered_conditions, api) if api else tuple,
-        ),
-    )
-    engine = EngineInForce(lambda: source.configuration, fetcher_image)
+    cluster_state = _cluster_state(source, api)
+    engine = engine_in_force(lambda: source.configuration, fetcher_image)
     admission = Admission(engine, recorder(metrics, _denials(api, metrics)), cluster_state)
     served = secret or serving
     if serving.client_ca is not None:
@@ -193,12 +171,12 @@ def build(
             source, served.state, secret.unready() if secret else [], serving.client_ca, draining=draining()
         ),
     )
-    # Endpoints that only compute: some 0.1 ms on a common pod, milliseconds on the largest. With a cluster, quotas are asked
-    # over the network, labels of namespaces if policies ask for them, and ResourceClaims that are new.
+    # These endpoints only compute: some 0.1 ms for a common pod, milliseconds for the largest. With a cluster, the network is
+    # needed for quotas, for labels of namespaces if policies select by them, and for new ResourceClaims.
     computing = {"/mutate"} if api else {"/mutate", "/validate"}
 
     def at_once(request: Request) -> bool:
-        """Whether the answer waits for nothing; decided here alone, before anything is decoded."""
+        """Whether the answer needs no network; decided only here, before anything is decoded."""
         waits = api is not None and (
             source.configuration.policies.has_selectors or may_name_claims(request.body)
         )
@@ -213,6 +191,27 @@ def _api(cluster: ClusterChoice) -> ApiClient:
     except AccessError as error:
         remedy = "name one with --kubeconfig, or serve without one: --standalone"
         raise StartupError(f"no cluster to work with: {error}; {remedy}") from None
+
+
+def _cluster_state(source: ConfigurationSource, api: ApiClient | None) -> ClusterState:
+    """Start to watch the cluster, if there is one, and return what reviews may look up."""
+    quota = _quota(source, api)
+    if api is None:
+        return ClusterState(quota=quota, documents=DocumentReviews(source, lambda: None, tuple))
+    namespaces, claims = Namespaces(api), ClaimWatch(api)
+    nodes = NodeWatch(api, lambda: keys_to_know(source.configuration))
+    namespaces.start()
+    nodes.start()
+    claims.start()
+    return ClusterState(
+        labels_of=namespaces.labels_of,
+        nodes=nodes.facts,
+        named_nodes=nodes.index,
+        claims=claims.lookup,
+        quota=quota,
+        scaled=target_reader(api),
+        documents=DocumentReviews(source, namespaces.all, partial(registered_conditions, api)),
+    )
 
 
 def _quota(source: ConfigurationSource, api: ApiClient | None) -> QuotaEnforcer:
@@ -234,7 +233,7 @@ def _denials(api: ApiClient | None, metrics: Metrics) -> DenialReports:
         events.start()
         atexit.register(events.stop)
     denials.start()
-    atexit.register(denials.stop)  # before that of `events`, to which it hands the last ones
+    atexit.register(denials.stop)  # runs before the stop of `events`, to which it hands the last denials
     return denials
 
 
@@ -253,8 +252,7 @@ def _readiness(
 ) -> tuple[bool, dict[str, object]]:
     """Ready unless draining, without a valid certificate, or still waiting for the cluster's documents.
 
-    A rejected configuration is listed, but does not change readiness: the old one stays in force. So is a client CA, since all
-    replicas have the same.
+    A rejected configuration or client CA is shown, but does not change readiness: the old one stays in force, in all replicas.
     """
     expired = certificate is not None and certificate.not_after <= datetime.now(UTC)
     detail: dict[str, object] = {"draining": draining, "configuration": readiness_details(source)}
@@ -291,8 +289,7 @@ def _certificate(
         problem = "makes the certificate itself: leave --tls-cert and --tls-key out"
         raise click.UsageError(f"--self-signed {problem}")
     if self_signed is not None:
-        paths = ensure_self_signed(self_signed, names or ("localhost", "127.0.0.1"), datetime.now(UTC))
-        return paths.certificate, paths.key
+        return ensure_self_signed(self_signed, names or ("localhost", "127.0.0.1"), datetime.now(UTC))
     if cert is None or key is None:
         ways = "--tls-cert and --tls-key, --self-signed DIR or --certificate-secret NAME"
         raise click.UsageError(f"give {ways}")

@@ -21,7 +21,7 @@ from webhook.cluster.api import ApiClient
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
 from webhook.commands.output import Screen, counted, echo, one_line, print_json
 from webhook.commands.parameters import config_option, namespaces_option, output_option
-from webhook.commands.quota import bar
+from webhook.commands.quota import bar_and_amounts
 from webhook.configuration.loader import ConfigurationError
 from webhook.tools.audit.reading import Counts
 from webhook.tools.doctor.check import DoctorSeverity
@@ -44,7 +44,7 @@ from webhook.tools.status.report import (
 DEFAULTS = Names()
 EVERY_SECONDS = 5.0
 CHECKED_SECONDS = 60.0
-"""Between two runs of doctor's checks in `--watch`: they ask a lot, and what they find changes slowly."""
+"""Between two runs of doctor's checks in `--watch`: they send many requests, and findings change slowly."""
 NAME = 24
 MOST_HOLDERS = 3
 MOST_DENIALS = 5
@@ -136,7 +136,7 @@ def _watch(found: Iterator[ClusterStatus | errors.ApiError], output: str) -> Non
 def _logged(
     logs: Sequence[str], namespaces: Sequence[str], moment: datetime
 ) -> tuple[DeniedOwner, ...] | None:
-    """Return what audit logs say was denied, None without any; the command ends where one cannot be read."""
+    """Return the denials in audit logs, None without logs; the command ends if a log cannot be read."""
     lines = Counts()
     try:
         found = denials_in_logs(logs, namespaces, moment, lines) if logs else None
@@ -148,11 +148,11 @@ def _logged(
 
 
 Read = Callable[[ClusterStatus | None], ClusterStatus]
-"""Reads the status; of the one before it takes what is costly to read: the installation, and what audit logs say."""
+"""Reads the status. From the status before it takes what is expensive to read: the installation, and denials in audit logs."""
 
 
 def readings(read: Read, interval: float) -> Iterator[ClusterStatus | errors.ApiError]:
-    """Yield the status again and again, or why it cannot be read now; whether it can at all shows the first time."""
+    """Yield the status again and again, or the error of a read. An error of the first read is raised."""
     found = read(None)
     checked = time.monotonic()
     yield found
@@ -170,7 +170,7 @@ def readings(read: Read, interval: float) -> Iterator[ClusterStatus | errors.Api
 
 
 def changes(found: Iterable[ClusterStatus | errors.ApiError]) -> Iterator[ClusterStatus]:
-    """Yield what differs from the one before in more than its moment; print why it cannot be read now."""
+    """Yield each status that differs from the one before, apart from its time; print errors."""
     before = None
     for each in found:
         if isinstance(each, errors.ApiError):
@@ -187,7 +187,7 @@ def redraw(found: Iterable[ClusterStatus | errors.ApiError]) -> None:
     with Live(console=console, auto_refresh=False, vertical_overflow="visible") as live:
         for each in found:
             if isinstance(each, errors.ApiError):
-                # What was read before stays, with the moment of it.
+                # The last status stays, with its time.
                 lines = [Text(f"error: {printable(str(each))}", style="red"), *frame.lines]
             else:
                 frame = Frame()
@@ -197,7 +197,7 @@ def redraw(found: Iterable[ClusterStatus | errors.ApiError]) -> None:
 
 
 class Frame(Screen):
-    """Keeps its lines in place of printing them."""
+    """Keeps its lines instead of printing them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -211,7 +211,7 @@ class Frame(Screen):
 
 
 def show(screen: Screen, status: ClusterStatus) -> None:
-    """Print the status as text. Its first line has the moment, and nothing below depends on it."""
+    """Print the status as text. Only the first line depends on the time."""
     title = f"gpu-admission {status.version}  Kubernetes {status.kubernetes}"
     screen.line(f"{title}  {status.at:%Y-%m-%d %H:%M:%S} UTC", "bold")
     for part in status.installation.parts:
@@ -231,7 +231,7 @@ def show(screen: Screen, status: ClusterStatus) -> None:
 
 
 def _omitted(status: ClusterStatus) -> Iterator[str]:
-    """Yield what needs rights that the caller lacks."""
+    """Yield what is not shown because the caller lacks rights."""
     installation = status.installation
     if parts := [part.name for part in installation.parts if part.for_administrators]:
         yield f"the installation ({', '.join(parts)})"
@@ -252,9 +252,8 @@ def _policies(screen: Screen, status: ClusterStatus) -> None:
     if not status.policies:
         screen.line("  the built-in defaults are in force")
     for policy in status.policies:
-        screen.paragraph(
-            f"{policy.name:<{NAME}} {_policy(policy)}", indent=2, hanging=NAME + 1, style=_look(policy)
-        )
+        style = "yellow" if policy.paused_until is not None else "" if policy.in_force else "red"
+        screen.paragraph(f"{policy.name:<{NAME}} {_policy(policy)}", indent=2, hanging=NAME + 1, style=style)
         for each in policy.exemptions:
             screen.paragraph(f"exempt: {each}", indent=NAME + 3)
 
@@ -268,10 +267,6 @@ def _policy(policy: PolicyStatus) -> str:
     return (
         f"{state}; priority {policy.priority}, matches {policy.where}{f'; rules: {rules}' if rules else ''}"
     )
-
-
-def _look(policy: PolicyStatus) -> str:
-    return "yellow" if policy.paused_until is not None else "" if policy.in_force else "red"
 
 
 def _quotas(screen: Screen, status: ClusterStatus) -> None:
@@ -290,12 +285,9 @@ def _quotas(screen: Screen, status: ClusterStatus) -> None:
 
 
 def _row(screen: Screen, row: QuotaRow) -> None:
-    name = row.key if len(row.key) <= NAME - 2 else f"{row.key[: NAME - 3]}…"
-    used = row.used or NOTHING
-    counted_used = "?" if row.used is None else format_amount(used)
-    amounts = f"{counted_used} + {format_amount(row.reserved)} of {format_amount(row.hard)}"
-    style = "red" if used > row.hard else "yellow" if row.held >= row.hard else ""
-    screen.line(f"    {name:<{NAME - 2}} {bar(used, row.reserved, row.hard)} {amounts}", style)
+    style = "red" if (row.used or NOTHING) > row.hard else "yellow" if row.held >= row.hard else ""
+    amounts = bar_and_amounts(row.used, row.reserved, row.hard)
+    screen.line(f"    {one_line(row.key, NAME - 2):<{NAME - 2}} {amounts}", style)
 
 
 def _holders(screen: Screen, quota: QuotaSummary) -> None:

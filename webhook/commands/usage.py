@@ -55,7 +55,7 @@ def usage(
 
 
 def _is_wanted(line: bytes) -> bool:
-    """Return whether it may be of a phase that counts: most lines of /mutate need not be decoded."""
+    """Return whether the line may be of a phase that counts: most lines of /mutate need no decoding."""
     return b"count" in line or b"validate" in line
 
 
@@ -63,8 +63,8 @@ def _document(by: str, totals: list[Total], lines: Counts, found: Usage) -> dict
     """Return what `-o json` prints: GPU-hours exactly, as `3/2`."""
     return {
         "by": by,
-        "groups": [{by: each.name, "gpuHours": str(each.hours), "objects": each.objects} for each in totals],
-        "gpuHours": str(sum(each.hours for each in totals)),
+        "groups": [{by: name, "gpuHours": str(hours), "objects": objects} for name, hours, objects in totals],
+        "gpuHours": str(sum(hours for _, hours, _ in totals)),
         "lines": lines.lines,
         "unreadableLines": lines.unreadable + found.unreadable,
         "openEnded": found.open_ended,
@@ -74,20 +74,18 @@ def _document(by: str, totals: list[Total], lines: Counts, found: Usage) -> dict
 
 def _print(screen: Screen, by: str, totals: list[Total]) -> None:
     """Print the groups that used most; the others together."""
-    shown, others = totals[:MOST_SHOWN], totals[MOST_SHOWN:]
+    rows, others = totals[:MOST_SHOWN], totals[MOST_SHOWN:]
     if others:
-        rest = f"… and {len(others)} more (-o json has all)"
-        shown.append(
-            Total(rest, sum((each.hours for each in others), NOTHING), sum(each.objects for each in others))
-        )
-    total = Total(
-        "total", sum((each.hours for each in totals), NOTHING), sum(each.objects for each in totals)
-    )
-    rows = [*shown, total]
-    width = min(max(len(by), *(len(each.name) for each in rows)), WIDEST_NAME)
+        rows.append(_sum(f"… and {len(others)} more (-o json has all)", others))
+    rows.append(_sum("total", totals))
+    width = min(max(len(by), *(len(name) for name, _, _ in rows)), WIDEST_NAME)
     screen.line(f"{by.upper():<{width}}  {'GPU-HOURS':>10}  {'PODS':>7}", "bold")
     for name, hours, objects in rows:
         screen.line(f"{name:<{width}}  {float(hours):>10.2f}  {objects:>7}")
+
+
+def _sum(name: str, totals: list[Total]) -> Total:
+    return name, sum((hours for _, hours, _ in totals), NOTHING), sum(objects for _, _, objects in totals)
 
 
 def _notes(lines: Counts, found: Usage) -> list[str]:

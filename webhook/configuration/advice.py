@@ -6,7 +6,7 @@ from datetime import datetime
 from fnmatch import fnmatchcase
 from functools import cache
 
-from policies.policy import Exemption, Labels, Match, Policy, still_paused
+from policies.policy import Labels, Match, Policy, still_paused
 from policies.registry import RULES_BY_ID
 from webhook.cluster.objects import timestamp
 from webhook.configuration.loader import Configuration
@@ -44,13 +44,11 @@ def _ended(policy: Policy, now: datetime) -> Iterator[Advice]:
     for index, exemption in enumerate(policy.spec.exemptions):
         if not exemption.is_in_force(now):
             yield f"spec.exemptions[{index}].until", "has passed: this exemption has ended"
-        elif _covers(exemption, policy.spec.match) and _is_of_every_rule(exemption):
+        elif _covers(exemption, policy.spec.match) and (
+            exemption.rules is None or RULES_BY_ID.keys() <= set(exemption.rules)
+        ):
             covers = "covers every namespace of this policy and every rule: the policy has no effect"
             yield f"spec.exemptions[{index}]", covers
-
-
-def _is_of_every_rule(exemption: Exemption) -> bool:
-    return exemption.rules is None or RULES_BY_ID.keys() <= set(exemption.rules)
 
 
 def _conflicts(policy: Policy, other: Policy, *, first: Policy, second: Policy) -> Iterator[Advice]:

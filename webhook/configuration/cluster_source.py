@@ -1,9 +1,9 @@
 """Documents that the API server stores: as records, which of them are in force, and a source that follows them.
 
-All documents are in force as they are stored, or, if anything is wrong with them, the last good ones: a new version takes over
-as a whole or not at all. What was in force last is remembered in memory; a process that has only just started finds it in the
-objects' status, where the controller wrote it, so all processes agree. A pause is taken from the newest documents in any case:
-break glass must not depend on somebody else's document.
+A new version of the documents takes over as a whole; if it has a problem, the last good version stays in force. A process
+remembers the last good version in memory. A process that has just started reads it from the status of the objects, where the
+controller wrote it, so all processes agree. A pause in the newest documents is always in force: break glass must not depend on
+somebody else's document.
 """
 
 import contextlib
@@ -47,12 +47,12 @@ PLURALS = {POLICY: "gpupolicies", CLASS: "gpuclasses", RESOURCE_MAPPING: "gpures
 RESOURCES = {kind: Resource(f"/apis/{API_VERSION}", plural) for kind, plural in PLURALS.items()}
 
 QUIET_SECONDS = 0.3
-"""Documents that are applied together arrive one after the other; half of them may not be valid alone."""
+"""Documents that are applied together arrive one after another, and a part of them may be invalid alone."""
 LONGEST_WAIT_SECONDS = 2.0
 POLL_SECONDS = 0.5
 FIRST_POLL_SECONDS = 0.05
 START_SECONDS = 10.0
-"""After this time without a first list the built-in documents are better than no answer."""
+"""After this time without a first list, the built-in documents are used: better than no answer."""
 
 log = logging.getLogger("gpu_admission.configuration")
 
@@ -66,8 +66,6 @@ class DocumentStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
 
 
 class Record(msgspec.Struct, frozen=True):
-    """A document as the API server has it."""
-
     uid: str
     generation: int
     document: Document
@@ -76,7 +74,7 @@ class Record(msgspec.Struct, frozen=True):
 
     @property
     def accepted(self) -> Document | None:
-        """The document with the spec that was in force last; None if none was."""
+        """The document with the spec that was in force last; None if no spec ever was."""
         spec = self.status.accepted
         return None if spec is None else msgspec.structs.replace(self.document, spec=spec)
 
@@ -111,7 +109,7 @@ def path_of(document: Document, *subresource: str) -> str:
 
 
 class EvaluatedDocuments(msgspec.Struct, frozen=True):
-    """The documents as they are stored (`records`), those in force, and why those that are stored may not be in force."""
+    """The stored documents (`records`), the documents in force, and the problems of the stored ones."""
 
     records: tuple[Record, ...]
     documents: tuple[Document, ...]
@@ -124,7 +122,7 @@ def choose(
     last_good: tuple[Document, ...] | None,
     device_classes: Sequence[DeviceClass] = (),
 ) -> EvaluatedDocuments:
-    """Return what is in force when `records` are stored; `last_good` is None in a process that has just started."""
+    """Return the documents in force while `records` are stored; `last_good` is None in a process that has just started."""
     records = tuple(records)
     stored = tuple(record.document for record in records)
     try:
@@ -143,29 +141,23 @@ def choose(
     )
     try:
         return EvaluatedDocuments(records, paused, load_objects(paused, device_classes), problems)
-    except ConfigurationError:  # the pause is what is wrong
+    except ConfigurationError:  # the pause is the problem
         return EvaluatedDocuments(records, good, load_objects(good, device_classes), problems)
 
 
 def _valid(documents: Iterable[Document]) -> tuple[Document, ...]:
-    """Return the largest part of the documents that is valid: invalid ones are removed until no problem is left."""
+    """Remove invalid documents until no problem is left."""
     left = tuple(documents)
     while bad := {problem.document for problem in problems_of(left)}:
         left = tuple(document for document in left if document.title not in bad)
     return left
 
 
-def read_chosen(
-    api: ApiClient, *, lacking: tuple[type[errors.ApiError], ...] = (errors.NotFound,)
-) -> EvaluatedDocuments:
-    """List the documents once and return what is in force, for commands that do not watch.
-
-    A kind whose list fails with an error of `lacking` is not installed, and has no documents. Raises any other
-    `errors.ApiError`.
-    """
+def read_chosen(api: ApiClient) -> EvaluatedDocuments:
+    """List the documents once and return what is in force, for commands that do not watch. Raises `errors.ApiError`."""
     records: list[Record] = []
     for kind, resource in RESOURCES.items():
-        with contextlib.suppress(*lacking):
+        with contextlib.suppress(errors.NotFound):  # this kind is not installed
             records += api.list(resource.path(), record_decoder(kind)).items
     return choose(records, None, read_device_classes(api))
 
@@ -185,12 +177,10 @@ def source_of(
 
 
 class ClusterSource:
-    """Watches the three kinds, and DeviceClasses, once started.
+    """Watches the three kinds, and DeviceClasses, once started. The watching thread calls `changed` with every new state.
 
-    `changed` is called with every new state, in the thread that watches.
-
-    While the API server is away the last good documents stay in force, and `unconfirmed_seconds` grows. Until the documents
-    have been read for the first time the built-in ones are in force.
+    Until the first read the built-in documents are in force. While the API server is away the last good documents stay in
+    force, and `unconfirmed_seconds` grows.
     """
 
     origin = "cluster"
@@ -216,7 +206,7 @@ class ClusterSource:
         self.configuration = load_directory(None)
         self.state = ConfigurationState(self.configuration.version, time(), read=False)
         self.evaluated: EvaluatedDocuments | None = None
-        """None until the documents have been read for the first time."""
+        """None until the first read of the documents."""
 
     def start(self) -> None:
         for informer in self._informers:
@@ -229,7 +219,6 @@ class ClusterSource:
         self._stopping.set()
 
     def wait(self) -> None:
-        """Return once the documents have been read, or need not be waited for."""
         while self.waits:
             self._read.wait(FIRST_POLL_SECONDS)
 
@@ -243,7 +232,7 @@ class ClusterSource:
         return self._device_classes.all()
 
     def refresh(self) -> None:
-        """List everything now: the watch may lag behind what was applied a moment ago."""
+        """List everything now: the watch may not have seen the latest change yet."""
         try:
             for informer in self._informers:
                 informer.refresh()
@@ -257,7 +246,7 @@ class ClusterSource:
 
     @property
     def waits(self) -> bool:
-        """Whether the documents may be read any moment, so that the built-in ones should not be used yet."""
+        """Whether it is too early to use the built-in documents: the first read may end any moment."""
         if self._read.is_set() or monotonic() - self._made >= START_SECONDS:
             return False
         return not any(informer.is_missing for informer in self._informers)
@@ -287,7 +276,6 @@ class ClusterSource:
                 self._stopping.wait(POLL_SECONDS)
 
     def _wait_for_quiet(self) -> None:
-        """Wait until no more changes arrive."""
         longest = monotonic() + LONGEST_WAIT_SECONDS
         self._wake.clear()
         while self._wake.wait(QUIET_SECONDS) and monotonic() < longest:

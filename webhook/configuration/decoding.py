@@ -29,7 +29,7 @@ REQUIRED = "Required value"
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """A problem of a document at a path, as parts."""
+    """A problem of a document, at the path of these parts."""
 
     parts: Parts
     message: str
@@ -48,7 +48,7 @@ def decode(kind: type[T], data: Any, at: Parts, problems: list[Problem], *, stri
 
 
 class _Decoder:
-    """One walk over plain data, and the problems met."""
+    """One walk over plain data; `problems` are in the order of the walk."""
 
     def __init__(self, strict: bool) -> None:
         self.problems: list[Problem] = []
@@ -166,6 +166,6 @@ def _one_of(values: list[str]) -> str:
 def _describe(data: Any) -> str:
     if data is None:
         return "nothing"
-    # Shown, because what was meant as a number can be text.
+    # Show the value: a number may have been written as text.
     shown = f' "{data[:40]}"' if isinstance(data, str) else f" {data}" if type(data) in {int, float} else ""
     return _KINDS.get(type(data), type(data).__name__) + shown

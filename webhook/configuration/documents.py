@@ -1,6 +1,7 @@
-"""Documents: plain data to policy, class, resource mapping or quota, and every problem of one.
+"""Documents: reads plain data as policies, classes, resource mappings and quotas, and reports every problem.
 
-`read_document` fills a `DocumentSet`; `check_references` checks what documents say about one another, once all have been read.
+`read_document` reads one document into a `DocumentSet`. `check_references` checks the names of classes and resources in
+documents, once all documents have been read.
 """
 
 from collections.abc import Iterable, Iterator
@@ -38,7 +39,7 @@ SPECS: dict[str, type[GPUClassSpec | ResourceMappingSpec | QuotaSpec]] = {
     QUOTA: QuotaSpec,
 }
 SUFFIXES = frozenset({".yaml", ".yml", ".json"})
-"""Files that are read in a directory, by kubectl, too."""
+"""The files of a directory that are read, as by kubectl."""
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -51,7 +52,7 @@ class Document(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> tuple[str, str]:
-        """Return what identifies it: (kind, name), for a GPUQuota (kind, namespace)."""
+        """Return the key of the document: (kind, name), for a GPUQuota (kind, namespace)."""
         return self.kind, self.namespace or self.name
 
     @property
@@ -65,9 +66,9 @@ class Document(msgspec.Struct, frozen=True):
 
 
 class LocatedProblem(msgspec.Struct, frozen=True, order=True):
-    """A problem of the configuration and its location: `policy.yaml:12: GPUPolicy/default spec.rules.…: …`.
+    """A problem and its location, as text `policy.yaml:12: GPUPolicy/default spec.rules.…: …`.
 
-    `file` is empty and `line` 0 for objects of a cluster. `column` is for editors: 0 is the whole line.
+    An object of a cluster has no `file`, and line 0. `column` is for editors: 0 is the whole line.
     """
 
     file: str
@@ -92,7 +93,7 @@ class LocatedProblem(msgspec.Struct, frozen=True, order=True):
 
 
 class DocumentLocation(msgspec.Struct, frozen=True):
-    """A document and its location: in a file, or (without `node`) in the cluster."""
+    """A document and its location: in a file, or, without `node`, in the cluster."""
 
     file: str
     data: Any
@@ -108,7 +109,7 @@ class DocumentLocation(msgspec.Struct, frozen=True):
 
 
 class DocumentSet(msgspec.Struct):
-    """Everything read so far. `references` include those of documents that have problems."""
+    """The documents read so far. Invalid documents are in `places`, `documents` and `references`, too."""
 
     places: dict[tuple[str, str], DocumentLocation] = {}
     documents: list[Document] = []
@@ -117,12 +118,12 @@ class DocumentSet(msgspec.Struct):
     classes: dict[str, GPUClass] = {}
     resource_mappings: dict[str, ResourceMappingSpec] = {}
     workload_kinds: dict[str, tuple[WorkloadKind, ...]] = {}
-    """By the name of the GPUResourceMapping."""
+    """By the name of their GPUResourceMapping."""
     quotas: dict[str, QuotaSpec] = {}
     references: list[tuple[DocumentLocation, Parts, RuleOptions]] = []
-    """Options of rules, which may name classes, and their location."""
+    """The options of rules with their location: they may name classes."""
     unreadable: set[str] = set()
-    """Kinds of which a document is not valid: references to them cannot be checked."""
+    """Kinds with an invalid document: references to these kinds cannot be checked."""
 
 
 class _Metadata(msgspec.Struct, frozen=True):
@@ -141,7 +142,7 @@ class _Document(msgspec.Struct, frozen=True, rename="camel"):
 
 @contextmanager
 def reading(file: str, problems: list[LocatedProblem]) -> Iterator[None]:
-    """Append to `problems` why the file cannot be read."""
+    """If the file cannot be read, append the reason to `problems`."""
     try:
         yield
     except UnicodeDecodeError:
@@ -151,7 +152,7 @@ def reading(file: str, problems: list[LocatedProblem]) -> Iterator[None]:
 
 
 def documents_in(file: str, text: str, problems: list[LocatedProblem]) -> Iterator[YamlDocument]:
-    """Yield the documents in the text, and append to `problems` why others are not valid: duplicate keys are errors here."""
+    """Yield the valid documents of the text, and append the errors of others to `problems`. Duplicate keys are errors here."""
     for document in load_documents(text):
         errors = (document,) if isinstance(document, YamlError) else document.duplicates
         problems.extend(LocatedProblem.of_yaml(file, error) for error in errors)
@@ -160,7 +161,6 @@ def documents_in(file: str, text: str, problems: list[LocatedProblem]) -> Iterat
 
 
 def read_document(place: DocumentLocation, collected: DocumentSet) -> None:
-    """Read the document at `place` into `collected`."""
     problems: list[Problem] = []
     envelope = _envelope(place.data, problems)
     if envelope is not None:
@@ -199,7 +199,7 @@ def _envelope(data: Any, problems: list[Problem]) -> _Document | None:
 
 
 def _metadata_problems(kind: str, metadata: _Metadata) -> Iterator[Problem]:
-    """Check name and namespace by kind: a namespace has one quota, and nothing else has a namespace."""
+    """Check name and namespace: only a GPUQuota has a namespace, and a namespace has one GPUQuota."""
     at_name, at_namespace = ("metadata", "name"), ("metadata", "namespace")
     if not is_dns_subdomain(metadata.name):
         yield Problem(at_name, "must consist of lower case letters, digits, - and .")
@@ -259,12 +259,12 @@ def _read_workload_kinds(document: Document, collected: DocumentSet, problems: l
 
 
 def _below(at: Parts, found: Iterable[tuple[str, str]]) -> Iterator[Problem]:
-    """Yield what was found in a part of the document, by its path there."""
+    """Turn (path below `at`, message) into problems."""
     return (Problem((*at, *path_parts(path)), message) for path, message in found)
 
 
 def _read_rules(raw: Any, problems: list[Problem]) -> dict[str, RuleOptions]:
-    """Return the options of the rules that are valid."""
+    """Return the options of the valid rules."""
     rules: dict[str, RuleOptions] = {}
     decode(dict[str, Any], raw, ("spec", "rules"), problems)
     for rule_id, data in raw.items() if isinstance(raw, dict) else ():
@@ -283,7 +283,7 @@ def _read_rules(raw: Any, problems: list[Problem]) -> dict[str, RuleOptions]:
 
 
 def _policy_problems(spec: dict[str, Any]) -> Iterator[Problem]:
-    """Check each part of the spec that can be decoded; that others cannot be is a problem of the whole."""
+    """Check the parts of the spec that can be decoded; decoding the whole spec reports the other parts."""
     match = decode(Match, spec.get("match"), (), [])
     if match is not None:
         if not match.namespaces:
@@ -325,7 +325,7 @@ def unknown_rule(rule_id: str) -> str:
 def check_references(
     collected: DocumentSet, catalogue: ClassCatalogue, resource_mapping: ResourceMapping
 ) -> None:
-    """Check the classes and resources that documents refer to."""
+    """Check the names of classes and resources in the documents."""
     if CLASS not in collected.unreadable:
         for place, at, options in collected.references:
             found = _below(at, options.class_problems(catalogue))
@@ -342,7 +342,7 @@ def check_references(
 def quota_problems(
     spec: QuotaSpec, catalogue: ClassCatalogue, resource_mapping: ResourceMapping
 ) -> Iterator[tuple[Problem, str]]:
-    """Yield the limits to which nothing would ever be charged, and the kind of document that would define them."""
+    """Yield the limits that can never count anything, each with the kind of document that would define its name."""
     for name in spec.hard.classes:
         if not catalogue.resolve(name):
             near = catalogue.nearest(name)
@@ -355,13 +355,13 @@ def quota_problems(
 
 
 def is_pause(value: Any) -> bool:
-    """Whether `value` is valid for `pausedUntil`; None is."""
+    """Whether `value` is valid for `pausedUntil`. None is valid."""
     moment = decode(datetime, value, (), [])
     return value is None or (moment is not None and moment.tzinfo is not None)
 
 
 def with_pause(spec: dict[str, Any], until: str | None) -> dict[str, Any]:
-    """Return the spec paused until then, or not paused."""
+    """Return the spec, paused until that time, or not paused if it is None."""
     rest = {key: value for key, value in spec.items() if key != PAUSE}
     return rest if until is None else {**rest, PAUSE: until}
 

@@ -1,4 +1,4 @@
-"""Objects of DRA, followed or read once: DeviceClasses, which say by which names pods ask for GPUs, and claims."""
+"""Reads and watches objects of DRA: DeviceClasses, by whose names pods request GPUs, and claims."""
 
 import contextlib
 import logging
@@ -19,10 +19,10 @@ from webhook.cluster.objects import decode_metadata
 
 DRA_GROUP = "resource.k8s.io"
 DRA_VERSIONS = ("v1", "v1beta2", "v1beta1")
-"""Those that `policies.quota.claims` and `policies.gpus.device_classes` read, the best first."""
+"""The versions that `policies.quota.claims` and `policies.gpus.device_classes` read, the newest first."""
 START_SECONDS = 8.0
-"""After this time without a first list it is better to go on without. Sources give up on documents later, at 10 s: who may not
-read DeviceClasses still begins with the documents, and not with the built-in ones."""
+"""After this time without a first list, go on without DeviceClasses. Sources give up on documents later, at 10 s: a process
+that may not read DeviceClasses still begins with the stored documents, not with the built-in ones."""
 RETRY_SECONDS = 1.0
 
 K = TypeVar("K", bound=CachedObject)
@@ -40,13 +40,13 @@ class DeviceClassRecord(msgspec.Struct, frozen=True):
 
 
 def served_resource(api: ApiClient, plural: str) -> Resource | None:
-    """Return where a kind of DRA is served, None if this API server has none. Raises `errors.ApiError`."""
+    """Return where the API server has this kind of DRA; None if it does not. Raises `errors.ApiError`."""
     version = api.served_version(DRA_GROUP, DRA_VERSIONS)
     return Resource(f"/apis/{DRA_GROUP}/{version}", plural) if version else None
 
 
 def read_device_classes(api: ApiClient) -> tuple[DeviceClass, ...]:
-    """List the DeviceClasses once; none where they are not served, or the caller may not read them. Raises `errors.ApiError`."""
+    """List the DeviceClasses once; empty if they are not served, or the caller may not read them. Raises `errors.ApiError`."""
     try:
         resource = served_resource(api, "deviceclasses")
         return tuple(api.list(resource.path(), decode_device_class).items) if resource else ()
@@ -55,11 +55,9 @@ def read_device_classes(api: ApiClient) -> tuple[DeviceClass, ...]:
 
 
 def read_claims(api: ApiClient, namespace: str = CLUSTER) -> dict[ClaimName, DeviceClassNames | None]:
-    """List once for what claims and templates ask; none where they are not served, or the caller may not read them.
+    """List which DeviceClasses the claims and templates of a namespace, or of all, request. Raises `errors.ApiError`.
 
-    namespace: left out, those of all namespaces.
-
-    Raises `errors.ApiError`.
+    Kinds that are not served, or that the caller may not read, are left out.
     """
     found: dict[ClaimName, DeviceClassNames | None] = {}
     for kind, plural in CLAIM_PLURALS.items():
@@ -71,9 +69,9 @@ def read_claims(api: ApiClient, namespace: str = CLUSTER) -> dict[ClaimName, Dev
 
 
 class DynamicResourceWatch(Generic[K]):
-    """An informer of one kind of DRA, once started; where that kind is served, and whether, is asked first.
+    """Finds out whether and where one kind of DRA is served, and then watches it.
 
-    `changed` is called with every difference, in a thread of its own.
+    A thread of its own calls `changed` with every difference.
     """
 
     def __init__(
@@ -88,7 +86,7 @@ class DynamicResourceWatch(Generic[K]):
         self._api, self._plural, self._pace = api, plural, pace
         self._project, self._changed = project, changed
         self.informer: Informer[K] | None = None
-        """None until it is known that the kind is served."""
+        """None until the kind is known to be served."""
         self.is_served = True
 
     def start(self, stopping: threading.Event) -> None:
@@ -114,10 +112,7 @@ class DynamicResourceWatch(Generic[K]):
 
 
 class DeviceClassWatch:
-    """Follows the DeviceClasses once started; where they are not served there are none.
-
-    `changed` is called with every change, in a thread of its own.
-    """
+    """Watches the DeviceClasses once started, if they are served. A thread of its own calls `changed` with every change."""
 
     def __init__(
         self, api: ApiClient, changed: Callable[[], object], *, pace: WatchTimings | None = None
@@ -132,17 +127,17 @@ class DeviceClassWatch:
 
     @property
     def is_read(self) -> bool:
-        """Whether all that there are are known."""
+        """Whether all DeviceClasses are known."""
         informer = self._watch.informer
         return not self._watch.is_served or (informer is not None and informer.synced)
 
     @property
     def in_time(self) -> bool:
-        """Whether it is too early to go on without them."""
+        """Whether it is too early to go on without DeviceClasses."""
         return monotonic() - self._made < START_SECONDS
 
     def all(self) -> tuple[DeviceClass, ...]:
-        """Return the DeviceClasses in the order of their names, as of the last watch event."""
+        """Return the DeviceClasses by name, as of the last watch event."""
         records = self._watch.informer.all() if self._watch.informer else []
         return tuple(sorted((each.device_class for each in records), key=lambda each: each.name))
 

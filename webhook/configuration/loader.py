@@ -1,8 +1,7 @@
-"""Loading of documents into one `Configuration`; an error lists every problem of every document.
+"""Loads documents into one `Configuration`; an error lists every problem of every document.
 
-The built-in GPUClass and GPUResourceMapping documents come first; a GPUClass of the same name replaces the built-in one, and a
-GPUResourceMapping's patterns come before the built-in ones, and between the two stands what the DeviceClasses of the cluster say.
-GPUQuota documents are for running without an API server, which would store them.
+A GPUClass replaces the built-in one of the same name. Patterns of GPUResourceMappings come first, then the DeviceClasses of the
+cluster, then the built-in patterns. GPUQuota documents are for running without an API server, which would store them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -51,17 +50,17 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     quotas: Mapping[str, QuotaSpec] = {}
     documents: tuple[Document, ...] = ()
-    """The documents beside the built-in ones."""
+    """All documents but the built-in ones."""
     places: Mapping[tuple[str, str], str] = {}
-    """Their (kind, name; of a GPUQuota its namespace) → `file:line`, or of an object of the cluster `Kind/name`."""
+    """Their key → `file:line`, or `Kind/name` for an object of the cluster."""
     resource_mappings: Mapping[str, ResourceMappingSpec] = {}
-    """Those of the documents."""
+    """The resource mappings of `documents`, by name."""
     workload_kinds: WorkloadKinds = {}
-    """Kinds that create pods, of the documents and the built-in ones."""
+    """The kinds that create pods, including the built-in ones."""
     own_workload_kinds: Mapping[str, tuple[WorkloadKind, ...]] = {}
-    """Those of the documents, by the document's name."""
+    """The workload kinds of `documents`, by the name of the document."""
     unmapped_device_classes: tuple[str, ...] = ()
-    """DeviceClasses of the cluster whose devices are charged nothing, though no document or built-in pattern says so."""
+    """DeviceClasses whose devices no quota counts, though neither a document nor a built-in pattern says so."""
 
 
 class ConfigurationError(Exception):
@@ -117,7 +116,7 @@ def problems_of(
 def _assembled(own: DocumentSet, version: str, device_classes: Sequence[DeviceClass]) -> Configuration:
     built_in = _built_in()
     classes = ClassCatalogue({**built_in.classes, **own.classes}.values())
-    # A document that only names kinds maps nothing, and what weighs nothing is not to change the digest of what does.
+    # A document with workload kinds alone maps no resources: it must not change the digest of the mapping.
     stated, shipped = (
         tuple(spec for spec in each.resource_mappings.values() if spec != ResourceMappingSpec())
         for each in (own, built_in)
@@ -147,7 +146,7 @@ def _assembled(own: DocumentSet, version: str, device_classes: Sequence[DeviceCl
 
 
 def _all_workload_kinds(own: DocumentSet, built_in: DocumentSet) -> WorkloadKinds:
-    """Return the kinds in force: where documents have none of their own, one and the same table for all of them."""
+    """Return the kinds in force; without kinds in documents always the same built-in table."""
     if not any(own.workload_kinds.values()):
         return _built_in_workload_kinds()
     return workload_kinds(chain(*own.workload_kinds.values(), *built_in.workload_kinds.values()))

@@ -1,22 +1,21 @@
-"""The annotations that the registered match conditions know: a pod of which they know none never reaches the webhook.
+"""The annotations that the registered match conditions know: a pod with none of them never reaches the webhook.
 
-A GPUResourceMapping may name others. Their pods are then counted when they are stored, and never reviewed.
+A GPUResourceMapping may name others. Their pods are counted once they are stored, but never reviewed.
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
 
 import msgspec
 
 from policies.gpus.resource_mapping import ResourceMappingSpec
 from webhook.cluster import errors
-from webhook.cluster.api import ApiClient, api_path
-from webhook.cluster.objects import WEBHOOK_CONFIGURATION
+from webhook.cluster.api import ApiClient
+from webhook.cluster.objects import WEBHOOK_CONFIGURATION_KINDS, webhook_configuration_path
 
-KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
-GROUP = "admissionregistration.k8s.io"
 BUILT_IN = ("gpu-fraction", "gpu-memory", "gpu-fraction-num-devices")
-"""Those that the chart always names."""
+"""The annotations that the chart always names."""
 UNREGISTERED = "is not known to the registered webhooks: its pods are counted, and neither they nor changes of it are reviewed"
 REMEDY = "add it to webhooks.fractionAnnotations of the chart"
 CALL_SECONDS = 1.0
@@ -26,37 +25,24 @@ _ADDED = re.compile(r"(?<='gpu-memory')(\|\|k=='[^']*')+|(?<='gpu-fraction-num-d
 """What webhooks.fractionAnnotations adds to a condition, which stands here without white space."""
 
 
-class _Condition(msgspec.Struct):
-    expression: str
-
-
-class _Webhook(msgspec.Struct, rename="camel"):
-    match_conditions: list[_Condition] | None = None
-
-
-class _Configuration(msgspec.Struct):
-    webhooks: list[_Webhook] | None = None
-
-
-_CONFIGURATION = msgspec.json.Decoder(_Configuration)
-
-
 def without_added(expression: str) -> str:
     """Return a match condition without white space, and without what webhooks.fractionAnnotations adds to it."""
     return _ADDED.sub("", "".join(expression.split()))
 
 
+def match_conditions(webhooks: Iterable[Mapping[str, Any]]) -> set[str]:
+    return {each["expression"] for webhook in webhooks for each in webhook.get("matchConditions") or ()}
+
+
 def registered_conditions(api: ApiClient) -> Collection[str]:
-    """Return all match conditions of both configurations; none where they cannot be read, and nothing can be said."""
+    """Return all match conditions of both configurations; no conditions if one of them cannot be read."""
     found = set()
-    for kind in KINDS:
-        path = api_path(f"/apis/{GROUP}/v1", kind, WEBHOOK_CONFIGURATION)
+    for kind in WEBHOOK_CONFIGURATION_KINDS:
         try:
-            configuration = _CONFIGURATION.decode(api.get(path, timeout=CALL_SECONDS))
+            answer = api.get(webhook_configuration_path(kind), timeout=CALL_SECONDS)
+            found |= match_conditions(msgspec.json.decode(answer).get("webhooks") or ())
         except (errors.ApiError, msgspec.MsgspecError):
             return ()
-        webhooks = configuration.webhooks or ()
-        found |= {each.expression for webhook in webhooks for each in webhook.match_conditions or ()}
     return found
 
 

@@ -1,7 +1,7 @@
-"""Sources of configuration: the protocol that all have, the source that watches a directory, and metrics of either.
+"""Sources of configuration: their protocol, the source that watches a directory, and their metrics.
 
-A source replaces its configuration as a whole or, if anything is wrong with the new version, not at all. Requests read one
-attribute and never wait.
+A source replaces its configuration as a whole, or not at all if the new version has a problem. Requests read one attribute and
+never wait.
 """
 
 import logging
@@ -27,7 +27,7 @@ POLL_SECONDS = 2.0
 """How often the directory is polled. A stat of a few files takes some 20 µs; kubelet itself takes up to a minute."""
 
 FIRST_POLL_SECONDS = 0.05
-"""Likewise until the DeviceClasses are read."""
+"""How often the directory is polled until the DeviceClasses are read."""
 
 log = logging.getLogger("gpu_admission.configuration")
 
@@ -47,7 +47,7 @@ class ConfigurationState(msgspec.Struct, frozen=True):
 
 
 class ConfigurationSource(Protocol):
-    """Provides the configuration in force. `configuration` and `state` are replaced as a whole: reading them never waits."""
+    """Provides the configuration in force; it replaces `configuration` and `state` as a whole."""
 
     origin: str
     configuration: Configuration
@@ -56,7 +56,7 @@ class ConfigurationSource(Protocol):
     def start(self) -> None: ...
     def stop(self) -> None: ...
     def wait(self) -> None:
-        """Return once everything has been read, or need not be waited for."""
+        """Return once everything has been read, or serving may begin without it."""
 
     def refresh(self) -> None:
         """Read `documents` again."""
@@ -67,7 +67,7 @@ class ConfigurationSource(Protocol):
 
     @property
     def device_classes(self) -> tuple[DeviceClass, ...]:
-        """The DeviceClasses of the cluster, as far as they are known."""
+        """The known DeviceClasses of the cluster."""
 
     @property
     def unconfirmed_seconds(self) -> float | None:
@@ -98,7 +98,7 @@ class ConfigurationCollector(Collector):
         self._source = source
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
-        """Describe nothing: without this, registering would collect before the process is set up."""
+        """Describe nothing: otherwise registering would collect before the process is set up."""
         return []
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
@@ -141,8 +141,8 @@ class ConfigurationCollector(Collector):
 class DirectorySource:
     """Loads `directory` (None: the built-in documents alone) and, once started, watches it in a thread of its own.
 
-    Of a cluster, `api`, it follows the DeviceClasses; without one namespace selectors are rejected. The first load raises
-    `ConfigurationError`. `changed` is called with every new state, in the thread that watches.
+    With a cluster, `api`, it follows the DeviceClasses; without one, namespace selectors are problems. The first load raises
+    `ConfigurationError`. The watching thread calls `changed` with every new state.
     """
 
     unconfirmed_seconds = None
@@ -213,9 +213,7 @@ class DirectorySource:
 
     def _load(self) -> None:
         self.configuration = load_directory(
-            self._directory,
-            labels_known=self._device_classes is not None,
-            device_classes=self.device_classes,
+            self._directory, labels_known=self._device_classes is not None, device_classes=self.device_classes
         )
         self.state = ConfigurationState(self.configuration.version, time())
 
@@ -229,10 +227,7 @@ class DirectorySource:
                 log.exception("failed to reload the configuration")
 
     def _signature_now(self) -> object:
-        """Return something that differs once a file was written, added, removed or swapped behind a link.
-
-        DeviceClasses are part of it.
-        """
+        """Return a value that differs after a change of a DeviceClass, of a file, or of what is behind a link."""
         if self._directory is None:
             return None
         try:

@@ -1,11 +1,12 @@
 """Kinds that create pods, and where their objects have pods and their number: section `workloadKinds` of a GPUResourceMapping.
 
-The built-in rows ship as such a document (`builtin/workload-kinds.yaml`); a row of a document replaces the built-in one of its
-kind. Kinds weigh nothing: what a charge is computed from, and its digest, leave them out.
+The built-in rows are such a document, too (`builtin/workload-kinds.yaml`); a row of a document replaces the built-in row of its
+kind. Kinds do not change the demand of pods, nor the digest of the mapping.
 
-A path starts at the object; `*` is every key of a map, `[]` every item of a list, and a key with a dot or a slash is in brackets.
-In a path beside that of the pods, the branches that both begin with stand for the same key or item; with a point in front it
-starts where the last step of the pods' path starts, so `.replicas` beside `spec.tasks[].template` is `spec.tasks[].replicas`.
+A path starts at the object. `*` is every key of a map, `[]` every item of a list, and a key with a dot or a slash is in brackets.
+Another path of the row means the same keys and items as the path of the pods, as far as both begin with the same steps. With a
+point in front, it starts beside the last step of the pods' path: `.replicas` beside `spec.tasks[].template` is
+`spec.tasks[].replicas`.
 """
 
 import re
@@ -25,7 +26,7 @@ BRANCHES = frozenset({EVERY_KEY, EVERY_ITEM})
 
 MOST_WORKLOAD_KINDS = 500
 MOST_PATHS = 32
-"""Of one kind; the built-in ones have at most 9."""
+"""Paths of one kind; the built-in kinds have at most 9."""
 
 _KEY = r"(?:[^.\[\]\s]+|\[[^\[\]\s]+\])(?:\[[^\[\]\s]*\])*"
 _PATH = re.compile(rf"\.?{_KEY}(?:\.{_KEY})*")
@@ -56,12 +57,12 @@ class PodForm(Enum):
     RESOURCES = "resources"
     """The resources of the one container that matters; the rest of the pod comes from elsewhere."""
     AMOUNTS = "amounts"
-    """A part of the object for whose pods `gpus` says which GPUs they get; paths below it lead to the same pods.
+    """A part of the object whose pods get the GPUs in `gpus`. Paths below it lead to the same pods.
 
-    Where there are none, those other paths count.
+    Where `gpus` finds no amounts, those other paths count.
     """
     PATCH = "patch"
-    """A text, YAML or JSON, that is laid over the spec of a pod."""
+    """A text, YAML or JSON, that is merged into the spec of a pod."""
     OBJECT = "object"
     """A whole object of another kind."""
 
@@ -69,14 +70,14 @@ class PodForm(Enum):
 class _Row(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
 ):
-    """Common to all parts of the table."""
+    """Base of all parts of the table."""
 
 
 class Factor(msgspec.Struct, frozen=True):
-    """A factor of a number of pods: the number at the first of the paths that has one, else `default`; None is unknown.
+    """A factor of a number of pods: the number at the first path that has one, else `default`; None is unknown.
 
-    As text: `PATH else PATH else 0 less PATH at least PATH at most PATH`; each part but the first may be omitted, the number in
-    the first may be `unknown`, and is 1 where it is missing. One less where something stands at the path after `less`.
+    As text: `PATH else PATH else 0 less PATH at least PATH at most PATH`. Only the first part is required; its number may be
+    `unknown`, and is 1 if omitted. `less`: subtract one if the object has a value at that path.
     """
 
     paths: tuple[str, ...]
@@ -115,8 +116,8 @@ def factors(texts: tuple[str, ...]) -> tuple[Factor, ...]:
 class GPUAmount(_Row, frozen=True):
     """An amount of GPUs outside of a container's resources.
 
-    quantity: path of the amount; left out, one for each name.
-    name: path of the resource's name; where it has none, `resource`.
+    quantity: path of the amount; if omitted, one for each name.
+    name: path of the resource's name; without a name there, `resource`.
     """
 
     quantity: str = ""
@@ -125,16 +126,16 @@ class GPUAmount(_Row, frozen=True):
 
 
 class PodPath(_Row, frozen=True):
-    """A path to pods, and how many there are.
+    """A path to pods, and their number.
 
-    containers: members that are containers, or lists of them, outside the list of containers (podSpec, amounts).
-    defaults: paths of specs from which absent tolerations, nodeSelector, affinity, volumes are taken, the first one first.
+    containers: fields with containers, or lists of them, outside the list of containers (podSpec, amounts).
+    defaults: paths of specs that supply absent tolerations, nodeSelector, affinity and volumes, in this order.
     claims: path of a list of claims (DRA) that the pods refer to (resources).
-    replicas: factors of the number of pods at one time; none: one pod.
-    most: factors of the number up to which an autoscaler may go; none: nothing scales them.
-    elastic: path of a boolean without which `most` does not hold.
-    gang: factors of the number of these pods that must run together before any of them does its work; none: each does by itself.
-    partial: the rest of the pods comes from elsewhere, so that it is unknown what they lack.
+    replicas: factors of the number of pods at one time; if empty, one pod.
+    most: factors of the maximum of an autoscaler; if empty, nothing scales the pods.
+    elastic: path of a boolean; unless it is true, `most` does not hold.
+    gang: factors of the number of pods that must run together before any of them works; if empty, each works by itself.
+    partial: the rest of the pods comes from elsewhere, so that missing fields are unknown.
     """
 
     path: str
@@ -175,13 +176,13 @@ class PodPath(_Row, frozen=True):
 
 
 class WorkloadKind(_Row, frozen=True):
-    """A kind of objects and the paths of the pods in them, of all its versions; without any it is known to have none.
+    """A kind, in all its versions, and the paths of pods in its objects; without paths its objects have no pods.
 
-    resource: what the API calls objects of the kind; left out, the kind in lower case and the plural.
+    resource: the plural in the API's paths; if omitted, the plural of the kind in lower case.
     cluster_scoped: whether its objects have no namespace. Then only `check` reads them.
-    templates_only: whether its objects make no pods before another one refers to them.
-    stopped: path → value with which the object, or the part of it, has no pods: a suspended job. `*` is any value.
-    together: path of the number of pods of the whole object that must run together before any of them does its work.
+    templates_only: whether its objects make no pods until another object refers to them.
+    stopped: path → value with which the object, or that part of it, has no pods: a suspended job. `*` is any value.
+    together: path of the number of pods of the whole object that must run together before any of them works.
     """
 
     group: str
@@ -243,7 +244,7 @@ class WorkloadKindsSpec(_Row, frozen=True):
 
 
 def workload_kinds(rows: Iterable[WorkloadKind]) -> WorkloadKinds:
-    """Return the rows by their kinds; of several for one kind the first holds."""
+    """Return the rows by kind; the first row of a kind counts."""
     found: dict[tuple[str, str], WorkloadKind] = {}
     for row in rows:
         found.setdefault(row.key, row)
@@ -251,7 +252,7 @@ def workload_kinds(rows: Iterable[WorkloadKind]) -> WorkloadKinds:
 
 
 def plural(kind: str) -> str:
-    """Return what the API calls objects of the kind: deployments, networkpolicies, harnesses."""
+    """Return the kind in lower case and the plural: deployments, networkpolicies, harnesses."""
     name = kind.lower()
     if name.endswith("y") and name[-2] not in "aeiou":
         return f"{name[:-1]}ies"

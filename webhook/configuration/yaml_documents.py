@@ -1,8 +1,8 @@
 """Multi-document YAML or JSON as plain data, with the line of every value.
 
-Values are what kubectl makes of them (sigs.k8s.io/yaml: YAML 1.1 as Go reads it, where `1e3` and `08` are numbers, `y` is
-true and `12:30` is text). Of duplicate keys the last one counts, and the document lists them. Beyond kubectl, aliases cannot blow
-a small file up to gigabytes.
+Values are those of kubectl (sigs.k8s.io/yaml: YAML 1.1 as Go reads it, where `1e3` and `08` are numbers, `y` is true and
+`12:30` is text). The last of duplicate keys counts, and the document lists them. Unlike kubectl, this limits aliases: they
+cannot make gigabytes of a small file.
 """
 
 import json
@@ -21,7 +21,7 @@ ALIAS_LIMIT = 4 * 1024 * 1024
 """Characters and values that aliases may add to a document; the API server takes at most 3 MiB of an object."""
 
 DEPTH_LIMIT = 200
-"""Values inside values; no schema of the API comes near it."""
+"""Levels of nesting; no schema of the API comes near it."""
 
 _TAG = "tag:yaml.org,2002:"
 _INTEGER = re.compile(r"[-+]?(?:0[bB][01]+|0[oO]?[0-7]+|0[xX][0-9a-fA-F]+|0|[1-9][0-9]*)")
@@ -49,9 +49,9 @@ class YamlError(Exception):
 
 
 class YamlDocument(msgspec.Struct, frozen=True):
-    """One document: its plain data, its node tree for line numbers, and how many lines of the file are above it.
+    """One document: its plain data, its node tree for line numbers, and the number of lines above it in the file.
 
-    `duplicates` are the keys that stand more than once in one map: only the last of them is in `data`.
+    `duplicates` are errors for keys that a map has more than once: only the last one is in `data`.
     """
 
     data: Any
@@ -64,11 +64,11 @@ class YamlDocument(msgspec.Struct, frozen=True):
         return int(self.node.start_mark.line) + self.lines_above + 1
 
     def line_of(self, parts: Parts) -> int:
-        """Return the line of the value at `parts`, or of the nearest thing above it that exists."""
+        """Return the line of the value at `parts`, or of the nearest existing value above it."""
         return self.position_of(parts)[0]
 
     def position_of(self, parts: Parts) -> tuple[int, int]:
-        """Return line and column likewise, both from 1: where the key starts, or the item of a list."""
+        """Return line and column, both from 1, where the key or the list item starts."""
         mark, node = self.node.start_mark, self.node
         for part in parts:
             found = _child(node, part)
@@ -122,7 +122,7 @@ _Loader.yaml_constructors = {
 
 
 class _Dumper(_BaseDumper):  # type: ignore[misc]  # one of two classes
-    """SafeDumper that quotes what kubectl or another YAML 1.1 parser would not read as text."""
+    """SafeDumper that quotes text which kubectl or another YAML 1.1 parser would not read as text."""
 
     def resolve(self, kind: type[yaml.Node], value: str | None, implicit: Any) -> str:
         if kind is yaml.ScalarNode and value is not None and implicit[0]:
@@ -135,7 +135,7 @@ class _Dumper(_BaseDumper):  # type: ignore[misc]  # one of two classes
         return True
 
     def text(self, value: str) -> Any:
-        # A block keeps a script readable; PyYAML falls back to quotes where a block could not say the text.
+        # A block keeps a script readable; PyYAML falls back to quotes where a block cannot hold the text.
         style = "|" if "\n" in value else None
         return self.represent_scalar(
             f"{_TAG}str", value, style=style if printable_lines(value) == value else '"'
@@ -153,9 +153,9 @@ def dump_document(data: Any) -> str:
 def load_documents(
     text: str, shortened: Callable[[str], str] = str, *, aliases: int = ALIAS_LIMIT
 ) -> Iterator[YamlDocument | YamlError]:
-    """Yield the documents of `text` that are not empty; for one that is not valid, its errors.
+    """Yield the documents of `text` that are not empty, and the errors of invalid documents.
 
-    `shortened` gets the text of each document, and can leave out what nobody reads, but not the ends of lines.
+    `shortened` gets the text of each document, and may cut parts, but no line ends.
     `aliases` is the number of characters and values that aliases may add to a document.
     """
     for lines_above, segment in ((above, shortened(each)) for above, each in _segments(text)):
@@ -165,9 +165,7 @@ def load_documents(
         except yaml.MarkedYAMLError as error:
             located = _located(error, lines_above)
             last = lines_above + segment.rstrip().count("\n") + 1
-            if (
-                located.line > last
-            ):  # what is missing at the end is missing on the last line, not on one below it
+            if located.line > last:  # an end is missing: on the last line, not below it
                 located.line, located.column = last, 0
             yield located
         except yaml.YAMLError as error:
@@ -175,7 +173,7 @@ def load_documents(
 
 
 def _segments(text: str) -> Iterator[tuple[int, str]]:
-    """Cut the text where kubectl does, so that a fault in one document does not hide the others."""
+    """Cut the text where kubectl does, so that an error in one document does not hide the others."""
     position, line = 0, 0
     decoder = json.JSONDecoder()
     while found := _JSON_AHEAD.match(text, position):
@@ -223,7 +221,7 @@ def _load(text: str, lines_above: int, aliases: int) -> Iterator[YamlDocument | 
             node = loader.get_node()
             if "*" in text:  # a tree without aliases is at most as large as its text
                 _check_size(node, aliases + 2 * len(text))
-            # Before construction, which puts what a merge (`<<`) brings in beside the keys that override it.
+            # Before construction, which adds the keys of a merge (`<<`) beside the keys that override them.
             duplicates = tuple(_located(error, lines_above) for error in _duplicates(node))
             data = loader.construct_document(node)
             if data is not None:
@@ -273,7 +271,7 @@ def _number(text: str) -> int | float | None:
 
 def _child(node: yaml.Node, part: str | int) -> tuple[Any, yaml.Node] | None:
     if isinstance(node, yaml.MappingNode):
-        # From the end: what a merge (`<<`) brought in stands in front of what overrides it.
+        # From the end: the keys of a merge (`<<`) are in front of the keys that override them.
         for key, value in reversed(node.value):
             if key.value == str(part):
                 return key.start_mark, value

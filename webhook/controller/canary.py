@@ -1,7 +1,7 @@
-"""The canary: a GPU pod sent to the real API server as a dry run, and an invalid one that must be rejected with our message.
+"""The canary sends two GPU pods to the API server as dry runs: a valid one, and an invalid one that our webhook must reject.
 
-The result lists separately what the policy of the namespace leaves unproved: the traces in the answers say which rules are
-enforced. The leader runs a canary on a period, and exports the last result as metrics.
+The traces in the answers say which rules the policy of the namespace enforces. The result lists separately what cannot be proved
+under this policy. The leader runs a canary on a period, and exports the last result as metrics.
 """
 
 import logging
@@ -25,7 +25,7 @@ from webhook.cluster.objects import WEBHOOK_CONFIGURATION
 from webhook.serving.canary_trace import MUTATE, VALIDATE, CanaryTrace, read_canary_traces
 
 SECONDS = 20.0
-"""For one request: the API server's 5 s for each of our webhooks, and time for the webhooks of others."""
+"""For one request. The API server gives each of our webhooks 5 s; the rest is for other webhooks."""
 POLL_SECONDS = 0.5
 CONFIGURATION = f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{WEBHOOK_CONFIGURATION}"
 MUTATING, VALIDATING = "pods.mutate.gpu-admission.dev", "pods.validate.gpu-admission.dev"
@@ -54,7 +54,7 @@ REMEDIES = {
     "not-refused": "see which version answers, and its log: kubectl -n gpu-admission logs -l "
     "app.kubernetes.io/component=webhook",
 }
-"""By the reason of a failure; these are all."""
+"""By reason of a failure. There are no other reasons."""
 
 _CAUSES = (
     ("x509", "the caBundle does not verify the certificate that is served: gpu-admission certs check"),
@@ -70,16 +70,16 @@ _CAUSES = (
 
 
 class CanaryResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a canary. `reason` is empty if it succeeded, else one of REMEDIES."""
+    """`reason` is empty after success, and a key of REMEDIES after a failure."""
 
     reason: str = ""
     message: str = ""
     remedy: str = ""
     proved: tuple[str, ...] = ()
     open: tuple[str, ...] = ()
-    """Properties that were not proved because the policy does not enforce them."""
+    """What was not proved, because the policy does not enforce it."""
     answered_by: tuple[str, ...] = ()
-    """Replica and version, for every call."""
+    """Replica and version for every call."""
     seconds: float = 0.0
 
     @property
@@ -95,9 +95,9 @@ class _Failed(Exception):  # noqa: N818 - ends one canary
 
 
 def canary_pod(nonce: str, amount: str, labels: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Return a pod that requests so many GPUs and nothing else, and fits the restricted profile.
+    """Return a pod that requests only GPUs and fits the restricted profile.
 
-    It names no user: OpenShift's restricted-v2 takes only those of the namespace's own range.
+    It names no user, because OpenShift's restricted-v2 accepts only users of a range of the namespace.
     """
     container = {
         "name": "canary",
@@ -119,7 +119,7 @@ def canary_pod(nonce: str, amount: str, labels: Mapping[str, str] | None = None)
 
 
 def selected_labels(selector: Mapping[str, Any]) -> dict[str, str]:
-    """Return labels that a label selector selects, as far as it asks for any by their names."""
+    """Return labels that match the selector, as far as it requires labels."""
     labels = {
         each["key"]: (each.get("values") or [""])[0]
         for each in selector.get("matchExpressions") or ()
@@ -129,7 +129,7 @@ def selected_labels(selector: Mapping[str, Any]) -> dict[str, str]:
 
 
 def probe(api: ApiClient, namespace: str) -> CanaryResult:
-    """Send both pods; every failure is a result, none is raised."""
+    """Send both pods. A failure is a result, and never raised."""
     begun = perf_counter()
     try:
         result = _Canary(api, namespace).run()
@@ -157,7 +157,7 @@ class _Canary:
         if attempt.error is None:
             self._admitted(attempt, traces)
         else:
-            # The path is proved as far as it goes: the policy, a quota, or another webhook rejected the pod.
+            # The policy, a quota or another webhook rejected the pod. The traces prove the path up to there.
             self.open.append(f"that injections persist: the canary itself was rejected: {attempt.error}")
         enforced = {rule for trace in traces for rule in trace.enforces}
         if SHAPE in enforced:
@@ -173,7 +173,7 @@ class _Canary:
         )
 
     def _selected(self) -> Mapping[str, str]:
-        """Return labels that the objectSelector of our webhook selects, where an installation has one."""
+        """Return labels that match the objectSelector of our webhook, if it has one."""
         try:
             entries = msgspec.json.decode(self._api.get(CONFIGURATION)).get("webhooks") or ()
         except (errors.Forbidden, errors.NotFound):
@@ -188,7 +188,7 @@ class _Canary:
         )
 
     def _traces(self, attempt: Attempt) -> list[CanaryTrace]:
-        """Return the traces of the first pod: both webhooks admitted it, or the first rejected it."""
+        """Return the traces of the first pod. Raises _Failed unless both webhooks were called, or the first rejected the pod."""
         traces = read_canary_traces(attempt.warnings, self._nonce)
         phases = {trace.phase for trace in traces}
         if MUTATE not in phases:
@@ -209,7 +209,7 @@ class _Canary:
         return traces
 
     def _explain(self, attempt: Attempt) -> None:
-        """Raise if the answer itself says why a webhook was not called."""
+        """Raise _Failed if the answer says why a webhook was not called."""
         error = attempt.error
         if error is None:
             return
@@ -225,7 +225,6 @@ class _Canary:
         raise _Failed("forbidden" if is_access else "refused", text)
 
     def _admitted(self, attempt: Attempt, traces: list[CanaryTrace]) -> None:
-        """Check that the injections are in the pod as it would be stored."""
         injected = {rule for trace in traces for rule in trace.injects}
         if not injected:
             self.open.append(f"that injections persist: the policy of {self._namespace} injects nothing")
@@ -250,7 +249,7 @@ class _Canary:
 class CanaryLoop(Collector):
     """Runs a canary in `namespace` every so many seconds while `is_leader` returns true, and exports the last result.
 
-    There is none before the first canary, and none where this controller is not the leader.
+    There is no result before the first canary, and none unless this controller is the leader.
     """
 
     def __init__(
@@ -288,7 +287,6 @@ class CanaryLoop(Collector):
             stopping.wait(POLL_SECONDS)
 
     def _record(self, result: CanaryResult) -> None:
-        """Export the result, and log it if it differs from the one before."""
         self._last = result
         text = "ok" if result.ok else f"{result.reason}: {result.message}"
         differs, self._logged = text != self._logged, text
@@ -302,7 +300,7 @@ class CanaryLoop(Collector):
                 log.error("canary: %s; %s", result.message, result.remedy)
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
-        """Return nothing: there may be no result yet."""
+        """Return nothing, because there may be no result yet."""
         return []
 
     def collect(self) -> Iterator[GaugeMetricFamily]:

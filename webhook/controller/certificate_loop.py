@@ -1,6 +1,6 @@
-"""Reconciles both Secrets of the certificate and the caBundles, on every change of them and on a period.
+"""Reconciles both Secrets of the certificate and the caBundles, after each change of them and on a period.
 
-Every controller runs it, leader or not: a replica that hangs must not prevent the others from repairing.
+Every controller runs the loop, leader or not. So a replica that hangs does not keep the others from repairing.
 """
 
 import logging
@@ -23,12 +23,12 @@ log = logging.getLogger("gpu_admission.certificates")
 PERIOD = 30.0
 """Seconds between reconciliations without a change."""
 RETRY = (0.5, 15.0)
-"""First and longest pause after a failure; doubled in between."""
+"""First and longest pause after a failure. Each pause is twice as long as the one before."""
 _now = partial(datetime.now, UTC)
 
 
 class CertificateLoop:
-    """The reconciliation of what servers read, `secret`, and of its authority's; `run` is the body of a thread."""
+    """`secret` is the Secret that servers read. The Secret of its authority is reconciled, too."""
 
     def __init__(self, api: ApiClient, secret: SecretName, terms: Terms, registry: CollectorRegistry) -> None:
         state, served = ClusterSecret(api, secret.of_authority), ClusterSecret(api, secret)
@@ -58,7 +58,7 @@ class CertificateLoop:
         )
 
     def run(self, stopping: threading.Event) -> None:
-        """Reconcile until `stopping`."""
+        """Reconcile until `stopping`; the body of a thread."""
         self._changes.start(stopping)
         retry = RETRY[0]
         while not stopping.is_set():
@@ -66,12 +66,11 @@ class CertificateLoop:
                 retry = RETRY[0]
                 self._changes.wait(self._pause())
             else:
-                # Not the signal: a failing write may be its own change.
+                # Do not wait for a change: the writes of the failed attempt are changes themselves.
                 stopping.wait(retry * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
                 retry = min(retry * 2, RETRY[1])
 
     def _reconcile(self) -> bool:
-        """Do every step that is due; return whether that succeeded."""
         try:
             while True:
                 result = self._reconciler.reconcile()
@@ -110,7 +109,10 @@ class CertificateLoop:
         return False
 
     def _pause(self) -> float:
-        """Seconds to the next reconciliation: the period, jittered so that controllers do not run together, or a wait's end."""
+        """Return the seconds to the next reconciliation: the period, or the rest of a wait of the rotation.
+
+        The period has jitter, so that controllers do not all run at once.
+        """
         pause = PERIOD * random.uniform(0.8, 1.0)  # noqa: S311 - jitter
         known = self._reconciler.last_state
         rest = remaining_wait(known, self._terms, _now()) if known else None

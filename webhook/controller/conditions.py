@@ -1,6 +1,7 @@
-"""The conditions of a GPUQuota: Ready (it is counted and enforced), Exceeded (by how much), Stale, UnmappedResources.
+"""The conditions of a GPUQuota.
 
-UnmappedResources names what the cluster has that nothing charges.
+Ready: the quota is counted and enforced. Exceeded: usage is above the quota. Stale: counts may lag. UnmappedResources: the
+cluster has resources or DeviceClasses that no quota counts.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,10 +16,10 @@ from webhook.cluster.objects import CATALOGUES, Condition, timestamp
 TRUE, FALSE = "True", "False"
 READY, EXCEEDED = "Ready", "Exceeded"
 NOT_COUNTED, UNREADABLE = "NotCounted", "Unreadable"
-"""Reasons of Ready; the former also where only a dimension was never counted."""
+"""Reasons of Ready. NotCounted is also for a ledger in which one dimension was never counted."""
 COUNTED = "every stored pod and claim of the namespace is counted"
 KEYS_SHOWN = 8
-"""Dimensions in one message; the status has the amounts of all."""
+"""Dimensions or names in one message. The status has the amounts of all dimensions."""
 _LONGEST_QUOTED = 80
 
 _Verdict = tuple[str, str, str]
@@ -35,10 +36,10 @@ def conditions(
 ) -> tuple[Condition, ...]:
     """Return the conditions of a ledger.
 
-    before: as they were written last.
-    stale: why its count may lag, empty if it does not.
-    unmapped_resources: DeviceClasses and resource names about which nothing says whether they are GPUs. None where this process
-      has not looked yet: then the condition stays what it was.
+    before: the conditions in the status.
+    stale: why the count may lag, empty if it does not.
+    unmapped_resources: DeviceClasses and resource names that no GPUResourceMapping names. None if this process has not looked
+      yet; then the condition stays unchanged.
     """
     others = {EXCEEDED: _exceeded(ledger), "Stale": _stale(stale)}
     found = {READY: _ready(ledger, others), **others}
@@ -50,7 +51,7 @@ def conditions(
 def unreadable(
     problem: str, before: Iterable[Condition], generation: int, now: datetime
 ) -> tuple[Condition, ...]:
-    """Return the conditions of a quota whose ledger cannot be read: it is not Ready, and nothing else is known."""
+    """Return the conditions of a quota whose ledger cannot be read. It is not Ready; the other conditions stay unchanged."""
     return _replaced(before, {READY: (FALSE, UNREADABLE, f"{problem}: requests are denied")}, generation, now)
 
 
@@ -66,7 +67,7 @@ def _replaced(
 
 
 def _ready(ledger: QuotaLedger, others: Mapping[str, _Verdict]) -> _Verdict:
-    """Return the condition whose reason `kubectl get` shows as STATUS, so it names the others that hold."""
+    """Return the condition Ready. `kubectl get` shows its reason as STATUS, so it names another condition that is True."""
     if ledger.used is None or ledger.uncounted:
         return FALSE, NOT_COUNTED, "pods and claims are not counted yet: requests are denied"
     if lines := ledger.reservations.unreadable:
@@ -121,11 +122,11 @@ def _unmapped_resources(names: Sequence[str]) -> _Verdict:
 
 
 def quoted(lines: Sequence[str]) -> str:
-    """Return how many lines they are and the beginning of the first, without what a terminal would take for a command."""
+    """Return the number of lines and the beginning of the first. Control characters are escaped."""
     return f"{len(lines)} line{'s' if len(lines) > 1 else ''}, the first {lines[0][:_LONGEST_QUOTED]!a}"
 
 
 def with_transition_time(condition: Condition, before: Condition | None, now: datetime) -> Condition:
-    """Return the condition with the time of its last change of status; `before` is what was written last."""
+    """Return the condition with the time of its last change of status. `before` is the one in the status."""
     at = before.last_transition_time if before and before.status == condition.status else timestamp(now)
     return msgspec.structs.replace(condition, last_transition_time=at)

@@ -1,12 +1,13 @@
-"""The quota controller: watches pods, claims, nodes and quotas; the leader reconciles the ledgers.
+"""The quota controller watches pods, claims, nodes and quotas. The leader reconciles the ledgers.
 
-Followers watch too, so that they have observed reservations for some time when they become the leader.
+Followers watch too. So a new leader has already observed the reservations for some time.
 """
 
 import logging
 import random
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from socket import gethostname
 from time import monotonic
 from typing import Any
@@ -20,7 +21,7 @@ from webhook.cluster.informer import Informer, WatchTimings
 from webhook.cluster.leader import LeaderElector
 from webhook.cluster.objects import CONTROLLER, Condition
 from webhook.configuration.loader import Configuration
-from webhook.controller.ledger_writer import Granted, LedgerWriter
+from webhook.controller.ledger_writer import LedgerWriter, spec_of
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.quota_status import QuotaStatusWriter, staleness
@@ -29,7 +30,7 @@ from webhook.controller.records import QUOTAS, LedgerRecord, ledger_record, ledg
 from webhook.controller.unmapped_resources import UnmappedResourcesWatch
 from webhook.controller.usage_cache import UsageCache
 from webhook.controller.usage_log import Holding, UsageLog
-from webhook.controller.verifier import Verifier
+from webhook.controller.verifier import verify
 from webhook.controller.work_queue import WorkQueue
 from webhook.quota.cluster_store import ClusterStore
 from webhook.quota.documents import QuotaRecord, decode_quota
@@ -38,19 +39,19 @@ from webhook.quota.events import QuotaEvents
 log = logging.getLogger("gpu_admission.controller")
 
 WORKERS = 16
-"""Most wait for a list or a write. A list of tens of thousands takes seconds, in which others go on."""
+"""Most workers wait for a list or a write. A list of tens of thousands of objects takes seconds."""
 POLL_SECONDS = 0.5
 RETRY_SECONDS = (0.1, 10.0)
-"""First and longest pause of a namespace whose reconciliation failed. Reservations left by a killed API server are first observed
-after its return, and expire the whole bound later."""
+"""First and longest pause after a failed reconciliation of a namespace. Reservations left by a killed API server are first
+observed after its return, and expire the whole bound later."""
 TIDY_SECONDS = 60.0
-"""Between looks for catalogues that no ledger names any more."""
+"""Between searches for catalogues that no ledger names any more."""
 HANG_SECONDS = 120.0
-"""A worker that is busy with one namespace for longer is unhealthy; its calls alone end within some tens of seconds."""
+"""A worker that is busy with one namespace for longer is unhealthy. Its calls end within some tens of seconds."""
 
 
 class Controller:
-    """Runs until `stopping`. The threads are daemons, so that a call that hangs does not keep the process alive."""
+    """The threads are daemons, so a call that hangs does not keep the process alive."""
 
     def __init__(
         self,
@@ -102,52 +103,46 @@ class Controller:
         )
         keeper = LedgerWriter(ClusterStore(api, namespace), self._observed, self._granted_by)
         self._reconciler = QuotaReconciler(keeper, self.usage_cache, self._observed, metrics, self._events)
-        self._verifier = Verifier(
-            self.usage_cache,
-            metrics,
-            lambda: self._observed.ledgers() if self._leads() else (),
-            self._queue.add,
-            recount_seconds,
-        )
+        self._recount_seconds = recount_seconds
 
     def run(self, stopping: threading.Event) -> None:
-        """Work until `stopping`; release the Lease at the end."""
+        """Work until `stopping`, then release the Lease."""
         self.usage_cache.start()
         self.quotas.start(stopping)
         self.ledger_objects.start(stopping)
         self._events.start()
-        others = {
+        bodies: dict[str, Callable[[threading.Event], object]] = {
+            **{f"reconcile {number}": self._work for number in range(WORKERS)},
             "unmapped": self.unmapped_resources.run,
             "status": self._statuses.run,
-            "verify": self._verifier.run,
+            "verify": self._verify,
+            "election": self._elector.run,
         }
-        for name, body in others.items():
-            threading.Thread(target=body, args=(stopping,), name=name, daemon=True).start()
         if self._usage is not None:
-            run = self._usage.run
-            threading.Thread(target=run, args=(self._holdings, stopping), name="usage", daemon=True).start()
-        for number in range(WORKERS):
-            name = f"reconcile {number}"
-            threading.Thread(target=self._work, args=(stopping,), name=name, daemon=True).start()
-        election = threading.Thread(target=self._elector.run, args=(stopping,), name="election", daemon=True)
-        election.start()
+            bodies["usage"] = partial(self._usage.run, self._holdings)
+        threads = {
+            name: threading.Thread(target=body, args=(stopping,), name=name, daemon=True)
+            for name, body in bodies.items()
+        }
+        for thread in threads.values():
+            thread.start()
         stopping.wait()
         self.usage_cache.stop()
-        election.join(timeout=5.0)
+        threads["election"].join(timeout=5.0)
         self._events.stop()
 
     def configure(self, configuration: Configuration) -> None:
-        """Count under another configuration from now on. Raises `errors.ApiError`; then the old one stays."""
+        """Count under another configuration from now on. Raises `errors.ApiError` and then keeps the old one."""
         if self.usage_cache.configure(configuration):
-            self._queue_all()
+            for namespace in {*self.quotas.namespaces(), *self.ledger_objects.namespaces()}:
+                self._queue.add(namespace)
         self.unmapped_resources.configure(configuration)
 
     def ledgers(self) -> dict[str, QuotaLedger]:
-        """Return the ledgers by namespace as they were observed last, without those that cannot be read."""
+        """Return the newest observed ledgers by namespace. Unreadable ledgers are left out."""
         return self._observed.ledgers()
 
     def conditions(self) -> dict[str, tuple[Condition, ...]]:
-        """Return the conditions of the quotas by namespace as the watch showed them last."""
         return {record.namespace: record.status.conditions for record in self.quotas.all()}
 
     def informers(self) -> dict[str, Informer[Any]]:
@@ -165,21 +160,22 @@ class Controller:
         hanging = [name for name, since in list(self._busy_since.items()) if now - since > HANG_SECONDS]
         return f"busy for over {HANG_SECONDS:.0f} s: {', '.join(sorted(hanging))}" if hanging else ""
 
-    def _queue_all(self) -> None:
-        for namespace in {*self.quotas.namespaces(), *self.ledger_objects.namespaces()}:
-            self._queue.add(namespace)
-
-    def _granted_by(self, namespace: str) -> Granted | None:
-        """Return what the quota of a namespace grants, None where it has none or one that cannot be read."""
-        found = next((each for each in self.quotas.snapshot(namespace).items if each.spec), None)
-        if found is None or found.spec is None:
-            return None
-        return Granted(found.uid, found.generation, found.spec.amounts, found.spec.unclassified_pods)
+    def _granted_by(self, namespace: str) -> QuotaLedger | None:
+        """Return the ledger that the quota of a namespace calls for, None without a quota that can be read."""
+        for quota in self.quotas.items(namespace):
+            if quota.spec is not None:
+                return QuotaLedger(
+                    quota_uid=quota.uid,
+                    generation=quota.generation,
+                    hard=quota.spec.amounts,
+                    unclassified_pods=quota.spec.unclassified_pods,
+                )
+        return None
 
     def _quota_changed(self, before: QuotaRecord | None, after: QuotaRecord | None) -> None:
         if after is not None and after.spec is None:
             log.error("%s: %s", after.namespace, after.problem)
-        # A quota is replaced by a deletion and a creation, which a list shows in any order.
+        # A list may show the deletion and the creation of a replaced quota in any order.
         changed = after or before
         if changed is not None:
             self._statuses.changed(changed.namespace)
@@ -188,7 +184,7 @@ class Controller:
 
     def _ledger_object_changed(self, before: LedgerRecord | None, after: LedgerRecord | None) -> None:
         if after is None and before is not None:
-            # Also of one that led once: its series would say that nobody compares the namespace.
+            # Also in a former leader: its series would say that no controller compares the namespace.
             self._metrics.forget(before.namespace)
         if after is None or after.versioned is None:
             if (gone := after or before) is not None:
@@ -199,10 +195,10 @@ class Controller:
         self._statuses.changed(after.namespace)
         self._observed.observe(after.namespace, after.versioned)
         ledger, former = after.versioned.ledger, before.ledger if before else None
-        if former is None or Granted.by(former) != Granted.by(ledger):
+        if former is None or spec_of(former) != spec_of(ledger):
             self._queue.add(after.namespace)
         elif frozenset(ledger.reservations.ids).difference(former.reservations.ids):
-            # A reservation may have the name of what is stored, or be unreadable.
+            # A reservation may have the name of a stored object, or be unreadable.
             self._queue.add(after.namespace, COUNTED_SECONDS)
         elif (expiry := self._observed.next_expiry(after.namespace)) is not None:
             self._queue.add(after.namespace, expiry)
@@ -210,9 +206,9 @@ class Controller:
     def _count_changed(self, namespace: str, frees: bool) -> None:
         if self._observed.get(namespace) is None:
             return
-        if frees:  # a creation may wait for that
+        if frees:  # a creation may wait for the release
             self._queue.hurry(namespace)
-        else:  # what is stored holds its quota already, by its reservation
+        else:  # a stored object already holds its quota, by its reservation
             self._queue.add(namespace, COUNTED_SECONDS)
 
     def _full(self) -> list[str]:
@@ -228,6 +224,12 @@ class Controller:
     def _ended(self, digest: str, holding: Holding) -> None:
         if self._usage is not None and digest == self.usage_cache.own.digest:
             self._usage.released(holding)
+
+    def _verify(self, stopping: threading.Event) -> None:
+        def namespaces() -> Collection[str]:
+            return self.ledgers() if self._leads() else ()
+
+        verify(self.usage_cache, self._metrics, namespaces, self._queue.add, self._recount_seconds, stopping)
 
     def _work(self, stopping: threading.Event) -> None:
         while not stopping.is_set():
@@ -258,7 +260,7 @@ class Controller:
         except (LedgerError, errors.ApiError) as error:
             log.warning("%s: %s", namespace, error)
             again = self._failed(namespace)
-        except Exception:  # a bug met in one namespace must not end the work on the others
+        except Exception:  # a bug with one namespace must not end the work on the others
             log.exception("%s: reconciliation failed", namespace)
             again = self._failed(namespace)
         finally:

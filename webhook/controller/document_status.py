@@ -1,7 +1,7 @@
 """The status of every GPUPolicy, GPUClass and GPUResourceMapping: in force, invalid with every problem, or held back by another.
 
-The leader writes it, together with the spec that is in force, and an Event where one is refused, paused or resumed. No decision
-depends on a condition or an Event; they are for people and `kubectl wait`.
+The leader writes it, with the spec that is in force, and an Event when a document is refused, paused or resumed. Conditions and
+Events are for people and `kubectl wait`. No decision depends on them.
 """
 
 import logging
@@ -33,7 +33,7 @@ IN_FORCE, INVALID = "InForce", "Invalid"
 REFUSED, PAUSED, RESUMED = "Refused", "Paused", "Resumed"
 """Reasons of Events."""
 LONGEST_MESSAGE = 8000
-"""Characters of a condition's message; the API allows 32768 in its own."""
+"""Characters of the message of a condition. Kubernetes allows 32768 in its own kinds."""
 
 log = logging.getLogger("gpu_admission.configuration")
 
@@ -41,7 +41,7 @@ log = logging.getLogger("gpu_admission.configuration")
 def write_statuses(
     api: ApiClient, source: ClusterSource, is_leader: Callable[[], bool], stopping: threading.Event
 ) -> None:
-    """Write each status that is not up to date until `stopping`; failed and overwritten writes are repeated."""
+    """Write each status that is not up to date, until `stopping`. A write that failed or was overwritten is repeated."""
     events = EventWriter(api, CONTROLLER)
     written: EvaluatedDocuments | None = None
     looked = datetime.now(UTC)
@@ -77,7 +77,7 @@ def _write(api: ApiClient, evaluated: EvaluatedDocuments, events: EventWriter) -
 
 
 def changes(record: Record, status: DocumentStatus, now: datetime) -> Iterator[EventRecord]:
-    """Yield what an Event says of a document that has got another status than it had: refused, paused, resumed."""
+    """Yield an Event if the new status says that the document was refused, paused or resumed."""
     [condition] = status.conditions
     known = {each.message for each in record.status.conditions}
     if condition.reason == INVALID and condition.message not in known:
@@ -91,7 +91,7 @@ def changes(record: Record, status: DocumentStatus, now: datetime) -> Iterator[E
 
 
 def ended_pauses(evaluated: EvaluatedDocuments, before: datetime, now: datetime) -> Iterator[EventRecord]:
-    """Yield an Event for each pause that ended by itself between two looks."""
+    """Yield an Event for each pause that ended by itself between these times."""
     for record in evaluated.records:
         until = _paused_until(record.status.accepted, before)
         if until is not None and until <= now:
@@ -100,7 +100,7 @@ def ended_pauses(evaluated: EvaluatedDocuments, before: datetime, now: datetime)
 
 
 def _paused_until(spec: dict[str, Any] | None, now: datetime) -> datetime | None:
-    """Return until when a policy is paused, None if it is not at that time."""
+    """Return the end of the pause of a policy, None if the policy is not paused now."""
     value = (spec or {}).get(PAUSE)
     if value is None or not is_pause(value):
         return None
@@ -115,7 +115,6 @@ def _event_record(record: Record, reason: str, message: str, now: datetime) -> E
 
 
 def statuses(evaluated: EvaluatedDocuments, now: datetime) -> Iterator[tuple[Record, DocumentStatus]]:
-    """Yield every document with its up-to-date status."""
     in_force = {document.key: document for document in evaluated.documents}
     for record in evaluated.records:
         held = in_force.get(record.document.key)
@@ -134,7 +133,7 @@ def statuses(evaluated: EvaluatedDocuments, now: datetime) -> Iterator[tuple[Rec
 def _verdict(
     document: Document, held: Document | None, evaluated: EvaluatedDocuments
 ) -> tuple[str, str, str]:
-    """Return status, reason and message of the condition; `held` is the version in force."""
+    """Return status, reason and message of the condition. `held` is the version in force."""
     own = [problem for problem in evaluated.problems if problem.document == document.title]
     if own:
         stays = "the previous version stays in force" if held is not None else "it is not in force"

@@ -1,4 +1,4 @@
-"""Prometheus metrics of the controller. Those of the quotas themselves are in webhook/quota."""
+"""Prometheus metrics of the controller. webhook/quota has the metrics of the quotas."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -12,7 +12,7 @@ from webhook.cluster.informer import Informer
 
 
 class ControllerMetrics:
-    """Counters of the work done; `namespace` is always that of a GPUQuota, so an administrator chose it."""
+    """The label `namespace` is always the namespace of a GPUQuota, so administrators choose its values."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
@@ -59,13 +59,12 @@ class ControllerMetrics:
         self.leader = gauge("gpu_admission_controller_leader", "1 if this controller is the leader, else 0.")
 
     def forget(self, namespace: str) -> None:
-        """Drop the series of a namespace whose quota is gone."""
         for each in (self.confirmed, self.expired, self.unreadable, self.recount_time):
             each.remove(namespace)
 
 
 class WatchCollector(Collector):
-    """The informers by the plural of their resource, read at every scrape."""
+    """`informers` returns the informers by resource. They are read at every scrape."""
 
     def __init__(self, informers: Callable[[], Mapping[str, Informer[Any]]]) -> None:
         self._informers = informers

@@ -1,7 +1,7 @@
-"""The newest version of each ledger that this process has seen, and since when it has known it and its reservations.
+"""The newest version of each ledger that this process has observed, and since when it knows the ledger and its reservations.
 
-Time is by the process's own monotonic clock. No other clock proves that a reservation is old: wall clocks jump, and what is
-dropped too early may still be stored. So a restarted controller waits for the whole bound again.
+Only the monotonic clock of the process proves that a reservation is old. Wall clocks jump, and the object of a reservation that
+is dropped too early may still be stored. So a restarted controller waits for the whole bound again.
 """
 
 import threading
@@ -14,7 +14,7 @@ from webhook.quota.store import VersionedLedger
 
 
 class _Observation(msgspec.Struct, frozen=True):
-    """A ledger, since when that object is known, since when with its present spec, and since when each of its reservations."""
+    """A ledger. The times say since when the object, its present spec and each of its reservations are known."""
 
     ledger_object: VersionedLedger
     since: float
@@ -23,7 +23,7 @@ class _Observation(msgspec.Struct, frozen=True):
 
 
 class ObservedLedgers:
-    """Observations by namespace, for any thread: they are replaced, never changed. No lock is held over a call."""
+    """For any number of threads. An observation is replaced, never changed. No lock is held over a call."""
 
     def __init__(self, *, expiry: float = EXPIRY_SECONDS, no_quota: float = NO_QUOTA_SECONDS) -> None:
         self._expiry = expiry
@@ -32,7 +32,7 @@ class ObservedLedgers:
         self._observed: dict[str, _Observation] = {}
 
     def get(self, namespace: str) -> VersionedLedger | None:
-        """Return the newest version that was observed. A swap shows whether it still is the newest."""
+        """Return the newest observed version. A swap shows whether it still is the newest."""
         observed = self._observed.get(namespace)
         return observed.ledger_object if observed else None
 
@@ -42,9 +42,9 @@ class ObservedLedgers:
         }
 
     def observe(self, namespace: str, ledger_object: VersionedLedger) -> None:
-        """Record a ledger that was just read or written, unless a newer one was recorded.
+        """Record a ledger that was just read or written, unless a newer version is recorded.
 
-        Reads, writes and the watch arrive in any order. resourceVersions of a kind are ordered as whole numbers.
+        Reads, writes and the watch come in any order. The resourceVersions of a kind are ordered as whole numbers.
         """
         now, ledger = monotonic(), ledger_object.ledger
         with self._lock:
@@ -61,27 +61,27 @@ class ObservedLedgers:
             )
 
     def forget(self, namespace: str, ledger_uid: str) -> None:
-        """Forget a ledger that was deleted, or cannot be read; not another one that has taken its place."""
+        """Forget a ledger that was deleted or cannot be read, but not another one in its place."""
         with self._lock:
             observed = self._observed.get(namespace)
             if observed is not None and observed.ledger_object.ledger.ledger_uid == ledger_uid:
                 del self._observed[namespace]
 
     def spec_since(self, namespace: str) -> float:
-        """Return when this process first observed the ledger with its present quota, in its present generation."""
+        """Return when this process first observed the ledger with the present quota in its present generation."""
         observed = self._observed.get(namespace)
         return observed.spec_since if observed else monotonic()
 
     def initialization_wait(self, namespace: str) -> float:
-        """Return the seconds until the quota may be initialised; 0 or less: it may now.
+        """Return the seconds until the quota may be initialised, 0 or less if it may now.
 
-        That "no quota" is believed of a namespace began before its ledger was there.
+        A replica may have read "no quota" before the ledger existed. It believes that for the whole wait.
         """
         observed = self._observed.get(namespace)
         return observed.since + self._no_quota - monotonic() if observed else self._no_quota
 
     def expired(self, namespace: str, when: float) -> frozenset[str]:
-        """Return the reservations, by `Reservations.ids`, that had been observed for the whole bound at that moment."""
+        """Return the ids (`Reservations.ids`) of the reservations that were observed for the whole bound at that moment."""
         observed = self._observed.get(namespace)
         reservations = observed.reservations if observed else {}
         return frozenset(each for each, since in reservations.items() if since + self._expiry <= when)

@@ -1,6 +1,6 @@
-"""Reconciles the ledger of one namespace: counts from lists, and removes reservations that are confirmed or expired.
+"""Reconciles the ledger of a namespace: writes a new count, and removes reservations that are confirmed or expired.
 
-`policies.quota.ledger.reconcile` decides what a list allows; here are the clock, the lists and the writes.
+`policies.quota.ledger.reconcile` decides what a count allows. This module has the clock, the lists and the writes.
 """
 
 import logging
@@ -34,23 +34,23 @@ from webhook.quota.store import LedgerConflict, VersionedLedger
 log = logging.getLogger("gpu_admission.controller")
 
 CONTEND_SECONDS = 8.0
-"""How long to retry a ledger that others keep writing, before other namespaces get their turn."""
+"""How long a worker retries a ledger that others keep writing, before it takes another namespace."""
 CONTEND_AGAIN = 0.5
 POLL_AGAIN = 0.3
-"""Seconds until lists that others read are looked for again."""
+"""Seconds until the next look for lists that another thread is reading."""
 GONE_BACK = (
     "the ledger was counted from newer lists than the API server has: was etcd restored from a backup? "
     "See Ledgers in docs/operations.md"
 )
-"""Lists begun after a ledger was read are never older than those from which it was counted, as long as etcd has all its past."""
+"""A list that begins after the ledger was read is never older than the lists of its count, unless etcd was restored."""
 SOON = 0.05
 """Added to waits, so that they do not end too early."""
 
 
 class _Plan(msgspec.Struct, frozen=True):
-    """How to count a ledger now: the ledger, moving or not, the counter, and the catalogue version.
+    """How to count a ledger now: the ledger, perhaps with a transition begun, the counter and the catalogue version.
 
-    `anew`: it was never counted in full, or not by a catalogue version that can be had.
+    `anew`: it was never counted in full, or its catalogue is not available.
     """
 
     ledger: QuotaLedger
@@ -60,7 +60,7 @@ class _Plan(msgspec.Struct, frozen=True):
 
 
 class QuotaReconciler:
-    """Reconciles and initialises ledgers. For any number of threads, but one at a time for a namespace."""
+    """For any number of threads, but only one at a time for a namespace."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class QuotaReconciler:
         self._listing = threading.Lock()
 
     def reconcile(self, namespace: str) -> float | None:
-        """Bring the ledger up to date and return the seconds until the next time; None: nothing is to come, or there is no quota.
+        """Bring the ledger up to date. Return the seconds until the next time, None if there is none, or no quota.
 
         Raises `LedgerError` and `errors.ApiError`.
         """
@@ -94,7 +94,8 @@ class QuotaReconciler:
                     return wait
                 ledger_object = self._keeper.current(namespace, fresh=fresh)
                 if ledger_object is None:
-                    self._forget(namespace)
+                    self._contended.discard(namespace)
+                    self._metrics.forget(namespace)
                     return None
                 plan = self._plan(ledger_object.ledger)
                 if (wait := self._wait(namespace, plan)) > 0:
@@ -112,7 +113,7 @@ class QuotaReconciler:
                     continue
                 self._write(namespace, ledger_object, plan, result)
             except LedgerConflict:
-                # Somebody else writes here, faster than the watch: read first, also the next time.
+                # Others write this ledger faster than the watch shows it. Read it first, also the next time.
                 fresh = True
                 self._contended.add(namespace)
                 self._metrics.conflicts.inc()
@@ -122,7 +123,7 @@ class QuotaReconciler:
         return CONTEND_AGAIN
 
     def _first_wait(self, namespace: str) -> float:
-        """Return for how many seconds a ledger that was never counted, with the spec of its quota, has to wait."""
+        """Return the seconds that a ledger has to wait if it was never counted and has the spec of its quota."""
         ledger_object = self._ledger_objects.get(namespace)
         if (
             ledger_object is None
@@ -134,7 +135,7 @@ class QuotaReconciler:
         return wait + SOON if wait > 0 else POLL_AGAIN * self._listing.locked()
 
     def _wait(self, namespace: str, plan: _Plan) -> float:
-        """Return the seconds until there may be a count. Raises `errors.ApiError`."""
+        """Return the seconds until the ledger may be counted. Raises `errors.ApiError`."""
         if not plan.counter.synced:
             return POLL_AGAIN
         if not plan.anew:
@@ -145,7 +146,7 @@ class QuotaReconciler:
         return 0.0 if self._may_list(namespace, plan.counter) else POLL_AGAIN
 
     def _may_list(self, namespace: str, counter: UsageCounter) -> bool:
-        """List everything if many namespaces need new lists; return False while another thread does that for them all."""
+        """List everything if many namespaces need new lists. Return False while another thread does that."""
         since = self._ledger_objects.spec_since(namespace)
         if counter.is_listed(namespace, since):
             return True
@@ -163,8 +164,8 @@ class QuotaReconciler:
     def _plan(self, ledger: QuotaLedger) -> _Plan:
         """Return how to count the ledger. Raises `errors.ApiError`.
 
-        What was counted by another catalogue version moves to ours without a pause, if everybody can have both catalogues;
-        otherwise it is counted anew, and denies until all is gone that was charged by the other one.
+        A count under another catalogue version migrates to ours without a pause, if all replicas can read both catalogues.
+        Otherwise the ledger is counted anew, and denies requests until all reservations under the other version are gone.
         """
         own = self._usage_cache.own
         target = CatalogueVersion(own.digest, ledger.unclassified_pods)
@@ -176,12 +177,8 @@ class QuotaReconciler:
                 return _Plan(moving, counter, by, anew=_is_anew(ledger))
         return _Plan(ledger, own, target, anew=True)
 
-    def _forget(self, namespace: str) -> None:
-        self._contended.discard(namespace)
-        self._metrics.forget(namespace)
-
     def _count(self, namespace: str, plan: _Plan, now: float) -> Counted:
-        """Count from lists as new as this ledger requires: for the first time from lists begun after it was first observed."""
+        """Count from lists that are new enough. The first count needs lists that began after the ledger was first observed."""
         ledger, counter = plan.ledger, plan.counter
         since = self._ledger_objects.spec_since(namespace) if plan.anew else AT_ALL
         counter.refresh(namespace, since=since, nodes_since=since)
@@ -196,7 +193,7 @@ class QuotaReconciler:
         return plan.counter.count(namespace, plan.ledger, plan.by.unclassified_pods, deleted)
 
     def _may_expire_more(self, namespace: str, ledger: QuotaLedger, counted: Counted, now: float) -> bool:
-        """Whether a list started now might expire a reservation that the present lists cannot."""
+        """Whether a list that starts now may expire a reservation that the present lists cannot expire."""
         overdue = self._ledger_objects.expired(namespace, now) - self._ledger_objects.expired(
             namespace, counted.list_started
         )
@@ -206,9 +203,8 @@ class QuotaReconciler:
 
     def _reconciled(self, namespace: str, plan: _Plan, counted: Counted) -> Reconciled | Refused:
         if 0 in msgspec.structs.astuple(counted.listing.revisions):
-            return (
-                Refused.OLDER
-            )  # a watch has begun anew: a mixture, and a ledger without a count would take it
+            # A watch has just begun anew, so the count mixes revisions. A ledger without a count would accept it.
+            return Refused.OLDER
         expired = self._ledger_objects.expired(namespace, counted.list_started)
         if not plan.anew:
             return reconcile(plan.ledger, counted.listing, expired)
@@ -217,7 +213,7 @@ class QuotaReconciler:
 
     def _write(self, namespace: str, versioned: VersionedLedger, plan: _Plan, reconciled: Reconciled) -> None:
         ledger = reconciled.ledger
-        # Newer revisions alone are not written: the protocol only needs that they never go back.
+        # If only the revisions are newer, nothing is written: the protocol only needs that they never go back.
         if msgspec.structs.replace(ledger, revisions=versioned.ledger.revisions) != versioned.ledger:
             self._keeper.swap(namespace, versioned, ledger)
         if ledger.class_catalogue not in {None, versioned.ledger.class_catalogue}:
@@ -235,11 +231,10 @@ class QuotaReconciler:
 
     def _next(self, namespace: str, ledger: QuotaLedger) -> float | None:
         if catalogue_version_to_count_by(ledger) != ledger.class_catalogue:
-            return SOON  # all that is reserved was charged by the next catalogue version, too
+            return SOON  # all reservations are counted by the next catalogue version, too
         expiry = self._ledger_objects.next_expiry(namespace)
         return None if expiry is None else max(SOON, expiry) + SOON
 
 
 def _is_anew(ledger: QuotaLedger) -> bool:
-    """Whether a ledger was never counted, or not in every dimension."""
     return ledger.used is None or bool(ledger.uncounted)

@@ -1,4 +1,4 @@
-"""DeviceClasses and resource names of nodes that no quota counts, because no GPUResourceMapping says whether they are GPUs."""
+"""DeviceClasses and resource names of nodes that no quota counts, because no GPUResourceMapping names them."""
 
 import logging
 import threading
@@ -15,23 +15,19 @@ from webhook.cluster.nodes import NODES
 from webhook.configuration.loader import Configuration
 
 EVERY_SECONDS = 600.0
-"""Seconds between lists of all nodes. Resource names change only when a device plugin is installed."""
+"""Between lists of all nodes. Resource names change only when somebody installs a device plugin."""
 RETRY_SECONDS = 5.0
 POLL_SECONDS = 1.0
 
 log = logging.getLogger("gpu_admission.controller")
 
 
-class _Status(msgspec.Struct):
-    allocatable: dict[str, Any] | None = None
-
-
 class _Node(msgspec.Struct):
-    status: _Status = msgspec.field(default_factory=_Status)
+    status: dict[str, msgspec.Raw] = {}
 
 
 def unmapped_resources(amounts: dict[str, Any] | None, resource_mapping: ResourceMapping) -> frozenset[str]:
-    """Return the extended resources among a node's allocatable ones that are not zero and that no pattern matches."""
+    """Return the extended resources in `allocatable` of a node that are not zero and match no pattern."""
     return frozenset(
         name
         for name, amount in (amounts or {}).items()
@@ -42,14 +38,8 @@ def unmapped_resources(amounts: dict[str, Any] | None, resource_mapping: Resourc
     )
 
 
-def unmapped_names(configuration: Configuration, of_nodes: frozenset[str]) -> tuple[str, ...]:
-    """Return the names of all DeviceClasses and resources that no quota counts."""
-    classes = (f"DeviceClass {name}" for name in configuration.unmapped_device_classes)
-    return (*classes, *sorted(of_nodes))
-
-
 class UnmappedResourcesWatch:
-    """Lists the nodes from time to time while this process leads. Calls `changed` when `names` changed."""
+    """Lists the nodes every EVERY_SECONDS while this process leads. Calls `changed` when `names` changed."""
 
     def __init__(
         self,
@@ -67,11 +57,9 @@ class UnmappedResourcesWatch:
         """None until this process has listed the nodes as leader."""
 
     def configure(self, configuration: Configuration) -> None:
-        """Use another configuration from now on."""
         self._configuration, self._due = configuration, 0.0
 
     def run(self, stopping: threading.Event) -> None:
-        """List until `stopping` is set; the body of a thread."""
         while not stopping.wait(POLL_SECONDS):
             if not self._is_leader():
                 self.names, self._due = None, 0.0
@@ -90,11 +78,13 @@ class UnmappedResourcesWatch:
         found: set[str] = set()
 
         def read(raw: msgspec.Raw) -> None:
-            amounts = msgspec.json.decode(raw, type=_Node).status.allocatable
+            allocatable = msgspec.json.decode(raw, type=_Node).status.get("allocatable")
+            amounts = msgspec.json.decode(allocatable, type=dict[str, Any] | None) if allocatable else None
             found.update(unmapped_resources(amounts, configuration.resource_mapping))
 
         self._api.list(NODES.path(), read)
-        names = unmapped_names(configuration, frozenset(found))
+        classes = (f"DeviceClass {name}" for name in configuration.unmapped_device_classes)
+        names = (*classes, *sorted(found))
         if names != self.names:
             self.names = names
             self._changed()

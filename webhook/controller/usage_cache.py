@@ -1,4 +1,4 @@
-"""The UsageCounter of our own catalogue, and the UsageCache of published catalogues that ledger objects name."""
+"""The UsageCounter of our own catalogue, and of each published catalogue that a ledger object names."""
 
 import logging
 import threading
@@ -20,7 +20,7 @@ log = logging.getLogger("gpu_admission.controller")
 
 
 class UsageCache:
-    """All UsageCache of a process, by catalogue digest. Safe for threads; holds no lock during a call to the API."""
+    """The UsageCounters of a process by catalogue digest. For any number of threads. Holds no lock during a call to the API."""
 
     def __init__(
         self,
@@ -52,14 +52,14 @@ class UsageCache:
         self.own.start()
 
     def configure(self, catalogues: Catalogues) -> bool:
-        """Replace our own catalogue, and return whether it changed. Raises `errors.ApiError` and then keeps the old one."""
+        """Replace our own catalogue, and return whether it changed. Raises `errors.ApiError`; then the old one stays."""
         if catalogue_digest(catalogues) == self.own.digest:
             return False  # policies do not change demand
         self._kept(catalogues, is_own=True)
         return True
 
     def of(self, digest: str) -> UsageCounter | None:
-        """Return the UsageCounter of a catalogue; start it if needed. None if nobody published it. Raises `errors.ApiError`."""
+        """Return the running UsageCounter of a catalogue, None if the catalogue is not published. Raises `errors.ApiError`."""
         with self._lock:
             found = self._all.get(digest)
         if found is None and (catalogues := self._published.get(digest)) is not None:
@@ -68,30 +68,29 @@ class UsageCache:
         return found
 
     def deleted(self, namespace: str) -> frozenset[str]:
-        """Return the uids of the objects that any watch lately showed as deleted. An older watch may know more than a new one."""
+        """Return the uids of the objects that any watch lately showed as deleted. An older watch may know more."""
         with self._lock:
             every = list(self._all.values())
         return frozenset().union(*(each.deleted(namespace) for each in every))
 
     def verify(self, namespace: str, *, since: float, nodes_since: float) -> None:
-        """Compare all held objects with lists that began at these moments or later. Raises `errors.ApiError`."""
+        """Verify objects and sums of a namespace by lists that began at these moments or later. Raises `errors.ApiError`."""
         for counter in list(self._all.values()):
             if counter.synced:
                 counter.refresh(namespace, since=since, nodes_since=nodes_since)
                 counter.recount(namespace)
 
     def publish(self, counter: UsageCounter) -> bool:
-        """Publish its catalogue, and return whether that succeeded. Raises `errors.ApiError`."""
         return self._published.publish(counter.catalogues)
 
     def tidy(self, ledgers: Mapping[str, QuotaLedger], *, leads: bool) -> None:
-        """Stop UsageCache and drop sums that no ledger names. The leader also publishes and removes catalogues.
+        """Stop the counters and drop the sums that no ledger names. The leader also publishes and removes catalogues.
 
         Raises `errors.ApiError`.
         """
-        of_ledger_objects = frozenset().union(*map(digests_of, ledgers.values()))
+        in_ledgers = frozenset().union(*map(digests_of, ledgers.values()))
         with self._lock:
-            named = of_ledger_objects | {self.own.digest}
+            named = in_ledgers | {self.own.digest}
             gone = [self._all.pop(each) for each in self._all.keys() - named]
         for counter in gone:
             counter.stop()
@@ -117,7 +116,7 @@ class UsageCache:
         made = self._make(catalogues)
         with self._lock:
             kept = self._all.setdefault(made.digest, made)
-            if is_own:  # under the lock: no ledger names it yet, so `tidy` would stop it
+            if is_own:  # under the lock, because `tidy` would stop a counter that no ledger names
                 self.own = kept
         if kept is made:
             kept.start()
@@ -125,6 +124,5 @@ class UsageCache:
 
 
 def _unclassified_pods_of(ledger: QuotaLedger) -> frozenset[UnclassifiedPods]:
-    """Return the values of `unclassified_pods` in the catalogue versions of a ledger."""
     catalogue_versions = filter(None, map(CatalogueVersion.parse, ledger.catalogue_versions))
     return frozenset({ledger.unclassified_pods, *(each.unclassified_pods for each in catalogue_versions)})

@@ -1,13 +1,13 @@
-"""The count of a namespace: its stored pods and claims and their demand, from informers of pods, claims and nodes.
+"""Counts the demand of the stored pods and claims of a namespace, from informers of pods, claims and nodes.
 
-A count uses what the informers hold. `refresh` lists again if the protocol needs a list that began after some moment. The labels
-of its node decide the class of a bound pod. The labels of the nodes that it selects decide the class of another pod.
+A count uses what the informers hold. `refresh` lists again if the protocol needs a list that began after some moment. The node of
+a bound pod decides its class, and the nodes that another pod selects decide the class of that pod.
 """
 
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -71,17 +71,16 @@ class UsageCounter:
         self._lock: AbstractContextManager[bool] = threading.RLock()
         """Shared by the sums and all three informers: the demand of an object in one depends on the others."""
         claims, nodes = served_resource(api, "resourceclaims"), node_reader(catalogues.classes.label_keys)
-        pod_reader, claim_reader = self.sums.pod_reader, self.sums.claim_reader
+        reader = self.sums.reader
         watch = partial(Informer, api, timings=timings, lock=self._lock)
-        self.pods: Informer[PodRecord] = watch(PODS, pod_reader.record, self._pod_changed, awaited=awaited)
+        self.pods: Informer[PodRecord] = watch(PODS, reader.read_pod, self._pod_changed, awaited=awaited)
         self.nodes: Informer[NamedNode] = watch(NODES, nodes, self._node_changed)
         self.claims: Informer[ClaimRecord] | None = (
-            watch(claims, claim_reader.record, self._claim_changed, awaited=awaited) if claims else None
+            watch(claims, reader.read_claim, self._claim_changed, awaited=awaited) if claims else None
         )
 
     @property
     def informers(self) -> dict[str, Informer[Any]]:
-        """The informers by resource."""
         return {each.resource.plural: each for each in (self.pods, self.nodes, self.claims) if each}
 
     def start(self) -> None:
@@ -126,22 +125,20 @@ class UsageCounter:
         unclassified_pods: UnclassifiedPods,
         deleted: Collection[str],
     ) -> Counted:
-        """Count the stored objects of a namespace by this catalogue and `unclassified_pods`.
-
-        `ledger` has the pending reservations. `deleted` has the deletions of all watches, because ours may have begun later.
-        """
+        """Count a namespace. `deleted` are the deletions of the watches of all catalogues, because ours may have begun later."""
         with self._lock:
             pods, nodes = self.pods.position(namespace), self.nodes.position()
             # If the API server does not serve claims, there are none at the revision of the pods.
             claims = self.claims.position(namespace) if self.claims else pods
-            summed = self.sums.sum(namespace, unclassified_pods, ledger, self._gone_claims(namespace))
+            gone = self._gone_claims(namespace)
+            used, holders, objects = self.sums.sum(namespace, unclassified_pods, ledger, gone)
         settled = (each.object_uid for each in ledger.reservations if each.object_uid in deleted)
         listing = Listing(
-            used=summed.used,
-            objects={**dict.fromkeys(settled, DELETED), **summed.objects},
+            used=used,
+            objects={**dict.fromkeys(settled, DELETED), **objects},
             revisions=Revisions(pods=pods.revision, resource_claims=claims.revision, nodes=nodes.revision),
             catalogue=str(CatalogueVersion(self.digest, unclassified_pods)),
-            holders=summed.holders,
+            holders=holders,
         )
         return Counted(listing, min(pods.list_started, claims.list_started))
 
@@ -153,21 +150,18 @@ class UsageCounter:
             log.error("%s: the sums of its pods and claims were not those of a full count", namespace)
 
     def holdings(self) -> Iterator[Holding]:
-        """Yield the demand of each stored pod and claim."""
         for informer in (self.pods, self.claims):
             records: Iterable[CountedRecord] = informer.all() if informer else ()
             held = (self._holding(record) for record in records if _is_counted(record))
             yield from (each for each in held if each is not None)
 
     def keep(self, wanted: Collection[tuple[str, UnclassifiedPods]]) -> None:
-        """Keep only the sums of these pairs of namespace and `unclassified_pods`."""
         with self._lock:
             self.sums.keep(wanted)
             for namespace in self._gone.namespaces():
                 self._gone_claims(namespace)
 
     def _gone_claims(self, namespace: str) -> dict[str, ClaimRecord]:
-        """Return the deleted claims whose devices pods still use."""
         listed, deleted = self.pods.position(namespace).list_started, self.pods.deleted(namespace)
 
         def has_ended(uid: str, since: float) -> bool:
@@ -188,9 +182,7 @@ class UsageCounter:
         self._object_changed(before, after, lambda: self.sums.claim_changed(before, after))
 
     def _node_changed(self, before: NamedNode | None, after: NamedNode | None) -> None:
-        with self._all_or_anew():
-            namespaces = self.sums.node_changed(before, after)
-        for namespace in namespaces:
+        for namespace in self._summed(lambda: self.sums.node_changed(before, after)):
             self._changed(namespace, False)
 
     def _object_changed(
@@ -202,24 +194,22 @@ class UsageCounter:
         frees = _is_counted(before) and not _is_counted(after)
         # Compute this first: the demand may depend on a node that is forgotten with the object.
         held = self._holding(before) if before is not None and frees else None
-        with self._all_or_anew():
-            namespaces = change()
+        namespaces = self._summed(change)
         if held is not None:
             self._ended(self.digest, held)
         for namespace in namespaces:
             self._changed(namespace, frees)
 
-    @contextmanager
-    def _all_or_anew(self) -> Iterator[None]:
-        """Drop all sums if a change fails halfway. They are computed again, so a bug with one object does not admit others."""
+    def _summed(self, change: Callable[[], frozenset[str]]) -> frozenset[str]:
+        """Drop all sums if a change fails halfway. The next count makes new ones, so a bug cannot lead to too low a sum."""
         try:
-            yield
+            return change()
         except Exception:
             self.sums.keep(())
             raise
 
     def _holding(self, record: CountedRecord) -> Holding | None:
-        """Return the demand of an object. None for a claim that the scheduler made, because its pod pays."""
+        """Return the demand of an object. None without demand, and for a claim that the scheduler made for a pod."""
         if isinstance(record, ClaimRecord) and record.made_for:
             return None
         vector = self.sums.demand(record)

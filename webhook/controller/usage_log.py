@@ -1,7 +1,7 @@
-"""Audit lines about what pods and claims hold: one when it is given back, and one an hour while it is held.
+"""Audit lines about the usage of pods and claims: one when an object releases its demand, and one an hour while it holds it.
 
-So `gpu-admission usage` knows from when to when each was charged, also where no line says that it ended: a controller that is
-away for a while writes none. Only the leader writes.
+So `gpu-admission usage` knows the time of each use, even if no line says that it ended: no controller may have run at that time.
+Only the leader writes.
 """
 
 import threading
@@ -16,14 +16,14 @@ from webhook.cluster.objects import timestamp
 from webhook.controller.records import CountedRecord
 
 HELD_SECONDS = 3600.0
-"""Between two lines about what is held: some 350 bytes each, 3.5 MB an hour for 10,000 pods."""
+"""Between two lines about one object. A line has some 350 bytes, so 10,000 pods make 3.5 MB an hour."""
 AT_ONCE, PAUSE_SECONDS = 1_000, 0.5
-"""Lines that are handed to the log together, a tenth of what may wait there, and the pause until the next ones."""
+"""Lines that go to the log at once, a tenth of those that may wait there, and the pause after them."""
 POLL_SECONDS = 1.0
 
 
 class Holding(msgspec.Struct, frozen=True):
-    """What an object of the kind is charged: the fields `demand` and `class` of its line."""
+    """A pod or claim with demand. `counted` has the fields `demand` and `class` of its line."""
 
     kind: str
     record: CountedRecord
@@ -31,7 +31,7 @@ class Holding(msgspec.Struct, frozen=True):
 
 
 class UsageLog:
-    """Writes the lines by `write`. `leads` says whether this process is the one that does."""
+    """Writes lines while `leads` returns true."""
 
     def __init__(
         self,
@@ -45,12 +45,11 @@ class UsageLog:
         self._replica, self._seconds = replica, seconds
 
     def released(self, holding: Holding) -> None:
-        """Write that an object holds nothing any more."""
         if self._leads():
             self._line(holding, "released")
 
     def run(self, holdings: Callable[[], Iterable[Holding]], stopping: threading.Event) -> None:
-        """Write what is held, as soon as this process leads and then once a period, until `stopping`."""
+        """Write a line for each holding when this process begins to lead, and then once a period, until `stopping`."""
         due = 0.0
         while not stopping.wait(POLL_SECONDS):
             if not self._leads():

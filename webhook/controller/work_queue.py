@@ -1,4 +1,4 @@
-"""The work queue of the controller, for any number of workers: what somebody waits for comes first, and not without bound."""
+"""The work queue of the controller, for any number of workers. Namespaces for which somebody waits come first, up to a rate."""
 
 import heapq
 import threading
@@ -6,25 +6,25 @@ from math import inf
 from time import monotonic
 
 HURRIED_EVERY, HURRIED_AT_ONCE = 0.2, 5
-"""Seconds between hurried turns of one name while they are asked for without a pause, and how many come at once before that."""
+"""Seconds between hurried turns of a name, and how many turns may come at once before that rate holds."""
 SPARE_ENTRIES = 64
-"""Of a heap, beyond two for each name that waits: below that it is not worth sorting again."""
+"""A heap is sorted again when it has more than two entries for each waiting name, and these in addition."""
 
 
 class WorkQueue:
-    """Names and the moments at which they are due; of those that are due, the hurried come first.
+    """Names with the times at which they are due. Hurried names come before other names that are due.
 
-    A name is queued once, at the earliest time it was added for, and taken by one worker at a time: added meanwhile, it comes up
-    again afterwards.
+    A name is queued once, for the earliest time for which it was added. Only one worker at a time has a name. If it is added
+    meanwhile, it comes again afterwards.
     """
 
     def __init__(self) -> None:
         self._due: dict[str, float] = {}
         self._hurried: set[str] = set()
         self._heaps: dict[bool, list[tuple[float, str]]] = {True: [], False: []}
-        """When free names are due, hurried and others; those that are no longer so stay until they come up, or are most of it."""
+        """Due times of free names, hurried or not. Outdated entries stay until they reach the top, or are too many."""
         self._paced: dict[str, float] = {}
-        """By name, the moment until which its hurried turns have used up their share."""
+        """The time by name until which its hurried turns have used up their rate."""
         self._busy: set[str] = set()
         self._changed = threading.Condition()
 
@@ -34,7 +34,7 @@ class WorkQueue:
             self._add(name, due)
 
     def hurry(self, name: str) -> None:
-        """Have the name taken at once and before others; after HURRIED_AT_ONCE such turns, only each HURRIED_EVERY seconds."""
+        """Let the name come at once and before others. After HURRIED_AT_ONCE turns, only every HURRIED_EVERY seconds."""
         now, ahead = monotonic(), HURRIED_EVERY * (HURRIED_AT_ONCE - 1)
         with self._changed:
             is_new = name not in self._hurried
@@ -42,7 +42,7 @@ class WorkQueue:
             self._add(name, max(now, self._paced.get(name, 0.0) - ahead), moved=is_new)
 
     def take(self, seconds: float) -> str | None:
-        """Wait at most so long for a name that is due, and return it; `done` must be called with it."""
+        """Return a name that is due, after waiting at most so long. The caller must call `done` with it."""
         until = monotonic() + seconds
         with self._changed:
             while True:

@@ -1,8 +1,8 @@
-"""Callers that are known by their client certificate: required for all pages but the probes, whatever their path.
+"""Authentication of callers by client certificate, required for all pages but the probes.
 
-The certificate belongs to the connection: it is verified in the handshake and read once. Every request on it is held against
-the authorities in use and the certificate's end, so neither a kept connection nor a resumed session (which OpenSSL resumes
-without looking at the certificate again) outlives them.
+The certificate is verified in the handshake and read once for each connection. Every request checks the authorities in use and
+the certificate's end, so neither a kept connection nor a resumed session outlives them: OpenSSL resumes a session without another
+look at the certificate.
 """
 
 import contextlib
@@ -31,10 +31,7 @@ logger = logging.getLogger("gpu_admission.server")
 
 
 class CallerAuthentication:
-    """Who may call: whoever presents a certificate of the authorities in use with one of the names, to the letter.
-
-    All methods belong to the poller's thread.
-    """
+    """Allows callers with a certificate of the authorities in use and exactly one of the names. For the poller's thread only."""
 
     def __init__(self, names: Collection[str], serving: ServingCertificate, metrics: EdgeMetrics) -> None:
         self._names, self._serving, self._metrics = frozenset(names), serving, metrics

@@ -38,8 +38,8 @@ class ConnectionState(enum.Enum):
 class Connection:
     """A socket, with TLS or plain, and its buffers.
 
-    `deadline` and `since` are on the monotonic clock; `since` is when the present request began, or the connection itself
-    before any. `counted` is the number of bytes that the poller's account of buffers holds for this connection.
+    deadline, since: moments of `monotonic`; `since` is the start of the present request, at first that of the connection.
+    counted: the bytes of this connection in the poller's sum of buffers.
     """
 
     def __init__(self, client_socket: socket.socket, *, now: float) -> None:

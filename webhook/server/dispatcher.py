@@ -41,10 +41,10 @@ _Waiting = queue.SimpleQueue[tuple[Connection, Request]]
 
 
 class Site(NamedTuple):
-    """What is served.
+    """The application.
 
-    `answer` is called on the poller's thread for `probes` and for small requests that are `at_once`: they wait for nothing but
-    the processor. For all others it is called on threads.
+    `answer` runs in the poller's thread for `probes` and for small requests that are `at_once`, which only compute. For all
+    others it runs in other threads.
     """
 
     answer: Handler
@@ -53,7 +53,7 @@ class Site(NamedTuple):
 
 
 class EdgeMetrics:
-    """What the edge itself has to report."""
+    """Metrics of the edge itself."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
@@ -80,10 +80,9 @@ class EdgeMetrics:
 
 
 class Dispatcher:
-    """Holds requests between their last byte in and their first byte out.
+    """Holds requests between their last byte in and their first byte out. All methods belong to the poller's thread.
 
-    All methods belong to the poller's thread. `wake` is called from the threads when there is something to take back. While
-    `closing`, every answer asks its client to go elsewhere.
+    `wake` is called from the threads when an answer is ready. While `closing`, every answer asks its client to go elsewhere.
     """
 
     def __init__(self, site: Site, limits: Limits, metrics: EdgeMetrics, wake: Callable[[], object]) -> None:

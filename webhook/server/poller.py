@@ -36,7 +36,7 @@ class Poller:
     """Connections to a listening socket, whose whole requests are answered by `site`.
 
     `wrap` puts TLS around a new connection, without waiting for it. `on_sweep` is called with every look at the deadlines.
-    With `callers` all but the probes of `site` are for those that they know.
+    With `callers`, all pages but the probes of `site` need an allowed caller.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What the edge needs to know before it starts, and why it cannot."""
+"""Settings of the edge, and the error for those that cannot work."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -17,20 +17,12 @@ _LEAST |= {"drain_seconds": 0}
 
 
 class StartupError(Exception):
-    """The server cannot start, for a reason its operator can act on: one line and exit code 2."""
-
-
-class SettingsError(ValueError):
-    """Settings that cannot work; `problems` holds one sentence for each, which names its field."""
-
-    def __init__(self, problems: list[str]) -> None:
-        super().__init__("; ".join(problems))
-        self.problems = problems
+    """The server cannot start, for a reason its operator can act on: a line for each problem, and exit code 2."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What connections may cost. All times in seconds, all sizes in bytes."""
+    """Limits of connections. All times in seconds, all sizes in bytes."""
 
     threads: int = 32
     # Requests held at once, worked on or waiting. Eight turns of all threads: as long as none takes more than a quarter
@@ -47,7 +39,7 @@ class Limits:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings(Limits):
-    """Where to serve, with which certificate, and how to stop. Raises SettingsError.
+    """Where to serve, with which certificate, and how to stop. Raises StartupError.
 
     There is no number of worker processes: counters and the ledger's queue live in one process, and replicas scale.
     """
@@ -55,7 +47,7 @@ class ServerSettings(Limits):
     certificate: Path
     key: Path
     client_ca: Path | None = None
-    client_names: tuple[str, ...] = ()  # of whom the certificates may call
+    client_names: tuple[str, ...] = ()  # whose certificates may call
     host: str = "0.0.0.0"  # noqa: S104 - the API server reaches a pod on its pod address
     port: int = 8443
     metrics_host: str = "0.0.0.0"  # noqa: S104 - Prometheus likewise
@@ -65,7 +57,7 @@ class ServerSettings(Limits):
 
     def __post_init__(self) -> None:
         if problems := [*self._problems(), *self._caller_problems()]:
-            raise SettingsError(problems)
+            raise StartupError("\n".join(problems))
 
     def _problems(self) -> Iterator[str]:
         for name, least in _LEAST.items():

@@ -1,8 +1,7 @@
-"""The certificate that new connections are given, and the authorities of their callers, read again whenever files change.
+"""The certificate of new connections, and the authorities of their callers, read again whenever the files change.
 
-Works for files that are rewritten, replaced, or swapped behind symlinks as kubelet does with a Secret volume. A pair that
-does not load or match changes nothing: the pair in use stays, the reason is logged once and kept in `state`. The same holds
-for a bundle of authorities.
+The files may be rewritten, replaced, or swapped behind symlinks, as kubelet does in a Secret volume. If a pair does not load or
+match, the pair in use stays, and the reason is logged once and kept in `state`. The same holds for a bundle of authorities.
 """
 
 import dataclasses
@@ -24,16 +23,11 @@ from webhook.server.settings import StartupError
 logger = logging.getLogger("gpu_admission.server")
 
 
-class CertificateError(StartupError):
-    """No usable pair of certificate and key; the message names the file."""
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class CertificateState:
-    """What is being served.
+    """The served certificate: `loaded_at` in seconds since the epoch, `not_after` in UTC.
 
-    `loaded_at` is in seconds since the epoch, `not_after` in UTC. `last_error` says why the files' present content is not
-    what is served (None: it is), `failures` counts such contents since the start.
+    last_error: why the present content of the files is not served, None if it is. failures: such contents since the start.
     """
 
     loaded_at: float
@@ -49,11 +43,11 @@ class ServerContext(ssl.SSLContext):
 
 
 class Caller(NamedTuple):
-    """What a verified certificate says of who presents it.
+    """A caller with a verified certificate.
 
-    `names` are its common name and its DNS and URI names, `is_client` whether its extended key usage says that it is a client's:
-    OpenSSL takes one that says nothing of its usage for any. `not_after` is in seconds since the epoch, `verified_by` the
-    authorities that were in use at the handshake.
+    names: the common name and the DNS and URI names. not_after: in seconds since the epoch.
+    is_client: the extended key usage has clientAuth; OpenSSL accepts a certificate without any usage, too.
+    verified_by: the authorities at the time of the handshake.
     """
 
     names: frozenset[str]
@@ -63,7 +57,7 @@ class Caller(NamedTuple):
 
 
 def caller_of(client: ssl.SSLSocket) -> Caller | None:
-    """Return who is at the other end of a connection whose handshake is done, None without a readable certificate."""
+    """Return the caller of a connection after its handshake, None without a readable certificate."""
     try:
         found: Mapping[str, Any] | None = client.getpeercert()
     except ValueError:
@@ -80,7 +74,7 @@ def caller_of(client: ssl.SSLSocket) -> Caller | None:
 
 
 def _is_client(certificate: bytes) -> bool:
-    """Whether the certificate, in DER, names clientAuth among its usages. One whose extensions cannot be read names none."""
+    """Whether the certificate, in DER, has the usage clientAuth. Without readable extensions it has not."""
     try:
         usages = x509.load_der_x509_certificate(certificate).extensions.get_extension_for_class(
             x509.ExtendedKeyUsage
@@ -91,10 +85,10 @@ def _is_client(certificate: bytes) -> bool:
 
 
 class ClientCA:
-    """The authorities whose certificates callers present: one PEM file, which may hold several.
+    """The authorities of callers, in one PEM file. Raises StartupError if the file cannot be used at the start.
 
-    `bundle` is those in use, one after the other in DER. `last_error` says why the file's present content is not in use (None:
-    it is). Raises CertificateError when the file cannot be used at the start.
+    bundle: the authorities in use, one after the other in DER.
+    last_error: why the present content of the file is not in use, None if it is.
     """
 
     bundle: bytes
@@ -108,7 +102,7 @@ class ClientCA:
         self._load()
 
     def refresh(self) -> bool:
-        """Read the file again if it has changed; return whether other authorities are in use since."""
+        """Read the file again if it has changed; return whether other authorities are in use now."""
         seen: tuple[object, ...] = ()
         before = self.bundle
         try:
@@ -116,7 +110,7 @@ class ClientCA:
             if seen != self._seen:
                 self._load()
                 logger.info("callers are verified by %s, valid until %s", self._path, self.not_after)
-        except CertificateError as error:
+        except StartupError as error:
             if seen != self._seen:
                 self.last_error = str(error)
                 logger.error("keeping the client CA valid until %s: %s", self.not_after, error)  # noqa: TRY400 - no traceback
@@ -130,23 +124,23 @@ class ClientCA:
                 each.extensions.get_extension_for_class(x509.BasicConstraints) for each in authorities
             ]
         except OSError as error:
-            raise CertificateError(f"{self._path}: {error.strerror}") from error
+            raise StartupError(f"{self._path}: {error.strerror}") from error
         except (ValueError, x509.ExtensionNotFound) as error:
-            raise CertificateError(f"{self._path} must hold certificates of authorities in PEM") from error
+            raise StartupError(f"{self._path} must hold certificates of authorities in PEM") from error
         if not all(each.value.ca for each in constraints):
-            raise CertificateError(f"{self._path} must hold certificates of authorities only")
+            raise StartupError(f"{self._path} must hold certificates of authorities only")
         not_after = max(each.not_valid_after_utc for each in authorities)
         if not_after <= dt.datetime.now(dt.UTC):
-            raise CertificateError(f"{self._path} expired on {not_after:%Y-%m-%d}")
+            raise StartupError(f"{self._path} expired on {not_after:%Y-%m-%d}")
         self.bundle = b"".join(each.public_bytes(Encoding.DER) for each in authorities)
         self.not_after, self.last_error = not_after, None
 
 
 class ServingCertificate:
-    """One pair of PEM files and the TLS context made of them; with `client_ca`, callers are asked for a certificate.
+    """A pair of PEM files and its TLS context. With `client_ca`, the context asks callers for a certificate.
 
-    Raises CertificateError when the files do not load at the start; later failures only show in `state` and
-    `client_ca.last_error`, which any thread may read. `context` belongs to one thread.
+    Raises StartupError if the files do not load at the start. Later failures only show in `state` and `client_ca.last_error`,
+    which any thread may read. `context` belongs to one thread.
     """
 
     state: CertificateState
@@ -169,7 +163,7 @@ class ServingCertificate:
             if seen != self._seen:
                 until = self.state.not_after
                 logger.info("serving a new certificate from %s, valid until %s", self._certificate, until)
-        except CertificateError as error:
+        except StartupError as error:
             if seen != self._seen:
                 self._failures += 1
                 self.state = dataclasses.replace(self.state, last_error=str(error), failures=self._failures)
@@ -196,11 +190,11 @@ class ServingCertificate:
         except ssl.SSLError as error:
             reason = (error.reason or str(error)).replace("_", " ").lower()
             problem = f"{self._certificate} and {self._key} do not load as a pair: {reason}"
-            raise CertificateError(problem) from error
+            raise StartupError(problem) from error
         except OSError as error:
-            raise CertificateError(f"{error.filename or self._key}: {error.strerror}") from error
+            raise StartupError(f"{error.filename or self._key}: {error.strerror}") from error
         except ValueError as error:
-            raise CertificateError(f"{self._key}: {error}") from error
+            raise StartupError(f"{self._key}: {error}") from error
         if self.client_ca is not None:
             context.client_ca = self.client_ca.bundle
             context.load_verify_locations(cadata=context.client_ca)
@@ -216,7 +210,7 @@ def _fingerprint(*paths: Path) -> tuple[object, ...]:
     try:
         found = [path.stat() for path in paths]
     except OSError as error:
-        raise CertificateError(f"{error.filename}: {error.strerror}") from error
+        raise StartupError(f"{error.filename}: {error.strerror}") from error
     return tuple((file.st_ino, file.st_mtime_ns, file.st_ctime_ns, file.st_size) for file in found)
 
 

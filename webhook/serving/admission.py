@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from itertools import chain
 from time import perf_counter
 
 import msgspec
@@ -13,7 +14,7 @@ from policies.quota.claims import forged_mark, lost_protection
 from policies.quota.quota_request import quota_request_for_claim
 from policies.rule import Mode, Phase
 from webhook.configuration.documents import GROUP
-from webhook.serving import review
+from webhook.serving import review as responses
 from webhook.serving.audit import Recorder
 from webhook.serving.engine import (
     CLAIM,
@@ -38,6 +39,7 @@ from webhook.serving.handling import (
 from webhook.serving.namespaces import NamespaceUnknown
 from webhook.serving.pod_reviews import restore_pod, review_pod
 from webhook.serving.review import AdmissionRequest, AdmissionResponse, Cause
+from webhook.serving.workload_reviews import evaluate_autoscaler, evaluate_workload
 from webhook.workloads.autoscalers import AUTOSCALERS, scale_target
 
 POD = ("", "Pod")
@@ -62,140 +64,148 @@ class Admission:
 
     def _answer(self, phase: Phase, request: AdmissionRequest, deadline: float) -> AdmissionResponse:
         started, clock = datetime.now(UTC), perf_counter()
-        requested = Review(request, phase, self._engine(), self._cluster, started, deadline)
+        evaluator = self._cluster.evaluator(self._engine(), request, started, deadline)
+        review = Review(request, phase, self._cluster, evaluator)
         try:
-            result = handler_of(phase, request)(requested)
+            result = handler_of(phase, request)(review)
         except NamespaceUnknown as unknown:
-            result = ReviewResult(review.labels_unknown(request.uid, request.namespace, str(unknown)))
+            result = ReviewResult(responses.labels_unknown(request.uid, request.namespace, str(unknown)))
         except UnreadableObject as error:
-            result = ReviewResult(review.unreadable_object(request.uid, str(error)))
+            result = ReviewResult(responses.unreadable_object(request.uid, str(error)))
         except OutOfTime:
-            result = ReviewResult(review.out_of_time(request.uid))
-        self._recorder.record(requested, result, perf_counter() - clock)
+            result = ReviewResult(responses.out_of_time(request.uid))
+        self._recorder.record(review, result, perf_counter() - clock)
         return result.response
 
 
-def review_claim(requested: Review) -> ReviewResult:
-    """Charge a new ResourceClaim to the quota."""
-    request, configuration = requested.request, requested.engine.configuration
+def review_claim(review: Review) -> ReviewResult:
+    """Count a new ResourceClaim in the quota."""
+    request, evaluator = review.request, review.evaluator
     with reading():
-        claim = decode_claim(requested.document(request.object))
+        claim = decode_claim(review.document(request.object))
     check_identity(request, claim.metadata)
-    name = shown_name(request, claim.metadata)
-    if (forged := forged_mark(None, claim.metadata, request.user_info.username)) is not None:
-        return _refused_claim(requested, name, [forged])
-    counted = quota_request_for_claim(request.uid, claim, request.user_info.username, configuration)
-    decision = requested.evaluator.demand(requested.policy(), counted)
-    title = f"resourceclaim {request.namespace}/{name}"
-    response = review.decided(request.uid, [decision], subject=title, patch=False)
-    return ReviewResult(response, [decision], name, claim.metadata)
+    name, username = shown_name(request, claim.metadata), request.user_info.username
+    if (forged := forged_mark(None, claim.metadata, username)) is not None:
+        return _refused_claim(review, name, [forged])
+    demand = quota_request_for_claim(request.uid, claim, username, evaluator.engine.configuration)
+    decision = evaluator.demand(review.policy(), demand)
+    return ReviewResult(_on_claim(review, name, decision), [decision], name, claim.metadata)
 
 
-def review_changed_claim(requested: Review) -> ReviewResult:
-    """Refuse what would have a stored ResourceClaim charged to nobody; its spec never changes.
+def review_changed_claim(review: Review) -> ReviewResult:
+    """Refuse a change by which a stored ResourceClaim would count in no quota; its spec never changes.
 
-    Only the scheduler marks claims as its own. An allocated claim keeps its finalizer: whoever may clear the allocation, such as
-    the resource-claim controller and administrators, is not asked (`matchConditions` of the registration).
+    Only the scheduler marks claims as its own. An allocated claim keeps its finalizer. Users who may clear it, such as
+    the resource-claim controller and administrators, are not reviewed (`matchConditions` of the registration).
     """
-    request = requested.request
+    request = review.request
     with reading():
-        claim = decode_claim(requested.document(request.object))
-        before = decode_claim(requested.document(request.old_object))
+        claim = decode_claim(review.document(request.object))
+        before = decode_claim(review.document(request.old_object))
     name = shown_name(request, claim.metadata)
     found = (
         forged_mark(before.metadata, claim.metadata, request.user_info.username),
         lost_protection(before, claim),
     )
     if findings := [each for each in found if each is not None]:
-        return _refused_claim(requested, name, findings)
-    return ReviewResult(review.allowed(request.uid), name=name)
+        return _refused_claim(review, name, findings)
+    return ReviewResult(responses.allowed(request.uid), name=name)
 
 
-def _refused_claim(requested: Review, name: str, findings: list[Finding]) -> ReviewResult:
-    """Return the refusal of a claim that nobody would be charged for. No mode or exemption lifts it: it is not a rule's."""
-    request = requested.request
-    decision = Decision.on(requested.policy(), findings, Mode.ENFORCE)
-    title = f"resourceclaim {request.namespace}/{name}"
-    return ReviewResult(review.decided(request.uid, [decision], subject=title, patch=False), [decision], name)
+def _refused_claim(review: Review, name: str, findings: list[Finding]) -> ReviewResult:
+    """Refuse a claim that no quota would count. No mode or exemption lifts this, because no rule decides it."""
+    decision = Decision.on(review.policy(), findings, Mode.ENFORCE)
+    return ReviewResult(_on_claim(review, name, decision), [decision], name)
 
 
-def release(requested: Review) -> ReviewResult:
+def _on_claim(review: Review, name: str, decision: Decision) -> AdmissionResponse:
+    title = f"resourceclaim {review.request.namespace}/{name}"
+    return responses.decided(review.request.uid, [decision], subject=title, patch=False)
+
+
+def release(review: Review) -> ReviewResult:
     """Give back what a deleted object holds, where no controller counts."""
-    request, quota = requested.request, requested.cluster.quota
+    request, quota = review.request, review.cluster.quota
     if quota is not None and quota.release is not None and not request.dry_run:
-        quota.release(request.namespace, review.metadata_of(request.old_object).uid)
-    return allow(requested)
+        quota.release(request.namespace, responses.metadata_of(request.old_object).uid)
+    return allow(review)
 
 
-def review_templates(requested: Review) -> ReviewResult:
+def review_templates(review: Review) -> ReviewResult:
     """Check the pod templates of a workload; what they deny is a warning, unless the policy enforces templates."""
-    request, kind = requested.request, requested.request.kind
+    request = review.request
     try:
-        document, policy = requested.document(request.object), requested.policy()
-        decisions = requested.of_workload(policy).decisions(document)
+        document, policy = review.document(request.object), review.policy()
+        is_update = request.operation == "UPDATE"
+        pods, advice = evaluate_workload(
+            review.evaluator, policy, request.kind, document, is_update=is_update
+        )
     except msgspec.ValidationError as error:
         # A template that cannot be read is the API server's or the operator's to reject, never ours.
         return _unchecked(request, f"could not read the pod template: {error}")
     except OutOfTime:
         # As if it had not answered at all: these webhooks have failurePolicy Ignore, and the pods are checked themselves.
-        return _unchecked(request, review.OUT_OF_TIME)
+        return _unchecked(request, responses.OUT_OF_TIME)
+    decisions = [*chain.from_iterable(each.decisions for each in pods), *advice]
     if policy.templates is TemplateMode.ENFORCE:
-        title = f"{kind.kind} {request.namespace}/{request.name}"
-        return ReviewResult(review.decided(request.uid, decisions, subject=title, patch=False), decisions)
-    return ReviewResult(review.advised(request.uid, decisions), decisions)
-
-
-def review_autoscaler(requested: Review) -> ReviewResult:
-    """Advise on an autoscaler by what it scales, which is read only where the namespace has a quota, or it scales to zero."""
-    request, kind = requested.request, requested.request.kind
-    by = requested.of_workload(requested.policy())
-    has_quota = requested.quota is not None and requested.quota.grant() is not None
-    try:
-        data = msgspec.json.decode(requested.document(request.object))
-        target = scale_target(kind.group, kind.kind, data)
-        if target is None or not (has_quota or target.to_zero):
-            return allow(requested)
-        stored = requested.cluster.scaled(request.namespace, target, requested.deadline)
-        if stored is None:
-            return allow(requested)
-        decision = by.autoscaler(data, target, stored)
-    except (msgspec.ValidationError, OutOfTime, RecursionError):
-        return allow(requested)
-    return ReviewResult(review.advised(request.uid, [decision]), [decision])
+        title = f"{request.kind.kind} {request.namespace}/{request.name}"
+        response = responses.decided(request.uid, decisions, subject=title, patch=False)
+        return ReviewResult(response, decisions)
+    return ReviewResult(responses.advised(request.uid, decisions), decisions)
 
 
 def _unchecked(request: AdmissionRequest, why: str) -> ReviewResult:
-    warnings = review.warning_texts(before=[f"gpu-admission {why}"])
-    return ReviewResult(review.allowed(request.uid, warnings=warnings))
+    warnings = responses.warning_texts(before=[f"gpu-admission {why}"])
+    return ReviewResult(responses.allowed(request.uid, warnings=warnings))
 
 
-def review_advised(requested: Review) -> ReviewResult:
-    """Advise on what is always admitted."""
-    request, kind = requested.request, requested.request.kind
+def review_autoscaler(review: Review) -> ReviewResult:
+    """Advise on an autoscaler by what it scales, which is read only where the namespace has a quota, or it scales to zero."""
+    request, kind, evaluator = review.request, review.request.kind, review.evaluator
+    policy, quota = review.policy(), evaluator.quota_of(request.namespace)
+    has_quota = quota is not None and quota.grant() is not None
     try:
-        document = requested.document(request.object)
+        data = msgspec.json.decode(review.document(request.object))
+        target = scale_target(kind.group, kind.kind, data)
+        if target is None or not (has_quota or target.to_zero):
+            return allow(review)
+        stored = review.cluster.scaled(request.namespace, target, evaluator.deadline)
+        if stored is None:
+            return allow(review)
+        is_update = request.operation == "UPDATE"
+        decision = evaluate_autoscaler(evaluator, policy, kind, data, target, stored, is_update=is_update)
+    except (msgspec.ValidationError, OutOfTime, RecursionError):
+        return allow(review)
+    return ReviewResult(responses.advised(request.uid, [decision]), [decision])
+
+
+def review_advised(review: Review) -> ReviewResult:
+    """Advise on an object that is always admitted."""
+    request, kind = review.request, review.request.kind
+    try:
+        document = review.document(request.object)
     except (msgspec.ValidationError, OutOfTime):
-        return allow(requested)
-    decision = requested.evaluator.advise(requested.policy(), (kind.group, kind.kind), document)
-    return ReviewResult(review.advised(request.uid, [decision]), [decision])
+        return allow(review)
+    decision = review.evaluator.advise(review.policy(), (kind.group, kind.kind), document)
+    return ReviewResult(responses.advised(request.uid, [decision]), [decision])
 
 
-def review_document(requested: Review) -> ReviewResult:
+def review_document(review: Review) -> ReviewResult:
     """Check a document of our own configuration."""
-    request = requested.request
-    if requested.cluster.documents is None:
-        return allow(requested)
+    request, documents, evaluator = review.request, review.cluster.documents, review.evaluator
+    if documents is None:
+        return allow(review)
     with reading():
-        requested.document(request.object)
-        found = requested.cluster.documents.findings(request, requested.now)
-    policy = requested.engine.configuration.policies.for_namespace(request.namespace)
+        review.document(request.object)
+        found = documents.findings(request, evaluator.now)
+    policy = evaluator.engine.configuration.policies.for_namespace(request.namespace)
     decision = Decision.on(policy, found, Mode.ENFORCE)
     if decision.allowed:
-        return ReviewResult(review.advised(request.uid, [decision]), [decision])
+        return ReviewResult(responses.advised(request.uid, [decision]), [decision])
     causes = tuple(Cause(finding.path, finding.message) for finding in decision.findings(Outcome.DENIED))
-    warnings = review.warning_texts(decision.findings(Outcome.WARNED))
-    name = review.object_name(request)
-    response = review.invalid_document(request.uid, request.kind, name, causes, warnings)
+    warnings = responses.warning_texts(decision.findings(Outcome.WARNED))
+    name = responses.object_name(request)
+    response = responses.invalid_document(request.uid, request.kind, name, causes, warnings)
     return ReviewResult(response, [decision], name)
 
 
@@ -220,12 +230,12 @@ _VALIDATING: Mapping[tuple[str, str, str], Handler] = {
 def handler_of(phase: Phase, request: AdmissionRequest) -> Handler:
     """Return what answers a request, by kind and operation; no rule reads subresources, and every other kind may have pods."""
     kind = request.kind
-    requested = kind.group, kind.kind, request.operation
+    key = kind.group, kind.kind, request.operation
     if request.sub_resource:
         return allow
     if phase is Phase.MUTATE:
-        return _MUTATING.get(requested, allow)
-    handler = _VALIDATING.get(requested)
+        return _MUTATING.get(key, allow)
+    handler = _VALIDATING.get(key)
     if handler is not None or request.operation == "DELETE":
         return handler or allow
     if kind.group == GROUP:

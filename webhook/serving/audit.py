@@ -1,8 +1,8 @@
 """The record of every review: its metrics, and the audit log, one JSON line each to standard output or to a file.
 
-Requests only hand their line over; a thread of its own writes whatever has gathered in one go, every tenth of a second. So
-neither a slow pipe nor a full disk can delay or change a decision: what could not be written is counted instead. A process
-that is killed outright loses at most that tenth of a second of lines.
+A review only hands its line over. Every tenth of a second a thread writes the waiting lines at once, so neither a slow pipe nor a
+full disk can delay or change a decision. Lines that could not be written are counted. A process that is killed loses at most a
+tenth of a second of lines.
 """
 
 import contextlib
@@ -17,12 +17,11 @@ from typing import Any
 import msgspec
 
 from policies.printable import printable_json
-from webhook.serving import review
 from webhook.serving.audit_line import audit_line
 from webhook.serving.denials import DenialReports, denial_of
 from webhook.serving.handling import Review, ReviewResult
 from webhook.serving.metrics import Metrics
-from webhook.serving.review import AdmissionResponse
+from webhook.serving.review import FORBIDDEN, INVALID, TIMEOUT, UNAVAILABLE, AdmissionResponse
 
 QUEUE_LINES, QUEUE_BYTES = 10_000, 16 * 1024 * 1024
 """What may wait; a line has commonly 1 KiB. While a disk is stuck, as much again is being written."""
@@ -34,16 +33,16 @@ WRITE_INTERVAL = 0.1
 """Seconds between two writes."""
 
 VERDICTS = {
-    review.FORBIDDEN: "denied",
-    review.INVALID: "denied",
-    review.UNAVAILABLE: "unavailable",
-    review.TIMEOUT: "unavailable",
+    FORBIDDEN: "denied",
+    INVALID: "denied",
+    UNAVAILABLE: "unavailable",
+    TIMEOUT: "unavailable",
 }
 """What a rejection is called in the audit log and the metrics, by its code."""
 
 
 class AuditLog:
-    """Writes lines to a file descriptor from a thread of its own. `lost` is called with the number of lines not written."""
+    """Writes lines to a file descriptor in a thread of its own. `lost` is called with the number of lines not written."""
 
     def __init__(self, descriptor: int, lost: Callable[[int], object]) -> None:
         self._descriptor = descriptor
@@ -106,9 +105,9 @@ class AuditLog:
 
 
 class Recorder:
-    """Counts every answered review, logs it where there is an audit log, and reports what is denied, but for dry runs.
+    """Counts every review, logs it if there is an audit log, and reports denials, except those of dry runs.
 
-    `replica` says in every line which process wrote it.
+    `replica` is the name of this process in every line.
     """
 
     def __init__(
@@ -124,19 +123,19 @@ class Recorder:
         self._denials = denials
         self._replica = replica
 
-    def record(self, requested: Review, result: ReviewResult, seconds: float) -> None:
+    def record(self, review: Review, result: ReviewResult, seconds: float) -> None:
         """Record the answer, which took so many seconds."""
-        verdict, dry_run = verdict_of(result.response), bool(requested.request.dry_run)
-        self._metrics.record(requested.phase.value, verdict, seconds, result.decisions, dry_run=dry_run)
+        verdict, dry_run = verdict_of(result.response), bool(review.request.dry_run)
+        self._metrics.record(review.phase.value, verdict, seconds, result.decisions, dry_run=dry_run)
         if self._audit is not None:
-            line = audit_line(requested, result, verdict=verdict, seconds=seconds, replica=self._replica)
+            line = audit_line(review, result, verdict=verdict, seconds=seconds, replica=self._replica)
             self._audit.write(line)
         if self._denials is not None and not result.response.allowed and not dry_run:
-            self._denials.take(denial_of(requested, result))
+            self._denials.take(denial_of(review, result))
 
 
 def _line(record: dict[str, Any]) -> bytes:
-    """Return the line, with its end; the longest fields are left out first, so those that say who and what stay."""
+    """Return the line, with its end. A line that is too long loses its longest fields, so who and what stay."""
     kept, omitted = dict(record), []
     line = _encoded(kept)
     while len(line) >= LONGEST_LINE:
@@ -148,7 +147,7 @@ def _line(record: dict[str, Any]) -> bytes:
 
 
 def _encoded(value: Any) -> bytes:
-    """Return the value in JSON; `kubectl logs` prints it on a terminal as it is."""
+    """Return the value in JSON that is safe on a terminal, where `kubectl logs` prints it."""
     text = msgspec.json.encode(value)
     return text if text.isascii() and b"\x7f" not in text else printable_json(text.decode()).encode()
 

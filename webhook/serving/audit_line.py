@@ -1,6 +1,6 @@
 """The audit line of a review, as plain data; docs/audit-log.md says what each field holds.
 
-Only called where there is an audit log, after the answer was made. What its author can make long is cut or left out.
+Only called with an audit log, after the answer was made. Fields that authors can make long are cut or left out.
 """
 
 from hashlib import blake2b
@@ -14,9 +14,9 @@ from policies.pods.pod import Metadata, Pod
 from policies.quota.amounts import CLASSES, NOTHING, Vector, texts, total
 from policies.quota.quota_request import QuotaRequest
 from webhook.cluster.objects import timestamp
-from webhook.serving import review
 from webhook.serving.engine import Decision, Violation
 from webhook.serving.handling import Review, ReviewResult
+from webhook.serving.review import object_name
 
 LONGEST_FIELD = 256
 """Characters of what a request says of itself; no name of Kubernetes is longer."""
@@ -25,14 +25,13 @@ LONGEST_TEXT = 2048
 
 
 def audit_line(
-    requested: Review, result: ReviewResult, *, verdict: str, seconds: float, replica: str
+    review: Review, result: ReviewResult, *, verdict: str, seconds: float, replica: str
 ) -> dict[str, Any]:
-    """Return the line."""
-    request, metadata = requested.request, result.metadata
-    name = review.object_name(request) if result.name is None else result.name
+    request, metadata = review.request, result.metadata
+    name = object_name(request) if result.name is None else result.name
     said = {
         "uid": request.uid,
-        "phase": requested.phase.value,
+        "phase": review.phase.value,
         "operation": request.operation,
         "kind": request.kind.kind,
         "namespace": request.namespace,
@@ -40,7 +39,7 @@ def audit_line(
         "user": request.user_info.username,
     }
     line: dict[str, Any] = {
-        "time": timestamp(requested.now, "milliseconds"),
+        "time": timestamp(review.evaluator.now, "milliseconds"),
         **{key: truncate(text, LONGEST_FIELD) for key, text in said.items()},
         "dryRun": bool(request.dry_run),
         "verdict": verdict,
@@ -53,7 +52,7 @@ def audit_line(
     if request.operation == "CREATE" and (creation := creation_id(request.namespace, name, result.pod)):
         line["creation"] = creation
     if result.decisions and (asks := result.decisions[0].request) is not None:
-        line |= _counted(requested, result, result.decisions[0], asks)
+        line |= _counted(review, result, result.decisions[0], asks)
     if findings := [_finding(evaluated) for decision in result.decisions for evaluated in decision.evaluated]:
         line["findings"] = findings
     if result.decisions:
@@ -62,9 +61,9 @@ def audit_line(
 
 
 def creation_id(namespace: str, name: str, pod: Pod | None) -> str:
-    """Return what both phases of the creation of a pod share, "" where nothing that they share tells it from its siblings.
+    """Return an id that both phases of the creation of a pod share, "" if nothing distinguishes it from other pods.
 
-    Of a pod without a name only the name of its token's volume does.
+    A pod without a name is distinguished by the name of its token's volume.
     """
     if pod is None:
         return ""
@@ -75,7 +74,7 @@ def creation_id(namespace: str, name: str, pod: Pod | None) -> str:
 
 
 def counted(vector: Vector, catalogue: ClassCatalogue) -> dict[str, Any]:
-    """Return the charge as a line has it, and its class, or the family where that is all; no class where it could be several."""
+    """Return the demand as in a line, and its class or family. Without a class if it could be several."""
     names = [key.removeprefix(CLASSES) for key in vector if key.startswith(CLASSES)]
     classes = [name for name in names if catalogue.get(name) is not None] or names
     fields: dict[str, Any] = {"demand": texts(vector)} if vector else {}
@@ -90,16 +89,16 @@ def _object(metadata: Metadata) -> dict[str, str]:
 
 
 def _counted(
-    requested: Review, result: ReviewResult, decision: Decision, request: QuotaRequest
+    review: Review, result: ReviewResult, decision: Decision, request: QuotaRequest
 ) -> dict[str, Any]:
-    """Return what is charged if it is allowed, and the quota as it is afterwards."""
+    """Return the demand, if it is counted or the quota denied it, and the quota after the decision."""
     outcome = decision.reservation
     ledger = outcome.ledger if outcome else None
     if not result.response.allowed and ledger is None:
         return {}
-    engine = requested.engine
+    engine = review.evaluator.engine
     reserves = outcome.request if outcome else None
-    demand = reserves.demand if reserves else engine.demand(request, _fingerprint(requested, result))
+    demand = reserves.demand if reserves else engine.demand(request, _fingerprint(review, result))
     fields = counted(demand, engine.configuration.classes)
     if outcome is not None and ledger is not None and ledger.used is not None:
         held = total((ledger.used, outcome.verdict.reserved if outcome.verdict else ledger.reserved))
@@ -108,9 +107,9 @@ def _counted(
     return fields
 
 
-def _fingerprint(requested: Review, result: ReviewResult) -> bytes | None:
-    """Return that of a pod with which it shares its demand: a new one, which names no node."""
-    is_new, pod = requested.request.operation == "CREATE", result.pod
+def _fingerprint(review: Review, result: ReviewResult) -> bytes | None:
+    """Return the fingerprint of a pod whose demand depends on nothing else: a new pod that names no node."""
+    is_new, pod = review.request.operation == "CREATE", result.pod
     return result.fingerprint if is_new and pod is not None and not named_nodes(pod) else None
 
 
@@ -122,7 +121,7 @@ def _decision(decision: Decision, *, is_patched: bool) -> dict[str, Any]:
         fields["exemption"] = {"reason": decision.exemption.reason}
     if decision.changes and is_patched:
         fields["operations"] = decision.operations
-        fields["injected"] = [{"rule": c.rule, "what": c.change.what} for c in decision.changes]
+        fields["injected"] = [{"rule": c.rule, "what": c.what} for c in decision.changes]
     return fields
 
 
@@ -136,6 +135,6 @@ def _finding(evaluated: Violation) -> dict[str, Any]:
         "value": None if finding.value is None else truncate(finding.value),
         "message": truncate(finding.message, LONGEST_TEXT),
         "remedy": truncate(finding.remedy, LONGEST_TEXT),
-        "ask": truncate(finding.request, LONGEST_TEXT),
+        "ask": truncate(finding.escalation, LONGEST_TEXT),
     }
     return {key: value for key, value in fields.items() if value}

@@ -1,7 +1,7 @@
-"""What a response about a canary adds: a warning that says who answered, and an annotation that proves the patch.
+"""The response to a canary: a warning that says who answered, and an annotation that proves the patch.
 
-The trace works under any policy, paused, auditing or exempt, since it says that the webhook was called, not what it decided. It
-takes nothing away: every rule runs as ever, and only a dry run is traced, so nothing that is stored ever differs.
+A trace works under any policy, paused, auditing or exempt: it says that the webhook was called, not its decision. All rules run
+as usual, and only dry runs are traced, so no stored object differs.
 """
 
 import os
@@ -29,9 +29,9 @@ REPLICA = os.environ.get("POD_NAME") or socket.gethostname()
 
 
 class CanaryTrace(msgspec.Struct, frozen=True, kw_only=True):
-    """What one call reports. `enforces`: rules in that mode; `injects`: those that changed this pod.
+    """The report of one call. `enforces`: rules in that mode; `injects`: rules that changed this pod.
 
-    `patched`: the object that was shown carries the annotation of an earlier call, so patches are applied.
+    `patched`: the pod has the annotation of an earlier call, so the API server applies patches.
     """
 
     nonce: str
@@ -44,16 +44,11 @@ class CanaryTrace(msgspec.Struct, frozen=True, kw_only=True):
 
     def text(self) -> str:
         """Return the warning: one line, and what matters first, since long ones are cut."""
-        fields = {
-            "nonce": self.nonce,
-            "phase": self.phase,
-            "patched": "yes" if self.patched else "no",
-            "injects": ",".join(self.injects),
-            "enforces": ",".join(self.enforces),
-            "version": self.version,
-            "replica": self.replica,
-        }
-        return PREFIX + " ".join(f"{name}={value}" for name, value in fields.items())
+        return (
+            f"{PREFIX}nonce={self.nonce} phase={self.phase} patched={'yes' if self.patched else 'no'}"
+            f" injects={','.join(self.injects)} enforces={','.join(self.enforces)}"
+            f" version={self.version} replica={self.replica}"
+        )
 
     @property
     def proof(self) -> Operation:
@@ -65,15 +60,18 @@ def read_canary_traces(warnings: Iterable[str], nonce: str) -> list[CanaryTrace]
     """Return the traces among warnings that answer this canary."""
     traces = []
     for warning in warnings:
-        pairs = (word.partition("=") for word in warning.removeprefix(PREFIX).split(" "))
-        fields = defaultdict(str, {name: value for name, _, value in pairs})
+        words = (word.partition("=") for word in warning.removeprefix(PREFIX).split(" "))
+        fields = defaultdict(str, {name: value for name, _, value in words})
         if warning.startswith(PREFIX) and fields["nonce"] == nonce:
+            enforces, injects = (
+                tuple(filter(None, fields[name].split(","))) for name in ("enforces", "injects")
+            )
             trace = CanaryTrace(
                 nonce=nonce,
                 phase=fields["phase"],
                 patched=fields["patched"] == "yes",
-                enforces=tuple(filter(None, fields["enforces"].split(","))),
-                injects=tuple(filter(None, fields["injects"].split(","))),
+                enforces=enforces,
+                injects=injects,
                 version=fields["version"],
                 replica=fields["replica"],
             )
@@ -84,7 +82,7 @@ def read_canary_traces(warnings: Iterable[str], nonce: str) -> list[CanaryTrace]
 def canary_trace(
     pod: Pod, decision: Decision, now: datetime, *, phase: Phase, dry_run: bool
 ) -> CanaryTrace | None:
-    """Return what the response says of a canary; None for any other pod, and for what is to be stored."""
+    """Return the trace of a canary; None for any other pod, and for a pod that is to be stored."""
     nonce = pod.annotations.get(CANARY)
     if nonce is None or not dry_run or not NONCE.fullmatch(nonce):
         return None

@@ -1,12 +1,12 @@
-"""For what the ResourceClaims and ResourceClaimTemplates (DRA) of pods ask: from watches, and by a read of what those lack.
+"""The DeviceClasses that ResourceClaims and ResourceClaimTemplates (DRA) request: from watches, and by reads of what those lack.
 
-A pod may come right after its claim or template (`kubectl apply` of both), so that absence from a watch proves nothing: what it
-lacks is read. Of claims that were made for a pod from a template nothing is kept: pods name the template. What can be known in
-neither way stays unknown.
+A pod may come right after its claim or template (`kubectl apply` of both), so absence from a watch proves nothing: the object is
+read. Claims that were made for a pod from a template are not kept, because the pod names the template.
 """
 
 import threading
 from collections.abc import Callable
+from math import inf
 from time import monotonic
 
 import msgspec
@@ -21,13 +21,13 @@ from webhook.configuration.dynamic_resources import CLAIM_PLURALS, DynamicResour
 STALE_SECONDS = 150.0
 """Silence of a watch after which claims are read: two and a half intervals of bookmarks."""
 MOST_READS = 4
-"""Claims that one review reads. A pod with more that are new is a rare one, or wants to keep us busy."""
+"""Claims that one review reads. A pod with more new ones is rare, or an attack."""
 LONGEST_SECONDS = 2.0
 """For all reads of a review; its deadline may be earlier."""
 
 
 class ClaimWatch:
-    """Watches of both kinds, once started; where they are not served, no claim is known."""
+    """Watches of both kinds, once started. Without the API no claim is known."""
 
     def __init__(self, api: ApiClient, *, pace: WatchTimings | None = None) -> None:
         self._api = api
@@ -46,13 +46,13 @@ class ClaimWatch:
         self._stopping.set()
 
     def known(self, name: ClaimName) -> ClaimRecord | None:
-        """Return what the watch has of it; None while that is silent."""
+        """Return the record in the watch; None while the watch is silent."""
         informer = self._watches[name.kind].informer
         is_current = informer is not None and informer.synced and informer.age < STALE_SECONDS
         return self._records.get(name) if is_current else None
 
     def read(self, name: ClaimName, seconds: float) -> ClaimRecord | None:
-        """Read it from the API server; None where it does not exist, or cannot be read in that time."""
+        """Read the claim from the API server; None if it does not exist, or cannot be read in that time."""
         informer = self._watches[name.kind].informer
         if informer is None or not name.namespace or not is_dns_subdomain(name.name):
             return None
@@ -61,6 +61,22 @@ class ClaimWatch:
             return RECORD_OF[name.kind](found)
         except (errors.ApiError, msgspec.MsgspecError):
             return None
+
+    def lookup(self, deadline: float) -> Callable[[ClaimName], DeviceClassNames | None]:
+        """Return the lookup of one review, which reads by its deadline what the watch lacks, each claim once."""
+        read: dict[ClaimName, ClaimRecord | None] = {}
+        until = inf
+
+        def device_classes(name: ClaimName) -> DeviceClassNames | None:
+            nonlocal until
+            now = monotonic()
+            until = min(until, deadline, now + LONGEST_SECONDS)  # set by the first call
+            record, left = self.known(name) or read.get(name), until - now
+            if record is None and name not in read and len(read) < MOST_READS and left > 0:
+                record = read[name] = self.read(name, left)
+            return record.device_classes if record else None
+
+        return device_classes
 
     def _changed(self, before: ClaimRecord | None, after: ClaimRecord | None) -> None:
         if after is not None:
@@ -88,19 +104,3 @@ def may_name_claims(review: bytes) -> bool:
 
 
 _ESCAPED_LETTERS = (b"\\u004", b"\\u005", b"\\u006", b"\\u007")
-
-
-class ClaimLookup:
-    """Looks claims up for one review, by its deadline; what the watch lacks is read once."""
-
-    def __init__(self, watch: ClaimWatch, deadline: float) -> None:
-        self._watch = watch
-        self._until = min(deadline, monotonic() + LONGEST_SECONDS)
-        self._read: dict[ClaimName, ClaimRecord | None] = {}
-
-    def __call__(self, name: ClaimName) -> DeviceClassNames | None:
-        record = self._watch.known(name) or self._read.get(name)
-        left = self._until - monotonic()
-        if record is None and name not in self._read and len(self._read) < MOST_READS and left > 0:
-            record = self._read[name] = self._watch.read(name, left)
-        return record.device_classes if record else None

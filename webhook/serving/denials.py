@@ -1,7 +1,7 @@
-"""What reviews deny, gathered by owner and window: a line of the log each and, of a quota, an Event on the GPUQuota.
+"""Denials, gathered by owner and window: one line of the log each and, for a quota, an Event on the GPUQuota.
 
-Controllers repeat what was denied for as long as they exist. A review only hands its denial over; a thread writes what has
-gathered, soon after the first of an owner, then once a window.
+Controllers repeat denied requests for as long as they exist. A review only hands its denial over. A thread writes the lines: soon
+after the first denial of an owner, then once a window.
 """
 
 import logging
@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from math import inf
 from time import monotonic
-from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from policies.printable import printable
 from webhook.quota.events import QuotaEvents
@@ -33,14 +33,14 @@ OTHERS = "others"
 
 POD = "Pod"
 CAN_NEVER_FIT, REFUSED = "CanNeverFit", "Refused"
-"""Reasons of Events on a GPUQuota: of what asks for more than the quota grants in all, and of what it denied otherwise."""
+"""Reasons of Events on a GPUQuota: the request is larger than the whole quota, or the quota denied it otherwise."""
 
 
 class Denial(msgspec.Struct, frozen=True, kw_only=True):
-    """A request that was denied, and the first line of the message.
+    """A denied request, and the first line of the message.
 
-    owner: who makes it again and again, as `ReplicaSet/train-5d9`; empty for a pod without a controller.
-    reason, quota_uid: of the Event and its GPUQuota; empty where it was not a quota that denied.
+    owner: the controller that repeats it, as `ReplicaSet/train-5d9`; empty for a pod without a controller.
+    reason, quota_uid: of the Event and its GPUQuota; empty if it was not a quota that denied.
     """
 
     namespace: str
@@ -49,10 +49,14 @@ class Denial(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     quota_uid: str = ""
 
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.namespace, self.owner, self.reason
 
-def denial_of(requested: Review, result: ReviewResult) -> Denial:
+
+def denial_of(review: Review, result: ReviewResult) -> Denial:
     """Return the denial of a review whose answer is no."""
-    request, status = requested.request, result.response.status
+    request, status = review.request, result.response.status
     owner = result.metadata.controlled_by if result.metadata else ""
     if not owner and request.kind.kind != POD:
         owner = f"{request.kind.kind}/{request.name}"
@@ -67,7 +71,7 @@ def denial_of(requested: Review, result: ReviewResult) -> Denial:
 
 
 def _denied_by_quota(decisions: Sequence[Decision]) -> tuple[str, str]:
-    """Return reason and uid of the Event; the quota is only asked where nothing else denies."""
+    """Return the reason and the quota's uid of the Event. The quota is only asked if nothing else denies."""
     outcome = decisions[0].reservation if decisions else None
     if outcome is None or outcome.ledger is None:
         return "", ""
@@ -76,26 +80,19 @@ def _denied_by_quota(decisions: Sequence[Decision]) -> tuple[str, str]:
     return CAN_NEVER_FIT if never else REFUSED, outcome.ledger.quota_uid
 
 
-class _Key(NamedTuple):
-    namespace: str
-    owner: str
-    reason: str
-
-
 class _Gathered:
-    """The denials of a key since the last line of it; `due` is when the next one is, a moment of `monotonic`."""
+    """The denials of one owner since the last line about it. `due`: when to write the next line, a moment of `monotonic`."""
 
     def __init__(self, due: float = 0.0) -> None:
-        self.due = due
-        self.count = 0
+        self.due, self.count = due, 0
         self.first = self.last = datetime.now(UTC)
-        self.message = self.quota_uid = ""
+        self.denial: Denial | None = None  # the last one
 
     def add(self, denial: Denial) -> None:
         self.last = datetime.now(UTC)
         self.first = self.first if self.count else self.last
         self.count += 1
-        self.message, self.quota_uid = denial.message, denial.quota_uid
+        self.denial = denial
 
 
 class DenialReports:
@@ -105,7 +102,7 @@ class DenialReports:
         self._events = events
         self._window = window
         self._lock = threading.Lock()
-        self._gathered: dict[_Key, _Gathered] = {}
+        self._gathered: dict[tuple[str, str, str], _Gathered] = {}
         self._owners: Counter[str] = Counter()
         """Keys of `_gathered` by namespace: no review looks through all of them."""
         self._stopping = threading.Event()
@@ -123,53 +120,56 @@ class DenialReports:
 
     def take(self, denial: Denial) -> None:
         """Take one denial; it never waits for what is being written."""
-        key = _Key(denial.namespace, denial.owner, denial.reason)
         with self._lock:
-            if key not in self._gathered and self._owners[denial.namespace] >= MOST_OWNERS:
-                key = key._replace(owner=OTHERS)
-            if key not in self._gathered:
+            if denial.key not in self._gathered and self._owners[denial.namespace] >= MOST_OWNERS:
+                denial = replace(denial, owner=OTHERS)
+            if denial.key not in self._gathered:
                 if len(self._gathered) >= MOST_GATHERED:
                     return
-                self._gathered[key] = _Gathered()
-                self._owners[key.namespace] += 1
-            self._gathered[key].add(denial)
+                self._gathered[denial.key] = _Gathered()
+                self._owners[denial.namespace] += 1
+            self._gathered[denial.key].add(denial)
 
     def _run(self) -> None:
         while not self._stopping.wait(LOOK_SECONDS):
             self._write(monotonic())
 
     def _write(self, now: float) -> None:
-        """Write the lines of what is due `now`, and hand its Events on."""
-        for key, gathered in self._take_due(now):
-            log.info("%s", self._line(key, gathered))
-            if self._events is not None and gathered.quota_uid:
+        """Write the lines that are due `now`, and hand their Events on."""
+        for denial, gathered in self._take_due(now):
+            log.info("%s", _line(denial, gathered))
+            if self._events is not None and denial.quota_uid:
                 self._events.warn(
-                    key.namespace,
-                    gathered.quota_uid,
-                    key.reason,
-                    f"{key.owner}: {gathered.message}" if key.owner else gathered.message,
-                    cause=key.owner,
+                    denial.namespace,
+                    denial.quota_uid,
+                    denial.reason,
+                    f"{denial.owner}: {denial.message}" if denial.owner else denial.message,
+                    cause=denial.owner,
                     count=gathered.count,
                     first=gathered.first,
                     last=gathered.last,
                 )
 
-    def _take_due(self, now: float) -> list[tuple[_Key, _Gathered]]:
+    def _take_due(self, now: float) -> list[tuple[Denial, _Gathered]]:
+        taken = []
         with self._lock:
-            due = [(key, gathered) for key, gathered in self._gathered.items() if gathered.due <= now]
-            for key, gathered in due:
-                if gathered.count:
+            for key, gathered in [each for each in self._gathered.items() if each[1].due <= now]:
+                if gathered.denial is not None:
+                    taken.append((gathered.denial, gathered))
                     self._gathered[key] = _Gathered(now + self._window)
-                else:
-                    del self._gathered[key]
-                    self._owners[key.namespace] -= 1
-                    if not self._owners[key.namespace]:
-                        del self._owners[key.namespace]
-        return [(key, gathered) for key, gathered in due if gathered.count]
+                    continue
+                del self._gathered[key]
+                namespace = key[0]
+                self._owners[namespace] -= 1
+                if not self._owners[namespace]:
+                    del self._owners[namespace]
+        return taken
 
-    def _line(self, key: _Key, gathered: _Gathered) -> str:
-        of = f" of {key.owner}" if key.owner else ""
-        if gathered.count == 1:
-            return f"{key.namespace}: 1 request{of} denied: {gathered.message}"
-        seconds = (gathered.last - gathered.first).total_seconds()
-        return f"{key.namespace}: {gathered.count} requests{of} denied within {seconds:.0f} s; the last: {gathered.message}"
+
+def _line(denial: Denial, gathered: _Gathered) -> str:
+    of = f" of {denial.owner}" if denial.owner else ""
+    if gathered.count == 1:
+        return f"{denial.namespace}: 1 request{of} denied: {denial.message}"
+    seconds = (gathered.last - gathered.first).total_seconds()
+    requests = f"{gathered.count} requests{of} denied within {seconds:.0f} s"
+    return f"{denial.namespace}: {requests}; the last: {denial.message}"

@@ -1,7 +1,7 @@
 """Review of our own documents at `kubectl apply`: the set that would be in force is checked as a whole, with the candidate.
 
-A problem of the candidate, or of another document because of it, rejects the candidate. A problem that another document has
-anyway is a warning: else two bad documents could never be corrected one by one. A pause is always accepted.
+A problem of the candidate, or of another document because of it, rejects the candidate. A problem that another document already
+has is a warning: otherwise two bad documents could never be corrected one by one. A pause is always accepted.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -33,9 +33,10 @@ _OBJECT = msgspec.json.Decoder(_Object)
 
 
 class DocumentReviews:
-    """Knows the documents of `source`; `namespaces` returns those that exist, None if nobody knows.
+    """Reviews against the documents of `source`.
 
-    `registered` returns the match conditions of the registered webhooks, none where nobody knows.
+    namespaces: returns the labels of all namespaces, None if they are not known.
+    registered: returns the match conditions of the registered webhooks, none if they are not known.
     """
 
     def __init__(
@@ -54,9 +55,9 @@ class DocumentReviews:
             return []
         seen = _OBJECT.decode(request.object)
         before = _OBJECT.decode(request.old_object).spec if request.operation == "UPDATE" else None
-        if before == seen.spec or seen.metadata.deletion_timestamp is not None:
-            return []
         metadata = seen.metadata
+        if before == seen.spec or metadata.deletion_timestamp is not None:
+            return []
         name = request.name or metadata.name or metadata.generate_name.rstrip("-")
         document = Document(request.kind.kind, name, dict(seen.spec), metadata.namespace)
         if not self._source.state.read:
@@ -73,28 +74,33 @@ class DocumentReviews:
         return found or list(self._advice(document, now))
 
     def _known(self) -> list[Document]:
-        """Return what documents have to go together with: a quota is named by none."""
+        """Return the documents that have to go together. No document names a quota."""
         return [each for each in self._source.documents if each.kind != documents.QUOTA]
 
     def _problems(self, document: Document) -> list[Finding]:
-        known = self._known()
+        known, classes = self._known(), self._source.device_classes
         others = [each for each in known if each.key != document.key]
-        classes = self._source.device_classes
         problems = problems_of([*others, document], classes)
         already = frozenset(problems_of(known, classes))
-        return [*_own(problems, document), *_caused(problems, document, already)]
+        found = list(_own(problems, document))
+        for each in problems:
+            if each.document != document.title and each not in already:
+                message = f"would make {each.document} unusable: {each.path}: {each.message}"
+                found.append(Finding(rule=ID, message=message))
+        return found
 
     def _advice(self, document: Document, now: datetime) -> Iterator[Finding]:
+        if document.kind == documents.QUOTA:
+            if unheld := unheld_classes(msgspec.convert(document.spec, QuotaSpec)):
+                yield _warning(unheld, "spec.unclassifiedPods")
+            return
         others = [each for each in self._known() if each.key != document.key]
-        if document.kind != documents.QUOTA and self._source.origin != "cluster":
-            yield _warning("is not in force: gpu-admission reads its configuration from a directory")
         broken = problems_of(others)
-        if document.kind != documents.QUOTA and broken:
+        if self._source.origin != "cluster":
+            yield _warning("is not in force: gpu-admission reads its configuration from a directory")
+        if broken:
             titles = ", ".join(dict.fromkeys(problem.document for problem in broken))
             yield _warning(f"is not in force until these are corrected: {titles}")
-        if document.kind == documents.QUOTA:
-            spec = msgspec.convert(document.spec, QuotaSpec)
-            yield from (_warning(each, "spec.unclassifiedPods") for each in [unheld_classes(spec)] if each)
         if document.kind == documents.RESOURCE_MAPPING:
             yield from self._unregistered(document)
         if document.kind == documents.POLICY:
@@ -115,16 +121,6 @@ def _own(problems: Iterable[LocatedProblem], document: Document) -> Iterator[Fin
     for problem in problems:
         if problem.document == document.title:
             yield Finding(rule=ID, path=problem.path, message=problem.message)
-
-
-def _caused(
-    problems: Iterable[LocatedProblem], document: Document, already: frozenset[LocatedProblem]
-) -> Iterator[Finding]:
-    """Yield what would be wrong with other documents that is not wrong yet."""
-    for problem in problems:
-        if problem.document != document.title and problem not in already:
-            message = f"would make {problem.document} unusable: {problem.path}: {problem.message}"
-            yield Finding(rule=ID, message=message)
 
 
 def _is_only_a_pause(document: Document, before: Mapping[str, object]) -> bool:

@@ -1,7 +1,7 @@
-"""Evaluation of stored pods and workloads as if they were created now: by every phase, and without reserving anything.
+"""Evaluation of stored pods and workloads as if they were created now: by every phase, and without a reservation.
 
-A stored pod is evaluated as submitted (`policies.pods.submission`), once by /mutate and once, changed, by /validate. A
-workload is evaluated by its templates and as a whole, as a review of it is: what is DENIED there, its pods would be denied.
+A stored pod is evaluated as its author submitted it (`policies.pods.submission`), by /mutate and then, changed, by /validate.
+A workload is evaluated by its templates and as a whole, as in a review. What is DENIED there would be denied to its pods.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,8 +13,7 @@ from msgspec.structs import replace
 
 from policies.pods.limits import check_size
 from policies.pods.pod import Metadata, Pod, decode_pod
-from policies.pods.submission import as_submitted
-from policies.policy import EffectivePolicy
+from policies.pods.submission import as_submitted, names_its_node
 from policies.quota.quota_request import (
     QuotaGrant,
     QuotaRequest,
@@ -23,16 +22,16 @@ from policies.quota.quota_request import (
 )
 from webhook.configuration.loader import Configuration
 from webhook.serving.admission import POD
-from webhook.serving.engine import Decision, Outcome, RuleChange, Violation
+from webhook.serving.engine import Decision, Violation
 from webhook.serving.evaluator import Evaluator
-from webhook.serving.pod_reviews import MIRROR_ANNOTATION
+from webhook.serving.pod_reviews import MIRROR_ANNOTATION, has_controller
 from webhook.serving.review import GroupVersionKind
-from webhook.serving.workload_reviews import WorkloadReview
+from webhook.serving.workload_reviews import EvaluatedPod, evaluate_workload
 from webhook.workloads.places import PodPlace
 
 
 class Verdict(Enum):
-    """What would become of a stored object if it were created now."""
+    """The result for a stored object, if it were created now."""
 
     REFUSED = "refused"
     """It, or the pods that it makes, would be denied."""
@@ -40,26 +39,6 @@ class Verdict(Enum):
     ACCEPTED = "accepted"
     UNREADABLE = "unreadable"
     """It is not what its kind says, or too long to be read."""
-
-
-class EvaluatedPod(msgspec.Struct, frozen=True, kw_only=True):
-    """The evaluation of a pod, or of one template; paths of findings start at the object.
-
-    submitted: the pod as it is evaluated, without what was injected. admitted: with what the rules add, in a template for what is
-      known of its pods.
-    """
-
-    place: PodPlace
-    """With the data of a template; of a pod without."""
-    policy: EffectivePolicy
-    evaluated: tuple[Violation, ...]
-    changes: tuple[RuleChange, ...]
-    submitted: Pod
-    admitted: Pod
-
-    @property
-    def is_refused(self) -> bool:
-        return any(each.outcome is Outcome.DENIED for each in self.evaluated)
 
 
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +52,7 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     name: str
     owner: str = ""
-    pods: tuple[EvaluatedPod, ...] = ()
+    pods: Sequence[EvaluatedPod] = ()
     advice: tuple[Violation, ...] = ()
     unreadable: str = ""
     """Why it cannot be read, "" if it can."""
@@ -94,17 +73,19 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
 def evaluate(
     group: str, kind: str, namespace: str, document: bytes | msgspec.Raw, by: Evaluator
 ) -> Evaluation:
-    """Judge a stored object in JSON. Of a kind that makes no pods, as far as is known, there is only advice."""
+    """Evaluate a stored object in JSON. Of a kind that makes no pods, as far as is known, there is only advice."""
     metadata, unreadable = Metadata(), ""
-    pods: tuple[EvaluatedPod, ...] = ()
+    pods: Sequence[EvaluatedPod] = ()
     advice: tuple[Violation, ...] = ()
     try:
         raw = check_size(msgspec.Raw(document))
-        metadata = _metadata(raw)
+        metadata = _NAMED.decode(raw).metadata
         if (group, kind) == POD:
             pods = (_pod(namespace, raw, by),)
         else:
-            pods, advice = _workload(GroupVersionKind(group=group, kind=kind), namespace, raw, by)
+            policy, its_kind = by.policy(namespace), GroupVersionKind(group=group, kind=kind)
+            pods, decisions = evaluate_workload(by, policy, its_kind, raw, is_update=True)
+            advice = tuple(chain.from_iterable(each.evaluated for each in decisions))
     except msgspec.ValidationError as error:
         unreadable = str(error)
     return Evaluation(
@@ -119,98 +100,37 @@ def evaluate(
     )
 
 
-def _workload(
-    kind: GroupVersionKind, namespace: str, document: msgspec.Raw, by: Evaluator
-) -> tuple[tuple[EvaluatedPod, ...], tuple[Violation, ...]]:
-    policy = by.policy(namespace)
-    review = WorkloadReview(by=by, policy=policy, kind=kind, is_update=True)
-    templates, advice = review.reviewed(document)
-    pods = (_evaluated(each.place, policy, each.pod, [each.decision]) for each in templates)
-    return tuple(pods), tuple(chain.from_iterable(each.evaluated for each in advice))
-
-
 def _pod(namespace: str, document: msgspec.Raw, by: Evaluator) -> EvaluatedPod:
     stored = decode_pod(document)
     if _is_mirror_pod(stored):
-        return _evaluated(PodPlace((), {}, {(): ()}), by.policy(namespace), stored, [])
-    by_author = bool(stored.spec.node_name) and _names_its_node(document)
-    of_daemonset = _has_controller(stored, "DaemonSet", "apps/")
-    return evaluate_submitted(
-        namespace, as_submitted(stored, by_author=by_author), by, of_daemonset=of_daemonset
-    )
-
-
-def evaluate_submitted(namespace: str, pod: Pod, by: Evaluator, *, of_daemonset: bool) -> EvaluatedPod:
-    """Judge a pod as its author submitted it; `of_daemonset`: the DaemonSet controller did."""
-    policy = by.policy(namespace)
-    decisions = by.create(policy, pod, by_daemonset=of_daemonset)
-    return _evaluated(PodPlace((), {}, {(): ()}), policy, pod, decisions)
-
-
-def _evaluated(
-    place: PodPlace, policy: EffectivePolicy, submitted: Pod, decisions: Sequence[Decision]
-) -> EvaluatedPod:
-    """Return the evaluation by the decisions of the phases in their order."""
-    first = decisions[0] if decisions else None
-    return EvaluatedPod(
-        place=place,
-        policy=policy,
-        evaluated=tuple(dict.fromkeys(chain.from_iterable(each.evaluated for each in decisions))),
-        changes=first.changes if first and not place.is_partial else (),
-        submitted=submitted,
-        admitted=(first and first.pod) or submitted,
-    )
+        return EvaluatedPod(_WHOLE, stored, [Decision(policy=by.policy(namespace))])
+    by_author = bool(stored.spec.node_name) and names_its_node(document)
+    submitted = as_submitted(stored, by_author=by_author)
+    by_daemonset = has_controller(stored, "DaemonSet", "apps/")
+    decisions = by.create(by.policy(namespace), submitted, by_daemonset=by_daemonset)
+    return EvaluatedPod(_WHOLE, submitted, decisions)
 
 
 class _Named(msgspec.Struct):
     metadata: Metadata = Metadata()
 
 
-class _ManagedFields(msgspec.Struct, rename="camel"):
-    fields_v1: msgspec.Raw = msgspec.field(name="fieldsV1", default=msgspec.Raw(b""))
-
-
-class _ManagedMetadata(msgspec.Struct, rename="camel"):
-    managed_fields: list[_ManagedFields] | None = None
-
-
-class _Managed(msgspec.Struct):
-    metadata: _ManagedMetadata
-
-
 # Made once, as everywhere: msgspec crashes where threads use a type for the first time together.
-_NAMED, _MANAGED = msgspec.json.Decoder(_Named), msgspec.json.Decoder(_Managed)
+_NAMED = msgspec.json.Decoder(_Named)
 
-
-def _metadata(document: msgspec.Raw) -> Metadata:
-    return _NAMED.decode(document).metadata
-
-
-def _names_its_node(document: msgspec.Raw) -> bool:
-    """Whether the pod was created with its nodeName: who writes a field owns it, and a binding owns none.
-
-    (`BindingREST.assignPod`, pkg/registry/core/pod/storage, v1.36.) Where nothing is recorded, the scheduler is assumed.
-    """
-    managed = _MANAGED.decode(document).metadata.managed_fields
-    return any(b'"f:nodeName"' in bytes(each.fields_v1) for each in managed or ())
+_WHOLE = PodPlace((), {}, {(): ()})
+"""The place of a pod that is an object itself."""
 
 
 def _is_mirror_pod(pod: Pod) -> bool:
-    """Whether a kubelet shows a static pod of its own, which passes; of one that is none the kubelet lets nothing live."""
-    return MIRROR_ANNOTATION in pod.annotations and _has_controller(pod, "Node", "v1")
-
-
-def _has_controller(pod: Pod, kind: str, api_version: str) -> bool:
-    owners = (pod.metadata and pod.metadata.owner_references) or ()
-    return any(
-        each.controller and each.kind == kind and each.api_version.startswith(api_version) for each in owners
-    )
+    """Whether a kubelet shows a static pod of its own, which passes. The kubelet deletes other pods with the annotation."""
+    return MIRROR_ANNOTATION in pod.annotations and has_controller(pod, "Node", "v1")
 
 
 class UnusedQuota(msgspec.Struct, frozen=True):
-    """A `NamespaceQuota` of which nothing is used: it denies what could never fit, and reserves nothing.
+    """An unused `NamespaceQuota`: it denies what could never fit, and reserves nothing.
 
-    `granted` is None where the namespace has no quota; what it says is held is not looked up.
+    `granted` is None if the namespace has no quota; its `held` is ignored.
     """
 
     granted: QuotaGrant | None

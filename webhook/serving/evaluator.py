@@ -1,7 +1,9 @@
-"""The one way by which objects are evaluated: for reviews, `check`, `scan`, `why` and the console."""
+"""Evaluation of objects, in the same way for reviews, `check`, `scan`, `why` and the console."""
 
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from datetime import datetime
+from itertools import islice
 from math import inf
 from typing import Any
 
@@ -9,11 +11,18 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.gpus.cards import too_many_resources
-from policies.gpus.claims import ClaimName, DeviceClassNames, requested_by
+from policies.gpus.claims import (
+    ClaimName,
+    DeviceClassNames,
+    as_rules_see_it,
+    decode_claim_template,
+    requested_by,
+)
 from policies.placement.named_nodes import NO_NODES, NodeIndex
 from policies.placement.nodes import NodeFacts
 from policies.pods.limits import excesses
 from policies.pods.pod import Pod
+from policies.pods.restore import restore
 from policies.pods.workload import Workload
 from policies.policy import EffectivePolicy, Labels
 from policies.quota.demand import RULE_ID
@@ -24,26 +33,39 @@ from policies.quota.quota_request import (
     ReservationOutcome,
     quota_request_for_pod,
 )
-from policies.rule import FETCHER_IMAGE, Mode
+from policies.quota.spec import resource_quota_findings
+from policies.rule import FETCHER_IMAGE, Context, Mode, Phase
 from policies.rules.gpu_quota import check_reservation, needs_grant
 from webhook.configuration.loader import Configuration
 from webhook.quota.enforcer import NamespaceQuota
-from webhook.serving.engine import CLAIM_TEMPLATE, MOST_FINDINGS, Decision, Engine, OutOfTime, Subject, advise
+from webhook.serving.engine import (
+    CLAIM_TEMPLATE,
+    MOST_FINDINGS,
+    Decision,
+    Engine,
+    Outcome,
+    OutOfTime,
+    RulePass,
+    Violation,
+)
+
+MOST_KEYS = 1_000
+"""Keys of a ResourceQuota that are read."""
 
 
 class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
-    """The configuration and what is known besides an object; of what is left out nothing is known."""
+    """The configuration, and what is known besides an object. A field that is left out means that nothing is known."""
 
     engine: Engine
     now: datetime
     deadline: float = inf
     """A moment of `monotonic`. Every evaluation raises OutOfTime once it has passed."""
     labels_of: Callable[[str], Labels] = lambda _namespace: ()
-    nodes: NodeFacts | None = None
-    named_nodes: NodeIndex = NO_NODES
+    nodes: Callable[[], NodeFacts | None] = lambda: None
+    named_nodes: Callable[[], NodeIndex] = lambda: NO_NODES
     claims: Callable[[ClaimName], DeviceClassNames | None] | None = None
     quota_of: Callable[[str], NamespaceQuota | None] = lambda _namespace: None
-    """The quota of a namespace; None where it is not asked."""
+    """The quota of a namespace; None if it is not to be asked."""
 
     def policy(self, namespace: str) -> EffectivePolicy:
         """Return the policy of a namespace, by its labels only if anything depends on them: policies are cached by both."""
@@ -52,31 +74,95 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         return policies.for_namespace(namespace, labels)
 
     def claims_of(self, namespace: str, pod: Pod) -> Mapping[str, DeviceClassNames]:
-        """Return for what the claims of a pod ask, as far as that is known."""
+        """Return the DeviceClasses of the pod's claims, as far as they are known."""
         if self.claims is None or not pod.spec.resource_claims:
             return {}
         return requested_by(pod, namespace, self.claims)
 
     def too_long(self, policy: EffectivePolicy, pod: Pod, before: Pod | None = None) -> Decision | None:
-        """Return the denial of a pod that is too long for the rules to read; `before` is the pod as it is stored."""
+        """Return the denial of a pod that is too long for the rules to read; `before` is the stored pod."""
         found = excesses(pod) or (excesses(before) if before else ())
         if not found and before is None:
             found = too_many_resources(pod, self.engine.configuration.resource_mapping)
         return Decision.on(policy, found[:MOST_FINDINGS], Mode.ENFORCE) if found else None
 
-    def subject(self, policy: EffectivePolicy, pod: Pod, **more: Any) -> Subject:
-        """Return the pod with what is known besides it."""
+    def _rules(
+        self,
+        policy: EffectivePolicy,
+        phase: Phase,
+        pod: Pod | None = None,
+        *,
+        by_daemonset: bool = False,
+        is_update: bool = False,
+        grant: QuotaGrant | None = None,
+    ) -> RulePass:
+        """Return a pass of the rules, with all that they may look at."""
+        configuration, pod = self.engine.configuration, pod or Pod()
         claims = self.claims_of(policy.namespace, pod)
-        return Subject(
-            policy=policy, pod=pod, claims=claims, nodes=self.nodes, deadline=self.deadline, **more
+        seen, claimed = as_rules_see_it(pod, claims, configuration.resource_mapping)
+        context = Context(
+            phase=phase,
+            namespace=policy.namespace,
+            now=self.now,
+            classes=configuration.classes,
+            resource_mapping=configuration.resource_mapping,
+            claimed=claimed,
+            made_by_daemonset=by_daemonset,
+            is_update=is_update,
+            fetcher_image=self.engine.fetcher_image,
+            nodes=self.nodes(),
+            grant=grant,
+            options_of=policy.options_of,
         )
+        return RulePass(policy, context, seen, self.deadline)
 
-    def mutate(self, subject: Subject) -> Decision:
-        return self.engine.mutate(subject, self.now)
+    def evaluate(
+        self,
+        phase: Phase,
+        policy: EffectivePolicy,
+        pod: Pod,
+        *,
+        by_daemonset: bool = False,
+        is_update: bool = False,
+        fingerprint: bytes | None = None,
+    ) -> Decision:
+        """Return what the rules decide in a phase. With its `fingerprint`, the decision may be that on an equal pod."""
+        # While the policy is paused or has exemptions, time decides which rules hold.
+        is_timeless = policy.paused(self.now) is None and not policy.exemptions
+        key = (phase, fingerprint, by_daemonset, is_update, policy.namespace)
+        remembers = fingerprint is not None and is_timeless
+        if remembers and (known := self.engine.recall(key, policy, self.nodes())) is not None:
+            return known
+        rules = self._rules(policy, phase, pod, by_daemonset=by_daemonset, is_update=is_update)
+        match phase:
+            case Phase.MUTATE:
+                rules.mutate_pod()
+            case Phase.VALIDATE:
+                rules.validate_pod()
+            case Phase.TEMPLATE:
+                rules.check_template()
+        decision = rules.decision()
+        if remembers:
+            self.engine.remember(key, decision, rules.context.nodes)
+        return decision
 
-    def validate(self, subject: Subject, request: QuotaRequest) -> Decision:
-        """Return what is wrong with the pod, and with what it asks of the quota."""
-        return self.reserve(self.engine.validate(subject, self.now), request)
+    def restore(
+        self,
+        policy: EffectivePolicy,
+        submitted: Pod,
+        stored: Pod,
+        injected: AbstractSet[str],
+        documents: tuple[bytes, bytes],
+    ) -> Decision:
+        """Return what an update of a stored pod lacks of what was `injected` into it, and would be today; nothing denies it.
+
+        `submitted`: the pod of the update as its author submitted it. `documents`: the JSON of the stored pod and of the update.
+        """
+        today = self.evaluate(Phase.MUTATE, policy, submitted)
+        wanted = {each.what: each.rule for each in today.changes if each.what in injected}
+        restored = restore(stored, *documents, wanted)
+        warnings = tuple(Violation(each, Outcome.WARNED) for each in restored.warnings)
+        return replace(today, evaluated=warnings, changes=restored.changes, note=restored.note)
 
     def create(
         self, policy: EffectivePolicy, pod: Pod, *, by_daemonset: bool, counted: bool = True
@@ -87,76 +173,99 @@ class Evaluator(msgspec.Struct, frozen=True, kw_only=True):
         """
         if too_long := self.too_long(policy, pod):
             return [too_long]
-        subject = self.subject(policy, pod, made_by_daemonset=by_daemonset)
-        mutated = self.mutate(subject)
+        mutated = self.evaluate(Phase.MUTATE, policy, pod, by_daemonset=by_daemonset)
         final = mutated.pod or pod
-        validated = self.engine.validate(replace(subject, pod=final), self.now)
+        validated = self.evaluate(Phase.VALIDATE, policy, final, by_daemonset=by_daemonset)
         if counted:
-            configuration = self.engine.configuration
-            request = quota_request_for_pod("review", final, None, configuration, self.named_nodes)
-            validated = self.reserve(validated, request)
+            configuration, nodes = self.engine.configuration, self.named_nodes()
+            demand = quota_request_for_pod("review", final, None, configuration, nodes)
+            validated = self.reserve(validated, demand)
         known = {each.about for each in mutated.evaluated}
         rest = tuple(each for each in validated.evaluated if each.about not in known)
         return [mutated, replace(validated, evaluated=rest)]
 
     def check_template(self, policy: EffectivePolicy, kind: str, pod: Pod) -> Decision:
         """Return what is wrong with the pods that a template of an object of this kind makes."""
-        if too_long := self.too_long(policy, pod):
-            return too_long
-        subject = self.subject(policy, pod, made_by_daemonset=kind == "DaemonSet")
-        return self.engine.check_template(subject, self.now)
+        too_long = self.too_long(policy, pod)
+        return too_long or self.evaluate(Phase.TEMPLATE, policy, pod, by_daemonset=kind == "DaemonSet")
 
     def check_workload(self, policy: EffectivePolicy, workload: Workload, *, is_update: bool) -> Decision:
         """Return the advice on an object as a whole."""
         needs = needs_grant(workload, self.engine.configuration.resource_mapping)
-        grant = self.grant(policy) if needs else None
-        subject = Subject(policy=policy, is_update=is_update, nodes=self.nodes, grant=grant)
-        return self.engine.check_workload(workload, subject, self.now)
+        grant = self._grant(policy) if needs else None
+        rules = self._rules(policy, Phase.TEMPLATE, is_update=is_update, grant=grant)
+        rules.check_workload(workload)
+        return rules.decision()
 
     def advise(
         self, policy: EffectivePolicy, kind: tuple[str, str], document: bytes | msgspec.Raw
     ) -> Decision:
-        """Return the advice on an object of a kind that is always admitted."""
-        subject = Subject(policy=policy, grant=self.grant(policy) if kind == CLAIM_TEMPLATE else None)
-        return advise(kind, document, subject, self.engine, self.now)
+        """Warn, whatever the mode, of keys that limit nothing, and of a template whose claims could never be created.
+
+        An object that cannot be read is the API server's to reject.
+        """
+        try:
+            if kind == CLAIM_TEMPLATE:
+                template = decode_claim_template(document)
+                rules = self._rules(policy, Phase.TEMPLATE, grant=self._grant(policy))
+                rules.check_claim_template(template)
+                return rules.decision()
+            keys = islice(fields_of(document, "spec", "hard"), MOST_KEYS)
+        except msgspec.ValidationError:
+            return Decision(policy=policy)
+        findings = resource_quota_findings(keys, self.engine.configuration.resource_mapping)
+        return Decision.on(policy, findings, Mode.WARN)
 
     def demand(self, policy: EffectivePolicy, request: QuotaRequest) -> Decision:
-        """Return what the quota says of an object on which no rule decides."""
+        """Return the decision of the quota on an object that no rule reads."""
         return self.reserve(Decision.of_nothing(policy, self.now), request)
 
     def reserve(self, decision: Decision, request: QuotaRequest) -> Decision:
-        """Return the decision with what the quota says of the request: it is asked last, and only if nothing denies."""
-        if not decision.allowed:
-            return replace(decision, request=request)
-        OutOfTime.check(self.deadline)
-        policy = decision.policy
-        quota, held = self.quota_of(policy.namespace), policy.in_force(RULE_ID, self.now)
-        if quota is None or held is None:
-            return replace(decision, request=request)
-        (binding, mode), outcome = held, None
-        answer: ReservationOutcome | LedgerError
-        try:
-            answer = outcome = quota.reserve(request)
-        except LedgerError as error:
-            answer = error
-        options: Any = binding.options
-        found = check_reservation(answer, request, options, policy.namespace, self.now)
-        return replace(decision.adding(found, mode), request=request, reservation=outcome)
+        """Return the decision with the answer of the quota, which is asked last, and only if nothing denies."""
+        policy, outcome = decision.policy, None
+        if decision.allowed:
+            OutOfTime.check(self.deadline)
+            quota, held = self.quota_of(policy.namespace), policy.in_force(RULE_ID, self.now)
+            if quota is not None and held is not None:
+                binding, mode = held
+                options: Any = binding.options
+                answer: ReservationOutcome | LedgerError
+                try:
+                    answer = outcome = quota.reserve(request)
+                except LedgerError as error:
+                    answer = error
+                findings = check_reservation(answer, request, options, policy.namespace, self.now)
+                decision = decision.adding(findings, mode)
+        return replace(decision, request=request, reservation=outcome)
 
-    def grant(self, policy: EffectivePolicy) -> QuotaGrant | None:
-        """Return what the quota grants, None where no rule looks at it."""
+    def _grant(self, policy: EffectivePolicy) -> QuotaGrant | None:
+        """Return the grant of the quota, None if no rule reads it."""
         quota = self.quota_of(policy.namespace) if policy.in_force(RULE_ID, self.now) else None
         return quota.grant() if quota is not None else None
 
 
-class EngineInForce:
-    """Calls return the engine of the configuration in force, built once a snapshot."""
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw] | None)
 
-    def __init__(self, source: Callable[[], Configuration], fetcher_image: str = FETCHER_IMAGE) -> None:
-        self._configuration, self._engine = source, Engine(source(), fetcher_image)
 
-    def __call__(self) -> Engine:
-        configuration = self._configuration()
-        if self._engine.configuration is not configuration:
-            self._engine = Engine(configuration, self._engine.fetcher_image)
-        return self._engine
+def fields_of(document: bytes | msgspec.Raw, *path: str) -> Mapping[str, msgspec.Raw]:
+    """Return the fields of the object at the path in a document. Raises msgspec.ValidationError."""
+    fields = _FIELDS.decode(document) or {}
+    for step in path:
+        fields = _FIELDS.decode(fields.get(step, b"null")) or {}
+    return fields
+
+
+def engine_in_force(
+    source: Callable[[], Configuration], fetcher_image: str = FETCHER_IMAGE
+) -> Callable[[], Engine]:
+    """Return what returns the engine of the configuration in force, built once for each configuration."""
+    engine = Engine(source(), fetcher_image)
+
+    def in_force() -> Engine:
+        nonlocal engine
+        configuration = source()
+        if engine.configuration is not configuration:
+            engine = Engine(configuration, fetcher_image)
+        return engine
+
+    return in_force

@@ -1,9 +1,8 @@
-"""What the handler of a review is given and what it returns: the request with all that it is decided by, and the answer."""
+"""The input and the result of the handlers of reviews."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -17,97 +16,69 @@ from policies.pods.names import is_dns_subdomain, is_uid
 from policies.pods.pod import Metadata, Pod
 from policies.policy import EffectivePolicy, Labels
 from policies.rule import Phase
-from webhook.quota.enforcer import NamespaceQuota, QuotaEnforcer
-from webhook.serving import review
+from webhook.quota.enforcer import QuotaEnforcer
 from webhook.serving.document_reviews import DocumentReviews
 from webhook.serving.engine import Decision, Engine, OutOfTime
 from webhook.serving.evaluator import Evaluator
-from webhook.serving.review import AdmissionRequest, AdmissionResponse
-from webhook.serving.workload_reviews import WorkloadReview
+from webhook.serving.review import LONGEST_NAME, AdmissionRequest, AdmissionResponse, allowed
 from webhook.workloads.autoscalers import ScaleTarget
-
-Lookup = Callable[[ClaimName], DeviceClassNames | None]
-"""Returns for which DeviceClasses a claim asks, None where that is not known."""
 
 
 class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
-    """What a review may look up beyond its object and the configuration; what is None nobody knows."""
+    """What a review may look up beyond its object and the configuration. A field that is left out means that nothing is known."""
 
-    labels_of: Callable[[str, float], Labels] | None = None
+    labels_of: Callable[[str, float], Labels] = lambda _namespace, _deadline: ()
     """Labels of a namespace by a deadline (`monotonic`). Raises NamespaceUnknown."""
     nodes: Callable[[], NodeFacts | None] = lambda: None
     named_nodes: Callable[[], NodeIndex] = lambda: NO_NODES
-    claims: Callable[[float], Lookup] | None = None
-    """Makes the lookup of a review, of its deadline."""
+    claims: Callable[[float], Callable[[ClaimName], DeviceClassNames | None]] | None = None
+    """Returns the lookup of one review, by its deadline."""
     quota: QuotaEnforcer | None = None
     scaled: Callable[[str, ScaleTarget, float], Any] = lambda _namespace, _target, _deadline: None
     """Returns in plain JSON what an autoscaler in the namespace scales, None if it cannot be read by the deadline."""
     documents: DocumentReviews | None = None
 
+    def evaluator(
+        self, engine: Engine, request: AdmissionRequest, now: datetime, deadline: float
+    ) -> Evaluator:
+        """Return what evaluates the object of a request; it looks things up by `deadline`, a moment of `monotonic`."""
+        quota = None
+        if self.quota is not None:
+            quota = self.quota.of(request.namespace, deadline, dry_run=bool(request.dry_run))
+        return Evaluator(
+            engine=engine,
+            now=now,
+            deadline=deadline,
+            labels_of=lambda namespace: self.labels_of(namespace, deadline),
+            nodes=self.nodes,
+            named_nodes=self.named_nodes,
+            claims=self.claims(deadline) if self.claims else None,
+            quota_of=lambda _namespace: quota,
+        )
 
-class Review(msgspec.Struct, frozen=True, dict=True):
-    """A request, and all that it is decided by."""
+
+class Review(msgspec.Struct, frozen=True):
+    """A decoded request, and what evaluates its object."""
 
     request: AdmissionRequest
     phase: Phase
-    engine: Engine
     cluster: ClusterState
-    now: datetime
-    deadline: float
-    """A moment of `monotonic`."""
+    evaluator: Evaluator
 
     def document(self, raw: msgspec.Raw) -> msgspec.Raw:
         """Return the JSON of an object to be decoded. Raises OutOfTime, msgspec.ValidationError where it is too long."""
-        OutOfTime.check(self.deadline)
+        OutOfTime.check(self.evaluator.deadline)
         return check_size(raw)
-
-    @cached_property
-    def evaluator(self) -> Evaluator:
-        """What evaluates the object, by what the cluster is known to be."""
-        cluster, deadline = self.cluster, self.deadline
-        labels_of, quota = cluster.labels_of, cluster.quota
-        return Evaluator(
-            engine=self.engine,
-            now=self.now,
-            deadline=deadline,
-            labels_of=(lambda namespace: labels_of(namespace, deadline))
-            if labels_of
-            else lambda _namespace: (),
-            nodes=cluster.nodes(),
-            named_nodes=cluster.named_nodes(),
-            claims=self._claims if cluster.claims else None,
-            quota_of=(lambda _namespace: self.quota) if quota else lambda _namespace: None,
-        )
-
-    def _claims(self, name: ClaimName) -> DeviceClassNames | None:
-        return self._claim_lookup(name) if self._claim_lookup else None
-
-    @cached_property
-    def _claim_lookup(self) -> Lookup | None:
-        claims = self.cluster.claims
-        return claims(self.deadline) if claims else None
-
-    @cached_property
-    def quota(self) -> NamespaceQuota | None:
-        request, quota = self.request, self.cluster.quota
-        dry_run = bool(request.dry_run)
-        return None if quota is None else quota.of(request.namespace, self.deadline, dry_run=dry_run)
 
     def policy(self) -> EffectivePolicy:
         """Return the policy of the namespace. Raises NamespaceUnknown."""
         return self.evaluator.policy(self.request.namespace)
 
-    def of_workload(self, policy: EffectivePolicy) -> WorkloadReview:
-        """Return the review as one of a workload."""
-        is_update = self.request.operation == "UPDATE"
-        return WorkloadReview(by=self.evaluator, policy=policy, kind=self.request.kind, is_update=is_update)
-
 
 class ReviewResult(msgspec.Struct, frozen=True):
-    """The response, the decisions behind it, and of the object what its handler knew, for the record.
+    """The response, and for the record the decisions behind it and what the handler knew of the object.
 
-    `name` and `metadata` are None where the handler did not need them. `pod` is there of a pod as it was reviewed, unless it was
-    too long.
+    `name` and `metadata` are None where the handler did not need them. `pod`: the reviewed pod, unless it was too long.
     """
 
     response: AdmissionResponse
@@ -116,7 +87,7 @@ class ReviewResult(msgspec.Struct, frozen=True):
     metadata: Metadata | None = None
     pod: Pod | None = None
     fingerprint: bytes | None = None
-    """Of a pod: those with the same one are siblings."""
+    """`fingerprint_of` the pod."""
 
 
 Handler = Callable[[Review], ReviewResult]
@@ -150,9 +121,9 @@ def check_identity(request: AdmissionRequest, metadata: Metadata | None) -> None
 def shown_name(request: AdmissionRequest, metadata: Metadata | None) -> str:
     """Return the object's name, or its generateName while it has no final one."""
     name = request.name or (metadata and (metadata.name or metadata.generate_name)) or ""
-    return truncate(name, review.LONGEST_NAME)
+    return truncate(name, LONGEST_NAME)
 
 
-def allow(requested: Review) -> ReviewResult:
+def allow(review: Review) -> ReviewResult:
     """Allow what no rule looks at."""
-    return ReviewResult(review.allowed(requested.request.uid))
+    return ReviewResult(allowed(review.request.uid))

@@ -51,7 +51,7 @@ class Metrics:
             "1 if the newest certificate is served, 0 if it could not be used and an older one is, or none.",
             registry=registry,
         )
-        # prometheus_client checks and locks at every `labels`; what is asked for at every request is looked up once.
+        # prometheus_client checks and locks in `labels`, so the children that every request needs are kept.
         self._requests, self._findings = cache(requests.labels), cache(findings.labels)
         self._injections, self._duration = cache(injections.labels), cache(duration.labels)
 

@@ -1,13 +1,14 @@
 """The nodes of the cluster, for `policies.placement`.
 
-The watch is of metadata only and keeps the labels by which classes select nodes and pods choose hardware, equal sets once.
-Karpenter's NodePools, where that API is served, are listed once a minute: they are few, and people change them. Where anything is
-uncertain, `facts` is None, so that no warning is wrong, and `index` knows no node, so that nothing is charged too little.
+The watch is of metadata only. It keeps the labels by which classes select nodes and pods choose hardware, equal sets once.
+Karpenter's NodePools, where that API is served, are listed once a minute: they are few, and people change them. While anything
+is uncertain, `facts` is None, so that no warning is wrong, and `index` knows no node, so that no demand is too small.
 """
 
 import logging
 import threading
 from collections.abc import Callable, Container, Iterator
+from functools import partial
 from time import monotonic
 
 import msgspec
@@ -15,14 +16,15 @@ import msgspec
 from policies.placement.hardware import HARDWARE
 from policies.placement.label_keys import LabelKeys, known_keys
 from policies.placement.named_nodes import NO_NODES, Labels, NamedNode, NodeIndex
-from policies.placement.nodes import NodeFacts, NodePool
+from policies.placement.nodes import NodeFacts, NodeOffer
 from policies.rules import gpu_class
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Informer, Resource, WatchTimings
 from webhook.cluster.nodes import NODES, node_reader
-from webhook.cluster.objects import ObjectMeta, PartialObject
+from webhook.cluster.objects import decode_metadata
 from webhook.configuration.loader import Configuration
+from webhook.serving.evaluator import fields_of
 
 KARPENTER = "karpenter.sh"
 VERSIONS = ("v1", "v1beta1")
@@ -58,24 +60,8 @@ class _Requirement(msgspec.Struct, frozen=True):
     values: tuple[str, ...] | None = None
 
 
-class _TemplateSpec(msgspec.Struct, frozen=True):
-    requirements: tuple[_Requirement, ...] | None = None
-
-
-class _Template(msgspec.Struct, frozen=True):
-    metadata: ObjectMeta | None = None
-    spec: _TemplateSpec | None = None
-
-
-class _PoolSpec(msgspec.Struct, frozen=True):
-    template: _Template = _Template()
-
-
-class _Pool(PartialObject, frozen=True):
-    spec: _PoolSpec
-
-
-_POOL = msgspec.json.Decoder(_Pool)
+_REQUIREMENTS = msgspec.json.Decoder(tuple[_Requirement, ...] | None)
+_LABELS = msgspec.json.Decoder(dict[str, str] | None)
 
 
 class NodeWatch:
@@ -94,7 +80,7 @@ class NodeWatch:
         self._timings = timings
         self._pool_seconds = pool_seconds
         self._nodes: _Nodes | None = None
-        self._pools: tuple[LabelKeys, tuple[NodePool, ...]] | None = None
+        self._pools: tuple[LabelKeys, tuple[NodeOffer, ...]] | None = None
         self._facts: NodeFacts | None = None
         self._pools_read = 0.0
         self._problem = ""
@@ -181,33 +167,30 @@ class _Nodes:
 
 def keys_to_know(configuration: Configuration) -> LabelKeys:
     """Return the labels of nodes that the rules in force can ask about."""
-    policies = configuration.policies
-    options = (policies.binding(gpu_class.RULE, each).options for each in policies.policies)
-    chosen = (
-        glob
-        for each in options
-        if isinstance(each, gpu_class.GPUClassOptions)
-        for glob in each.hardware_labels
-    )
+    policies, chosen = configuration.policies, list[str]()
+    for each in policies.policies:
+        options = policies.binding(gpu_class.RULE, each).options
+        if isinstance(options, gpu_class.GPUClassOptions):
+            chosen += options.hardware_labels
     return known_keys(configuration.classes.label_keys, (*chosen, *HARDWARE))
 
 
-def node_pools(api: ApiClient, keys: Container[str]) -> Iterator[NodePool]:
+def node_pools(api: ApiClient, keys: Container[str]) -> Iterator[NodeOffer]:
     """Yield Karpenter's pools; none where it is not installed. Raises `errors.ApiError`."""
     version = api.served_version(KARPENTER, VERSIONS)
     if version is not None:
         resource = Resource(f"/apis/{KARPENTER}/{version}", "nodepools")
-        for pool in api.list(resource.path(), _POOL.decode).items:
-            yield _node_pool(pool, keys)
+        yield from api.list(resource.path(), partial(_node_pool, keys)).items
 
 
-def _node_pool(pool: _Pool, keys: Container[str]) -> NodePool:
-    template = pool.spec.template
-    given = (template.metadata and template.metadata.labels) or {}
-    found: dict[str, tuple[str, ...] | None] = {POOL_LABEL: (pool.metadata.name,)}
-    for requirement in (template.spec and template.spec.requirements) or ():
+def _node_pool(keys: Container[str], document: msgspec.Raw) -> NodeOffer:
+    name = decode_metadata(document).name
+    metadata, spec = (fields_of(document, "spec", "template", part) for part in ("metadata", "spec"))
+    found: dict[str, frozenset[str] | None] = {POOL_LABEL: frozenset((name,))}
+    for requirement in _REQUIREMENTS.decode(spec.get("requirements", b"null")) or ():
         # The other operators leave the values open: the pool makes nodes for the value that a pod selects.
-        found[requirement.key] = requirement.values if requirement.operator == "In" else None
-    found.update({key: (value,) for key, value in given.items()})
-    labels = tuple(sorted((key, values) for key, values in found.items() if key in keys))
-    return NodePool(pool.metadata.name, labels, OPEN)
+        named = requirement.values if requirement.operator == "In" else None
+        found[requirement.key] = None if named is None else frozenset(named)
+    given = _LABELS.decode(metadata.get("labels", b"null")) or {}
+    found.update({key: frozenset((value,)) for key, value in given.items()})
+    return NodeOffer({key: values for key, values in found.items() if key in keys}, OPEN, name)

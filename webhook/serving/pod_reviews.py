@@ -6,15 +6,14 @@ from policies.gpus.cards import too_many_resources
 from policies.pods.fingerprint import fingerprint_of
 from policies.pods.limits import excesses
 from policies.pods.pod import Pod, decode_pod
-from policies.pods.submission import as_submitted, injected_changes
+from policies.pods.submission import as_submitted, injected_changes, names_its_node
 from policies.quota.quota_request import quota_request_for_pod
 from policies.rule import Phase
-from webhook.serving import review
 from webhook.serving.canary_trace import canary_trace
 from webhook.serving.engine import OutOfTime
 from webhook.serving.handling import Review, ReviewResult, allow, check_identity, reading, shown_name
 from webhook.serving.namespaces import NamespaceUnknown
-from webhook.serving.review import AdmissionRequest
+from webhook.serving.review import AdmissionRequest, allowed, decided
 
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 
@@ -26,68 +25,60 @@ CONTROLLER_MANAGER = "system:kube-controller-manager"
 """Who creates the pods of DaemonSets: the former, or the latter where controllers share one identity."""
 
 
-def review_pod(requested: Review) -> ReviewResult:
+def review_pod(review: Review) -> ReviewResult:
     """Mutate or validate a pod; an update is validated with the pod as it is stored."""
-    request = requested.request
+    request, evaluator, phase = review.request, review.evaluator, review.phase
     with reading():
-        pod = decode_pod(requested.document(request.object))
-        before = decode_pod(requested.document(request.old_object)) if request.operation == "UPDATE" else None
+        pod = decode_pod(review.document(request.object))
+        before = decode_pod(review.document(request.old_object)) if request.operation == "UPDATE" else None
     name = shown_name(request, pod.metadata)
     if is_mirror_pod(pod, request):
-        return ReviewResult(review.allowed(request.uid), name=name)
-    policy, evaluator = requested.policy(), requested.evaluator
-    mutates = requested.phase is Phase.MUTATE
+        return ReviewResult(allowed(request.uid), name=name)
+    policy = review.policy()
     fingerprint = fingerprint_of(pod) if memoryview(request.object).nbytes <= LONGEST_COMPARED else None
     decision = too_long = evaluator.too_long(policy, pod, before)
     if decision is None:
-        if not mutates:
+        if phase is Phase.VALIDATE:
             check_identity(request, pod.metadata)
-        by_daemonset, is_update = made_by_daemonset(pod, request), before is not None
-        subject = evaluator.subject(
-            policy, pod, made_by_daemonset=by_daemonset, is_update=is_update, fingerprint=fingerprint
+        decision = evaluator.evaluate(
+            phase,
+            policy,
+            pod,
+            by_daemonset=made_by_daemonset(pod, request),
+            is_update=before is not None,
+            fingerprint=fingerprint,
         )
-        if mutates:
-            decision = evaluator.mutate(subject)
-        else:
-            nodes = evaluator.named_nodes
-            demand = quota_request_for_pod(request.uid, pod, before, evaluator.engine.configuration, nodes)
-            decision = evaluator.validate(subject, demand)
-    trace = canary_trace(pod, decision, requested.now, phase=requested.phase, dry_run=request.dry_run is True)
-    title = f"pod {request.namespace}/{name}"
-    response = review.decided(request.uid, [decision], subject=title, patch=mutates, trace=trace)
+        if phase is Phase.VALIDATE:
+            configuration, nodes = evaluator.engine.configuration, evaluator.named_nodes()
+            demand = quota_request_for_pod(request.uid, pod, before, configuration, nodes)
+            decision = evaluator.reserve(decision, demand)
+    trace = canary_trace(pod, decision, evaluator.now, phase=phase, dry_run=request.dry_run is True)
+    title, patch = f"pod {request.namespace}/{name}", phase is Phase.MUTATE
+    response = decided(request.uid, [decision], subject=title, patch=patch, trace=trace)
     seen = None if too_long else pod
-    return ReviewResult(
-        response,
-        [decision],
-        name,
-        pod.metadata,
-        pod=seen,
-        fingerprint=fingerprint,
-    )
+    return ReviewResult(response, [decision], name, pod.metadata, seen, fingerprint)
 
 
-def restore_pod(requested: Review) -> ReviewResult:
+def restore_pod(review: Review) -> ReviewResult:
     """Put back into an update what it lacks of what was injected at creation; all else about it is the API server's.
 
     So it is allowed also where the pod cannot be read, or where there is no time, or no policy is known.
     """
-    request = requested.request
+    request, evaluator = review.request, review.evaluator
     try:
-        pod = decode_pod(requested.document(request.object))
-        stored = decode_pod(requested.document(request.old_object))
-        injected = injected_changes(stored)
-        mapping = requested.engine.configuration.resource_mapping
+        pod = decode_pod(review.document(request.object))
+        stored = decode_pod(review.document(request.old_object))
+        name, injected = shown_name(request, pod.metadata), injected_changes(stored)
+        mapping = evaluator.engine.configuration.resource_mapping
         if not injected or excesses(pod) or excesses(stored) or too_many_resources(pod, mapping):
-            return allow(requested)
-        submitted = as_submitted(pod, injected=injected)
-        subject = requested.evaluator.subject(requested.policy(), submitted)
-        decision = requested.engine.restore(
-            subject, stored, request.old_object, request.object, requested.now
-        )
+            return ReviewResult(allowed(request.uid), name=name)
+        by_author = bool(pod.spec.node_name) and names_its_node(request.old_object)
+        submitted = as_submitted(pod, by_author=by_author, injected=injected)
+        documents = request.old_object, request.object
+        decision = evaluator.restore(review.policy(), submitted, stored, injected, documents)
     except (msgspec.ValidationError, NamespaceUnknown, OutOfTime):
-        return allow(requested)
-    name = shown_name(request, pod.metadata)
-    response = review.decided(request.uid, [decision], subject=f"pod {request.namespace}/{name}", patch=True)
+        return allow(review)
+    response = decided(request.uid, [decision], subject=f"pod {request.namespace}/{name}", patch=True)
     return ReviewResult(response, [decision], name, pod.metadata)
 
 
@@ -110,8 +101,12 @@ def made_by_daemonset(pod: Pod, request: AdmissionRequest) -> bool:
     creator = request.user_info.username
     if creator == DAEMONSET_CONTROLLER:
         return True
+    return creator == CONTROLLER_MANAGER and has_controller(pod, "DaemonSet", "apps/")
+
+
+def has_controller(pod: Pod, kind: str, api_version: str) -> bool:
+    """Whether the controller of the pod is of this kind, with an API version that begins so."""
     owners = (pod.metadata and pod.metadata.owner_references) or ()
-    return creator == CONTROLLER_MANAGER and any(
-        owner.controller and owner.kind == "DaemonSet" and owner.api_version.startswith("apps/")
-        for owner in owners
+    return any(
+        each.controller and each.kind == kind and each.api_version.startswith(api_version) for each in owners
     )

@@ -116,7 +116,7 @@ class _Name(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Named(msgspec.Struct, frozen=True):
-    """As little of an object as can be: it may be one that is too long to be decoded."""
+    """As little as possible of an object, which may be too long to be decoded."""
 
     metadata: _Name = _Name()
 
@@ -166,7 +166,7 @@ def object_name(request: AdmissionRequest) -> str:
 
 
 def metadata_of(document: msgspec.Raw) -> ObjectMeta:
-    """Return the metadata of an object that nobody else decodes, empty if it has none that can be read."""
+    """Return the metadata of an object that no handler decodes, empty if it cannot be read."""
     try:
         return decode_metadata(document)
     except msgspec.ValidationError:
@@ -262,7 +262,7 @@ def advised(uid: str, decisions: list[Decision]) -> AdmissionResponse:
 
 
 def _paused(decisions: list[Decision]) -> list[str]:
-    """Warn the author of what is admitted, or left as it is, only because of a pause."""
+    """Warn that something is admitted, or stays unchanged, only because of a pause."""
     for decision in decisions:
         if decision.paused_until is not None and any(decision.findings(Outcome.AUDITED)):
             paused = f"policy {decision.policy.name} is paused until {timestamp(decision.paused_until)}"

@@ -1,15 +1,20 @@
-"""Decisions on a workload: on each of its templates, and on the object as a whole."""
+"""Decisions on a workload: on each of its templates, and on the object as a whole.
 
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+They raise OutOfTime, and msgspec.ValidationError for an object that cannot be read.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any
 
 import msgspec
 
+from policies.pods.patch import Change
 from policies.pods.pod import Pod
 from policies.pods.workload import Workload, WorkloadPods
 from policies.policy import EffectivePolicy
 from policies.rule import Mode
-from webhook.serving.engine import MOST_FINDINGS, Decision
+from webhook.serving.engine import MOST_FINDINGS, Decision, Outcome, Violation
 from webhook.serving.evaluator import Evaluator
 from webhook.serving.review import GroupVersionKind
 from webhook.workloads.autoscalers import ScaleTarget
@@ -17,66 +22,91 @@ from webhook.workloads.places import PodPlace, workload_pods
 from webhook.workloads.unread import unread_gpus
 
 
-class ReviewedTemplate(NamedTuple):
-    """A template as it is written, and the decision on its pods; the paths of the findings start at the object."""
+class EvaluatedPod(msgspec.Struct, frozen=True):
+    """A pod or one template, and the decisions of the phases in their order; paths of findings start at the object."""
 
     place: PodPlace
-    pod: Pod
-    decision: Decision
+    """With the data of a template; of a pod without."""
+    submitted: Pod
+    """The pod as it was evaluated, without what was injected."""
+    decisions: Sequence[Decision]
+
+    @property
+    def policy(self) -> EffectivePolicy:
+        return self.decisions[0].policy
+
+    @property
+    def evaluated(self) -> tuple[Violation, ...]:
+        return tuple(dict.fromkeys(chain.from_iterable(each.evaluated for each in self.decisions)))
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        return () if self.place.is_partial else self.decisions[0].changes
+
+    @property
+    def admitted(self) -> Pod:
+        """The pod with what the rules add; of a template, to what is known of its pods."""
+        return self.decisions[0].pod or self.submitted
+
+    @property
+    def is_refused(self) -> bool:
+        return any(each.outcome is Outcome.DENIED for each in self.evaluated)
 
 
-class WorkloadReview(msgspec.Struct, frozen=True, kw_only=True):
-    """By what a workload is evaluated."""
-
-    by: Evaluator
-    policy: EffectivePolicy
-    kind: GroupVersionKind
-    is_update: bool
-
-    def decisions(self, document: msgspec.Raw) -> list[Decision]:
-        """Return the decisions on each template, and on the object. Raises OutOfTime, msgspec.ValidationError."""
-        templates, advice = self.reviewed(document)
-        return [*(each.decision for each in templates), *advice]
-
-    def reviewed(self, document: msgspec.Raw) -> tuple[list[ReviewedTemplate], list[Decision]]:
-        """Return each template with the decision on it, and the decisions on the object. Raises as `decisions`."""
-        configuration, group, kind = self.by.engine.configuration, self.kind.group, self.kind.kind
-        data, pods = workload_pods(configuration.workload_kinds, group, kind, document)
-        templates = self._templates(kind, pods)
-        advice = [self._advice(data, templates)]
-        if (group, kind) not in configuration.workload_kinds:
-            unread = unread_gpus(kind, data, configuration.resource_mapping)
-            advice.append(Decision.on(self.policy, unread, Mode.WARN))
-        return templates, advice
-
-    def autoscaler(self, data: Any, scales: ScaleTarget, stored: Any) -> Decision:
-        """Return the decision on an autoscaler by what it scales, as that is `stored`. Raises as `decisions`."""
-        group, kind, namespace = scales.group, scales.kind, self.policy.namespace
-        kinds = self.by.engine.configuration.workload_kinds
-        scaled, pods = workload_pods(kinds, group, kind, scales.scaled(stored))
-        readable = _readable(self._templates(kind, pods))
-        return self._advice(data, (), Workload.of(group, kind, namespace, scaled, readable))
-
-    def _templates(self, kind: str, pods: Iterable[tuple[PodPlace, Pod]]) -> list[ReviewedTemplate]:
-        """Decide on each template, until there are more findings than anybody reads."""
-        reviewed: list[ReviewedTemplate] = []
-        for place, pod in pods:
-            decision = self.by.check_template(self.policy, kind, pod)
-            reviewed.append(ReviewedTemplate(place, pod, decision.located(place.located)))
-            if sum(len(each.decision.evaluated) for each in reviewed) >= MOST_FINDINGS:
-                break
-        return reviewed
-
-    def _advice(
-        self, data: Any, templates: Iterable[ReviewedTemplate], target: Workload | None = None
-    ) -> Decision:
-        group, kind, pods = self.kind.group, self.kind.kind, _readable(templates)
-        workload = Workload.of(group, kind, self.policy.namespace, data, pods, target)
-        return self.by.check_workload(self.policy, workload, is_update=self.is_update)
+def evaluate_workload(
+    by: Evaluator, policy: EffectivePolicy, kind: GroupVersionKind, document: msgspec.Raw, *, is_update: bool
+) -> tuple[list[EvaluatedPod], list[Decision]]:
+    """Return the templates with the decision on each, and the decisions on the object."""
+    configuration, key = by.engine.configuration, (kind.group, kind.kind)
+    data, places = workload_pods(configuration.workload_kinds, *key, document)
+    pods = _templates(by, policy, kind.kind, places)
+    workload = Workload.of(*key, policy.namespace, data, _readable(pods))
+    advice = [by.check_workload(policy, workload, is_update=is_update)]
+    if key not in configuration.workload_kinds:
+        unread = unread_gpus(kind.kind, data, configuration.resource_mapping)
+        advice.append(Decision.on(policy, unread, Mode.WARN))
+    return pods, advice
 
 
-def _readable(templates: Iterable[ReviewedTemplate]) -> Iterator[WorkloadPods]:
-    """Yield the pods of templates but for those that are too long to be read."""
-    for place, pod, decision in templates:
-        if decision.pod is not None:
-            yield WorkloadPods(place.path, pod, place.count, decision.pod, denied=not decision.allowed)
+def evaluate_autoscaler(
+    by: Evaluator,
+    policy: EffectivePolicy,
+    kind: GroupVersionKind,
+    data: Any,
+    scales: ScaleTarget,
+    stored: Any,
+    *,
+    is_update: bool,
+) -> Decision:
+    """Return the decision on an autoscaler, as plain data, by the `stored` object that it scales."""
+    kinds = by.engine.configuration.workload_kinds
+    scaled, places = workload_pods(kinds, scales.group, scales.kind, scales.scaled(stored))
+    pods = _readable(_templates(by, policy, scales.kind, places))
+    target = Workload.of(scales.group, scales.kind, policy.namespace, scaled, pods)
+    workload = Workload.of(kind.group, kind.kind, policy.namespace, data, (), target)
+    return by.check_workload(policy, workload, is_update=is_update)
+
+
+def _templates(
+    by: Evaluator, policy: EffectivePolicy, kind: str, places: Iterable[tuple[PodPlace, Pod]]
+) -> list[EvaluatedPod]:
+    """Decide on each template, until there are more findings than anybody reads."""
+    pods: list[EvaluatedPod] = []
+    findings = 0
+    for place, pod in places:
+        decision = by.check_template(policy, kind, pod).located(place.located)
+        pods.append(EvaluatedPod(place, pod, (decision,)))
+        findings += len(decision.evaluated)
+        if findings >= MOST_FINDINGS:
+            break
+    return pods
+
+
+def _readable(pods: Iterable[EvaluatedPod]) -> Iterator[WorkloadPods]:
+    """Yield the pods of templates, without those that are too long to be read."""
+    for each in pods:
+        admitted = each.decisions[0].pod
+        if admitted is not None:
+            yield WorkloadPods(
+                each.place.path, each.submitted, each.place.count, admitted, denied=each.is_refused
+            )

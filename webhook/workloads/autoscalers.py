@@ -1,9 +1,10 @@
-"""Autoscalers: which workload an autoscaler scales, and its maximum of replicas.
+"""Which workload an autoscaler scales, and its maximum of replicas.
 
 A ClusterRole lets the webhook read the kinds in `_SCALED`. All of them count replicas in `spec.replicas`.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from time import monotonic
 from typing import Any
 
@@ -34,7 +35,7 @@ def _plural(kind: str) -> str:
 
 
 SCALED_RESOURCES = tuple((group, _plural(kind)) for group, kind in _SCALED)
-"""API group and resource of each kind that can be scaled."""
+"""API group and resource of each kind in `_SCALED`."""
 
 
 class ScaleTarget(msgspec.Struct, frozen=True):
@@ -47,12 +48,10 @@ class ScaleTarget(msgspec.Struct, frozen=True):
     to_zero: bool = False
 
     def path(self, namespace: str) -> str:
-        """Return the path of the workload in the API."""
         prefix = _SCALED[self.group, self.kind]
         return api_path(prefix, "namespaces", namespace, _plural(self.kind), self.name)
 
     def scaled(self, data: Any) -> bytes:
-        """Return the workload with `most` replicas, as JSON."""
         spec = data.get("spec") if isinstance(data, dict) else None
         if not isinstance(spec, dict):
             return b"{}"
@@ -63,13 +62,10 @@ def target_reader(api: ApiClient) -> Callable[[str, ScaleTarget, float], Any]:
     """Return a function that reads the target in a namespace before a `monotonic` deadline, or returns None."""
 
     def read(namespace: str, target: ScaleTarget, deadline: float) -> Any:
-        seconds = deadline - monotonic()
-        try:
-            return (
-                msgspec.json.decode(api.get(target.path(namespace), timeout=seconds)) if seconds > 0 else None
-            )
-        except (errors.ApiError, msgspec.MsgspecError):
-            return None
+        if (seconds := deadline - monotonic()) > 0:
+            with suppress(errors.ApiError, msgspec.MsgspecError):
+                return msgspec.json.decode(api.get(target.path(namespace), timeout=seconds))
+        return None
 
     return read
 
@@ -87,13 +83,12 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     max_replica_count: int | None = None
 
 
-msgspec.convert(
-    {"scaleTargetRef": {"name": ""}}, _Spec
-)  # see `quota/ledger_objects.py`: not first by several threads together
+# Several threads must not be the first to use the type; see `quota/ledger_objects.py`.
+msgspec.convert({"scaleTargetRef": {"name": ""}}, _Spec)
 
 
 def scale_target(group: str, kind: str, data: Any) -> ScaleTarget | None:
-    """Return the target of an autoscaler. None for other kinds, and for a target outside `_SCALED`."""
+    """Return the target of an autoscaler. None for another kind, and for a target outside `_SCALED`."""
     if (group, kind) not in AUTOSCALERS or not isinstance(data, dict):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Number of pods that an object creates from each of its pod templates."""
+"""The number of pods that an object creates from each of its pod templates."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -21,7 +21,7 @@ _DIGITS = 9
 
 
 def pod_count(workload_kind: WorkloadKind, form: PodPath, data: Any, at: Parts) -> PodCount:
-    """Return the number of pods that the object `data` creates from the template at `at`. The path of `form` leads there."""
+    """Return the number of pods that the object `data` creates from the template at `at`, a place on the path of `form`."""
     if workload_kind.templates_only or any(
         _is_stopped(data, form, at, path, value) for path, value in workload_kind.stopped.items()
     ):
@@ -35,15 +35,11 @@ def pod_count(workload_kind: WorkloadKind, form: PodPath, data: Any, at: Parts) 
 
 
 def together(workload_kind: WorkloadKind, data: Any, counts: Sequence[PodCount]) -> list[PodCount]:
-    """Return the counts with the gang size of each template, where `workload_kind.together` gives one for the whole object.
+    """Return the counts with the gang size of each template, if `workload_kind.together` gives one for the whole object.
 
     The gang size of a template is that number, less the pods of the other templates.
     """
-    needed = (
-        _number(next((value for _, value in values(data, steps(workload_kind.together))), None))
-        if workload_kind.together
-        else None
-    )
+    needed = _number(next((value for _, value in values(data, steps(workload_kind.together))), None))
     running = [count.running for count in counts]
     if needed is None or any(each is None for each in running):
         return list(counts)
@@ -55,7 +51,7 @@ def together(workload_kind: WorkloadKind, data: Any, counts: Sequence[PodCount])
 
 
 def bound(form: PodPath, at: Parts, path: str) -> tuple[str | int, ...]:
-    """Return the steps of `path`. Where it begins like the path of the pods, take map keys and list indexes from `at`."""
+    """Return the steps of `path`. As far as it begins like the path of the pods, take map keys and list indexes from `at`."""
     own, other = steps(form.path), steps(path, form.path)
     shared = next(
         (n for n, (a, b) in enumerate(zip(own, other, strict=False)) if a != b), min(len(own), len(other))
@@ -71,20 +67,16 @@ def values(data: Any, way: Sequence[str | int], at: Parts = ()) -> Iterator[tupl
         return
     step, rest = way[0], way[1:]
     if isinstance(data, list):
-        items = (
-            enumerate(data)
-            if step == EVERY_ITEM
-            else ((step, data[step]) for _ in (0,) if isinstance(step, int))
-        )
-        for index, item in items:
-            yield from values(item, rest, (*at, index))
+        chosen = range(len(data)) if step == EVERY_ITEM else (step,) if isinstance(step, int) else ()
+        for index in chosen:
+            yield from values(data[index], rest, (*at, index))
     elif isinstance(data, dict):
         for key in list(data) if step == EVERY_KEY else (step,) if step in data else ():
             yield from values(data[key], rest, (*at, key))
 
 
 def first_value(data: Any, form: PodPath, at: Parts, path: str) -> Any:
-    """Return the first value at `path`, read for the pods at `at`; see `bound`."""
+    """Return the first value at `path` for the pods at `at`, see `bound`."""
     return next((value for _, value in values(data, bound(form, at, path))), None)
 
 

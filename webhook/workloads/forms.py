@@ -1,4 +1,4 @@
-"""Pods built from parts of workload objects: one function for each PodForm."""
+"""Builds pods from parts of workload objects. There is one function for each PodForm."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -21,7 +21,7 @@ Origins = dict[Parts, Parts]
 
 
 def pod_data(form: PodPath, whole: Any, at: Parts, value: Any) -> tuple[dict[str, Any], Origins] | None:
-    """Return the pod that `value` at `at` describes, and the origins of its parts. None where it describes no pod."""
+    """Return the pod that `value` at `at` describes, and the origins of its parts. None if it describes no pod."""
     match form.form:
         case PodForm.TEMPLATE:
             return value, {(): at}
@@ -80,17 +80,12 @@ def _of_spec(form: PodPath, at: Parts, data: dict[str, Any]) -> tuple[dict[str, 
 
 
 def _members(form: PodPath, data: dict[str, Any]) -> Iterator[tuple[Parts, dict[str, Any]]]:
-    """Yield the containers at `form.containers`, with their paths."""
     for path in form.containers:
         for parts, member in values(data, steps(path)):
-            listed = (
-                [((*parts, index), item) for index, item in enumerate(member)]
-                if isinstance(member, list)
-                else []
-            )
-            yield from (
-                (place, each) for place, each in listed or [(parts, member)] if isinstance(each, dict)
-            )
+            found = [(parts, member)]
+            if isinstance(member, list):
+                found = [((*parts, index), item) for index, item in enumerate(member)]
+            yield from ((place, each) for place, each in found if isinstance(each, dict))
 
 
 def _of_resources(
@@ -112,7 +107,6 @@ def _of_resources(
 def _of_amounts(
     form: PodPath, whole: Any, at: Parts, data: dict[str, Any]
 ) -> tuple[dict[str, Any], Origins] | None:
-    """Return a pod whose first container has the amounts as limits. None without amounts."""
     limits: dict[str, Any] = {}
     origins: Origins = {}
     for name, quantity, origin in _amounts(form, whole, at):
@@ -154,23 +148,18 @@ def _amounts(form: PodPath, whole: Any, at: Parts) -> Iterator[tuple[str, Any, P
 
 
 def _of_patch(at: Parts, text: str) -> tuple[dict[str, Any], Origins] | None:
-    spec = _patch(text)
-    if not isinstance(spec, dict) or not isinstance(spec.get("containers"), list):
-        return None
-    return {"spec": {**spec, "containers": [_with_decided(each) for each in spec["containers"]]}}, {
-        ("spec",): at
-    }
-
-
-def _patch(text: str) -> Any:
-    """Return what the text says as JSON; None where it says nothing yet, or never: Argo itself reports that."""
+    """Return None for an expression, and for other text that does not describe a map. Argo itself reports errors in it."""
     documents = list(load_documents(text, aliases=0))
     if len(documents) != 1 or not isinstance(documents[0], YamlDocument):
         return None
     try:
-        return msgspec.json.decode(msgspec.json.encode(documents[0].data))
+        spec = msgspec.json.decode(msgspec.json.encode(documents[0].data))
     except (TypeError, OverflowError, msgspec.DecodeError):
         return None
+    if not isinstance(spec, dict) or not isinstance(spec.get("containers"), list):
+        return None
+    containers = [_with_decided(each) for each in spec["containers"]]
+    return {"spec": {**spec, "containers": containers}}, {("spec",): at}
 
 
 def _with_decided(container: Any) -> Any:
@@ -180,20 +169,16 @@ def _with_decided(container: Any) -> Any:
 
 
 def _decided(resources: dict[str, Any]) -> dict[str, Any]:
-    """Return the resources with each parameter (`{{inputs.parameters.gpus}}`) replaced by 1 for devices, and removed for others.
+    """Return the resources with each parameter (`{{inputs.parameters.gpus}}`) replaced by 1 for devices, and removed otherwise.
 
     So the pod requests a GPU, although the number is not known yet.
     """
-    return {
-        name: {
-            key: _decided_quantity(value)
-            for key, value in member.items()
-            if "/" in key or not _is_placeholder(value)
-        }
-        if isinstance(member, dict)
-        else member
-        for name, member in resources.items()
-    }
+    decided = dict(resources)
+    for name, member in resources.items():
+        if isinstance(member, dict):
+            kept = {key: value for key, value in member.items() if "/" in key or not _is_placeholder(value)}
+            decided[name] = {key: _decided_quantity(value) for key, value in kept.items()}
+    return decided
 
 
 def _decided_quantity(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Pods in workload objects. Each PodPlace translates paths in the pod to paths in the object."""
+"""Finds the pods in workload objects. A PodPlace translates paths in the pod to paths in the object."""
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
@@ -23,24 +23,24 @@ from webhook.workloads.counts import pod_count, together
 from webhook.workloads.forms import decided_template, pod_data
 
 MOST_PLACES = 100
-"""Pods of one object that are checked at most: an object of 3 MiB could have a hundred thousand."""
+"""Pods of one object that are checked. An object of 3 MiB could have a hundred thousand."""
 
 MOST_FOUND = 1_000
-"""Values at one path that are searched for pods at most. Many templates of a Workflow create no pod."""
+"""Values at one path that are searched for pods. Many templates of a Workflow create no pod."""
 LONGEST_PATCHES = 8_192
-"""Characters of all YAML patches of one object that are read at most: parsing takes 2 µs for each."""
+"""Characters of YAML patches of one object that are read. Parsing takes 2 µs for each."""
 _SHORTEST_PATCH = 64
 """A shorter patch counts as this many characters, because each patch takes some time."""
 
 
 class PodPlace(msgspec.Struct, frozen=True):
-    """A future pod as plain data, with its path in the object (`at`). `origins`: path in the pod → path in the object."""
+    """A future pod as plain data, and its path in the object (`at`). `origins`: path in the pod → path in the object."""
 
     at: Parts
     data: dict[str, Any]
     origins: Mapping[Parts, Parts]
     is_partial: bool = False
-    """Whether the object has only a part of the pod. Then nobody can say what the pod lacks."""
+    """Whether the object has only a part of the pod. Then the rest of the pod is unknown."""
     count: PodCount = PodCount()
 
     @property
@@ -96,26 +96,18 @@ def workload_pods(
 def pod_places(kinds: WorkloadKinds, group: str, kind: str, data: Any) -> list[PodPlace | Problem]:
     """Return the pods of an object, at most MOST_PLACES, and a Problem for each value of the wrong type."""
     workload_kind = kinds.get((group, kind))
-    return (
-        []
-        if workload_kind is None
-        else _counted(workload_kind, data, _once(_places(kinds, workload_kind, data)))
-    )
+    return [] if workload_kind is None else _counted(kinds, workload_kind, data)
 
 
-def _counted(
-    workload_kind: WorkloadKind, data: Any, found: Iterator[PodPlace | Problem]
-) -> list[PodPlace | Problem]:
+def _counted(kinds: WorkloadKinds, workload_kind: WorkloadKind, data: Any) -> list[PodPlace | Problem]:
     """Return the first MOST_PLACES places, with the gang sizes that `together` computes over all of them."""
-    bounded = list(islice(found, MOST_PLACES))
+    found = list(islice(_once(_places(kinds, workload_kind, data)), MOST_PLACES))
     if not workload_kind.together:
-        return bounded
-    counts = iter(
-        together(workload_kind, data, [each.count for each in bounded if isinstance(each, PodPlace)])
-    )
+        return found
+    counts = iter(together(workload_kind, data, [each.count for each in found if isinstance(each, PodPlace)]))
     return [
         msgspec.structs.replace(each, count=next(counts)) if isinstance(each, PodPlace) else each
-        for each in bounded
+        for each in found
     ]
 
 
@@ -132,7 +124,7 @@ def _decoded(place: PodPlace | Problem) -> tuple[PodPlace, Pod]:
 
 
 def _once(places: Iterator[PodPlace | Problem]) -> Iterator[PodPlace | Problem]:
-    """Omit Problems and places that an earlier path already found."""
+    """Skip Problems and places that an earlier path already found."""
     known: set[Problem | Parts] = set()
     for place in places:
         key = place if isinstance(place, Problem) else place.at
@@ -201,7 +193,7 @@ def _inner(kinds: WorkloadKinds, at: Parts, data: Any, outer: PodCount) -> Itera
         workload_kind,
         pods=tuple(form for form in workload_kind.pods if form.form not in {PodForm.OBJECT, PodForm.PATCH}),
     )
-    for place in _counted(workload_kind, data, _once(_places(kinds, workload_kind, data))):
+    for place in _counted(kinds, workload_kind, data):
         if isinstance(place, Problem):
             yield Problem((*at, *place.parts), place.message)
             continue
@@ -211,7 +203,7 @@ def _inner(kinds: WorkloadKinds, at: Parts, data: Any, outer: PodCount) -> Itera
 
 
 def _decided_place(place: PodPlace) -> PodPlace:
-    """Return the place unchanged if it has no parameters for quantities, else as a partial pod of unknown count."""
+    """Return the place unchanged, or as a partial pod of unknown count if it has parameters for quantities."""
     decided = decided_template(place.data)
     if decided is place.data:
         return place

@@ -1,4 +1,4 @@
-"""GPUs in objects of unknown kinds, whose pods the webhook cannot find."""
+"""Warns of GPUs in objects of unknown kinds, whose pods the webhook cannot find."""
 
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
@@ -15,18 +15,18 @@ ID = "workloads"
 """Rule id of the findings of this module."""
 
 MOST_VALUES = 20_000
-"""Values of an object that are searched at most."""
+"""Values of an object that are searched."""
 MOST_NAMES = 500
-"""Names of an object that are compared with the resource patterns at most: each takes 20 µs."""
+"""Names in an object that are compared with the resource patterns. Each takes 20 µs."""
 
 _OF_CHARTS = frozenset({"Application", "ApplicationSet", "HelmRelease"})
 """Kinds of Argo CD and Flux that hold the values of a Helm chart."""
 _LABELS = frozenset({"annotations", "labels", "matchLabels", "nodeLabels", "nodeSelector"})
-"""Maps with labels as keys. They are skipped: node labels look like resources, such as nvidia.com/mig-1g.5gb.count."""
+"""Maps of labels. They are skipped, because node labels look like resources: nvidia.com/mig-1g.5gb.count."""
 
 
 def unread_gpus(kind: str, data: Any, resource_mapping: ResourceMapping) -> list[Finding]:
-    """Return a warning at the first GPU resource in the object. Return no warning if it names no GPU."""
+    """Return a warning at the first GPU resource in the object, or nothing."""
     found = next(_amounts(data, resource_mapping), None)
     if found is None:
         return []
@@ -39,7 +39,7 @@ def unread_gpus(kind: str, data: Any, resource_mapping: ResourceMapping) -> list
 
 
 def _amounts(data: Any, resource_mapping: ResourceMapping) -> Iterator[Parts]:
-    """Yield the paths of GPU resources in the object: as a key with an amount, or as a value, such as a resource name."""
+    """Yield the paths of GPU resources in the object. They are keys with an amount, or values such as a resource name."""
     domains, compared = {each.pattern.partition("/")[0] for each in resource_mapping.patterns}, 0
     for at, value in islice(_values(data), MOST_VALUES):
         key = at[-1] if at else ""
@@ -61,11 +61,11 @@ def _amounts(data: Any, resource_mapping: ResourceMapping) -> Iterator[Parts]:
 
 
 def _is_listed(name: str, resource_mapping: ResourceMapping) -> bool:
-    """Whether a pattern other than `domain/*` fits: API groups and labels use the vendors' domains, too."""
-    listed = (each.pattern for each in resource_mapping.patterns if not each.pattern.endswith("/*"))
-    return resource_mapping.resource(name) is not None and any(
-        fnmatchcase(name, pattern) for pattern in listed
-    )
+    """Whether a pattern other than `domain/*` matches. API groups and labels use the domains of the vendors, too."""
+    if resource_mapping.resource(name) is None:
+        return False
+    patterns = (each.pattern for each in resource_mapping.patterns if not each.pattern.endswith("/*"))
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def _values(data: Any) -> Iterator[tuple[Parts, Any]]:

@@ -1,4 +1,4 @@
-"""The init container that fetches a model, and the volumes it needs: construction only, nothing is decided here."""
+"""The init container that fetches a model, and its volumes."""
 
 import msgspec
 
@@ -34,25 +34,24 @@ CREDENTIALS_PATH = "/gpu-admission/credentials"
 
 
 class Warming(msgspec.Struct, frozen=True, kw_only=True):
-    """One model to be fetched: from where and how, and into which cache."""
+    """One model to fetch, and its cache."""
 
     uri: ModelURI
     source: SourceOptions
     image: str
     claim: str | None
-    """The claim that is the cache; None for an emptyDir of `size_limit`."""
+    """The claim of the cache. None: the cache is an emptyDir of `size_limit`."""
     size_limit: str
     resources: Resources | None
     run_as_user: int | None
     servers: ServerCredentials
-    """Used where the policy names no Secret."""
+    """Used if the policy names no Secret."""
 
     @property
     def volumes(self) -> tuple[Volume, ...]:
         if self.claim:
-            volumes = [
-                Volume(name=CACHE, persistent_volume_claim=PersistentVolumeClaimSource(claim_name=self.claim))
-            ]
+            claim = PersistentVolumeClaimSource(claim_name=self.claim)
+            volumes = [Volume(name=CACHE, persistent_volume_claim=claim)]
         else:
             volumes = [Volume(name=CACHE, empty_dir=EmptyDir(size_limit=self.size_limit))]
         if self.uri.scheme == "pvc":
@@ -85,17 +84,17 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def serving_mount(self, mount_path: str) -> VolumeMount:
-        """Return the mount by which a container finds the model's files directly below `mount_path`."""
+        """Return the mount with the model's files directly below `mount_path`."""
         return VolumeMount(name=CACHE, mount_path=mount_path, sub_path=self.uri.directory, read_only=True)
 
     @property
     def _credentials(self) -> ServerCredentials:
-        """Those in the Secret that the policy names, else those of the servers, unless their token could be read on the way."""
+        """Credentials in the policy's Secret, or else those of the servers, unless others could read their token."""
         secret = self.source.secret_for(self.uri)
         if secret is None:
             is_exposed = self.source.exposes_token(self.uri.scheme)
             return ServerCredentials() if is_exposed else self.servers
-        if self.uri.scheme == "gs":  # Google's client reads a key file; everything else is a variable
+        if self.uri.scheme == "gs":  # Google's client reads a key file. The other clients read variables.
             file = EnvVar(name=KEY_FILE, value=f"{CREDENTIALS_PATH}/{self.source.credentials_key}")
             mount = VolumeMount(name=CREDENTIALS, mount_path=CREDENTIALS_PATH, read_only=True)
             return ServerCredentials((file,), mount=mount)
@@ -114,7 +113,7 @@ class Warming(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def _env(self) -> tuple[EnvVar, ...]:
-        # It asks for no GPU, so it must see none.
+        # The init container requests no GPU, so it must not see one.
         void = EnvVar(name=NVIDIA_VISIBLE_DEVICES, value=VOID)
         own = (EnvVar(name=name, value=value) for name, value in sorted(self.source.env.items()))
         return tuple({each.name: each for each in (void, *self._credentials.env, *own)}.values())

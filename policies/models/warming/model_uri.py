@@ -1,4 +1,4 @@
-"""Model URIs: which sources there are, what makes a URI unusable, and how one is shown without its secrets.
+"""Model URIs: the sources, validation, and the form without secrets.
 
 ====================================  =====================================================================
 `s3://bucket/prefix`                  every object below the prefix, or the one object of that name
@@ -16,10 +16,12 @@ from itertools import chain
 
 import msgspec
 
+from policies.pods.annotations import MODEL_URI, BadAnnotation
 from policies.pods.names import is_dns_subdomain
 
 LONGEST = 2048
 SCHEMES = ("s3", "gs", "hf", "https", "pvc")
+_USABLE = "s3://bucket/prefix, gs://bucket/prefix, hf://owner/name, https://host/file or pvc://claim/path"
 
 # No spaces or control characters; no `$`, because Kubernetes expands $(NAME) in the values of variables.
 _PLAIN = re.compile(r"[!#%-;=?-\[\]_a-z~]+", re.IGNORECASE)
@@ -31,17 +33,17 @@ _HOST: dict[str, Callable[[str], object]] = {
     "pvc": is_dns_subdomain,
 }
 _USER = re.compile(r"[^/?#]*@|(?!\[|[^/?#:]*:[0-9]{1,5}([/?#]|$))[^/?#:]*:.*@")
-"""A user, or user:password before the host; the password may hold a slash, as AWS keys do."""
+"""A user, or user:password, before the host. The password may have a slash, as AWS keys do."""
 _HUB_MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(@[A-Za-z0-9][A-Za-z0-9._/-]*)?")
 _GATED = re.compile(r"meta-llama/|google/(code)?gemma-(2b|7b|1\.1|2|3n?)\b")
-"""Models of the hub that need a token: all of Meta's, and Gemma 1 to 3n. Others are gated, too, and any owner can change that, so
-only what the model cards have said since the first release is listed (huggingface.co/docs/hub/models-gated: "Gated model")."""
+"""Models of the hub that need a token: all of Meta's, and Gemma 1 to 3n. Other models are gated, too, but any owner can change
+that. These have been gated since their first release (huggingface.co/docs/hub/models-gated: "Gated model")."""
 _CHECKSUM = re.compile(r"sha256=[0-9A-Fa-f]{64}")
 _SECRET_PARAMETER = re.compile(r"sig|token|secret|passw|credential|key|auth", re.IGNORECASE)
 
 
 class ModelURI(msgspec.Struct, frozen=True, kw_only=True):
-    """A usable URI. `text` is for the init container only; `shown` is what people and logs may see."""
+    """A valid URI. `text` is for the init container only. `shown` is for people and logs."""
 
     scheme: str
     host: str
@@ -50,7 +52,7 @@ class ModelURI(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def path(self) -> str:
-        """What is below the host, without query and fragment."""
+        """The path below the host, without query and fragment."""
         return self.shown.partition("://")[2].partition("/")[2]
 
     @property
@@ -59,26 +61,18 @@ class ModelURI(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_gated(self) -> bool:
-        """Whether the model is known to be fetched only with a token; False where that is not known."""
+        """Whether the model is known to need a token."""
         return self.scheme == "hf" and _GATED.match(f"{self.host}/{self.path}") is not None
 
     @property
     def directory(self) -> str:
-        """The folder of a cache that belongs to this URI and no other, readable and of bounded length."""
+        """The folder in a cache for this URI only, readable and of bounded length."""
         name = re.sub(r"[^A-Za-z0-9.-]+", "-", self.shown.rstrip("/").rpartition("/")[2]).strip("-.")[:40]
         return f"{name or 'model'}-{hashlib.sha256(self.text.encode()).hexdigest()[:12]}"
 
 
-class BadURI(msgspec.Struct, frozen=True):
-    """Why a URI cannot be used; `shown` is its text without secrets."""
-
-    shown: str
-    message: str
-    remedy: str
-
-
 def shown(text: str) -> str:
-    """Return the URI without user, password, query and fragment, whatever it looks like otherwise."""
+    """Return any text without user, password, query and fragment."""
     scheme, separator, rest = text.partition("://")
     if not separator:
         scheme, rest = "", text
@@ -88,8 +82,8 @@ def shown(text: str) -> str:
     return printable if len(printable) <= LONGEST else printable[:LONGEST] + "…"
 
 
-def parse_model_uri(text: str) -> ModelURI | BadURI:
-    """Return the URI, or why it cannot be used."""
+def parse_model_uri(text: str) -> ModelURI | BadAnnotation:
+    """Return the URI, or its problem. The value of the problem has no secrets."""
     scheme, separator, rest = text.partition("://")
     plain, *extra = re.split("[?#]", rest, maxsplit=1)
     host, _, path = plain.partition("/")
@@ -102,22 +96,19 @@ def parse_model_uri(text: str) -> ModelURI | BadURI:
     )
     problem = next(found, None)
     if problem is not None:
-        return BadURI(shown(text), *problem)
+        return BadAnnotation(MODEL_URI, shown(text), *problem)
     return ModelURI(scheme=scheme, host=host, text=text, shown=shown(text))
 
 
 Problems = Iterator[tuple[str, str]]
-"""What is wrong and what to do about it; each function below is asked only where those before it find nothing."""
+"""Message and remedy. Each function below runs only if the functions before it find no problem."""
 
 
 def _bad_source(scheme: str, separator: str) -> Problems:
     if separator and scheme == "http":
         yield "is plain http, over which anyone on the way can replace the model", "use https://"
     if not separator or scheme not in SCHEMES:
-        usable = (
-            "s3://bucket/prefix, gs://bucket/prefix, hf://owner/name, https://host/file or pvc://claim/path"
-        )
-        yield "is not from a supported source", f"write {usable}"
+        yield "is not from a supported source", f"write {_USABLE}"
 
 
 def _credentials(scheme: str, rest: str) -> Problems:

@@ -1,7 +1,7 @@
-"""What a policy says about fetching: images, servers and credentials of each source, resources of the init container."""
+"""Options of a policy for fetching models: image, server and credentials of each source, resources of the init container."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -22,10 +22,13 @@ _PLAIN_HTTP = re.compile("http:", re.IGNORECASE)
 _SECRET_NAME = re.compile(r"token|secret|passw|credential|(access|account|api|private)_?key", re.IGNORECASE)
 _PASSWORD_OF_URL = re.compile(r"://[^/@:]*:[^/@]+@")
 _NO_SECRET = re.compile(r"[/$].*|.{0,7}", re.DOTALL)
-"""Values that are paths, references to other variables, or too short: switches and numbers."""
+"""Values that cannot be secrets: paths, references to other variables, and short values such as switches and numbers."""
 
-_FIELDS = (
-    ("image", "image", re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*").fullmatch, "image name", SCHEMES),
+_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*")
+_HOSTS = re.compile(_HOST, re.IGNORECASE)
+_WITH_SECRET = ("s3", "gs", "hf", "https")
+_FIELDS: tuple[tuple[str, str, Callable[[str], object], str, tuple[str, ...]], ...] = (
+    ("image", "image", _IMAGE.fullmatch, "image name", SCHEMES),
     (
         "endpoint",
         "endpoint",
@@ -33,44 +36,43 @@ _FIELDS = (
         "URL such as https://storage.example.com",
         ("s3", "gs", "hf"),
     ),
-    ("credentials_secret", "credentialsSecret", is_dns_subdomain, "Secret name", ("s3", "gs", "hf", "https")),
+    ("credentials_secret", "credentialsSecret", is_dns_subdomain, "Secret name", _WITH_SECRET),
     ("credentials_key", "credentialsKey", is_data_key, "key of a Secret", SCHEMES),
-    (
-        "hosts",
-        "hosts",
-        re.compile(_HOST, re.IGNORECASE).fullmatch,
-        "host such as models.example.com",
-        ("https",),
-    ),
+    ("hosts", "hosts", _HOSTS.fullmatch, "host such as models.example.com", ("https",)),
 )
-"""Of a source: the field, its name in documents, what is valid, what that is, and for which schemes it is."""
+"""A field of a source, its name in documents, its validation, its meaning, and its schemes."""
+_RESERVED = {
+    NVIDIA_VISIBLE_DEVICES: "is set by this rule itself",
+    "MODEL_HTTP_AUTHORIZATION": "would be sent to any host; put it into credentialsSecret and name hosts",
+}
+"""Variables that a source must not set."""
 
 
 class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """How models of one source are fetched."""
+    """Options for the models of one source."""
 
     image: str | None = None
-    """Any image that has `gpu-admission fetch-model`; None for that of the installation."""
+    """Any image that has `gpu-admission fetch-model`. None: the image of the installation."""
     endpoint: str | None = None
-    """The server of s3, gs or hf, where it is not the provider's own."""
+    """The server of s3, gs or hf. None: the provider's own."""
     credentials_secret: str | None = None
-    """A Secret in the pod's namespace. Its keys become variables, under the names that the source's client reads:
-    AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, HF_TOKEN, MODEL_HTTP_AUTHORIZATION. For gs it holds a key file."""
+    """A Secret in the pod's namespace. Its keys become variables with the names that the source's client reads:
+    AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, HF_TOKEN, MODEL_HTTP_AUTHORIZATION. For gs, it has a key file."""
     credentials_key: str = "key.json"
-    """The key of that Secret which holds the key file of a Google service account (gs only)."""
+    """The key of that Secret with the key file of a Google service account (gs only)."""
     hosts: tuple[str, ...] = ()
     """The hosts that get the credentials of https, each with its port if the URI has one."""
     env: dict[str, str] = {}
     """Further variables, e.g. AWS_REGION, HTTPS_PROXY, MODEL_PARALLEL."""
 
     def secret_for(self, uri: ModelURI) -> str | None:
-        """Return the Secret for one URI: over https its author names the host, so the policy must name it, too."""
+        """Return the Secret for one URI. The author of an https URI names the host, so the policy must name it, too."""
         if uri.scheme == "https" and uri.host.lower() not in {host.lower() for host in self.hosts}:
             return None
         return self.credentials_secret
 
     def exposes_token(self, scheme: str) -> bool:
-        """Whether anyone on the way to `endpoint` could read the token that clients of this source send."""
+        """Whether clients of this source would send a token over plain http."""
         return scheme in {"gs", "hf"} and _PLAIN_HTTP.match(self.endpoint or "") is not None
 
     def problems(self, scheme: str) -> Iterator[tuple[str, str]]:
@@ -87,26 +89,21 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
             yield "endpoint", f'"{self.endpoint}" must begin with https://, as a token is sent there'
         yield from self._bad_variables()
 
-    def plain_secrets(self) -> Iterator[str]:
-        """Yield the names of variables that probably hold a secret themselves, and not the path of one."""
-        for name, value in self.env.items():
-            is_named_so = _SECRET_NAME.search(name) is not None and _NO_SECRET.fullmatch(value) is None
-            if is_named_so or _PASSWORD_OF_URL.search(value):
-                yield name
-
     def _bad_variables(self) -> Iterator[tuple[str, str]]:
         for name in self.env:
             if not is_variable_name(name):
                 yield f"env[{name}]", "is not a valid variable name"
-            elif name == NVIDIA_VISIBLE_DEVICES:
-                yield f"env[{name}]", "is set by this rule itself"
-            elif name == "MODEL_HTTP_AUTHORIZATION":
-                yield (
-                    f"env[{name}]",
-                    "would be sent to any host; put it into credentialsSecret and name hosts",
-                )
+            elif name in _RESERVED:
+                yield f"env[{name}]", _RESERVED[name]
             elif _ENDPOINT_VARIABLE.fullmatch(name):
                 yield f"env[{name}]", "is not read; set endpoint instead"
+
+    def plain_secrets(self) -> Iterator[str]:
+        """Yield the names of variables whose value is probably a secret."""
+        for name, value in self.env.items():
+            is_named_so = _SECRET_NAME.search(name) is not None and _NO_SECRET.fullmatch(value) is None
+            if is_named_so or _PASSWORD_OF_URL.search(value):
+                yield name
 
 
 class Sources(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -122,18 +119,19 @@ class Sources(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class FetchResources(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Limits and requests of the init container alike. They do not add to the pod's: the larger of the two counts."""
+    """Limits and requests of the init container. They do not add to those of the pod: the larger one counts."""
 
     cpu: int | str = "1"
     memory: int | str = "1Gi"
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        found = (("cpu", too_little(self.cpu, "100m")), ("memory", too_little(self.memory, "256Mi")))
-        yield from ((name, problem) for name, problem in found if problem)
+        for name, value, least in (("cpu", self.cpu, "100m"), ("memory", self.memory, "256Mi")):
+            if problem := too_little(value, least):
+                yield name, problem
 
 
 def mount_path_problem(path: str) -> str | None:
-    """Return why a model cannot be mounted there, None if it can."""
+    """Return the reason why a model cannot be mounted there, or None."""
     folder = cleaned_path(path).split("/")[1]
     if not path.startswith("/") or not folder:
         return "is not an absolute path below /"

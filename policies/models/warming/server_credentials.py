@@ -1,6 +1,6 @@
-"""The credentials of a pod's own servers, as its fetcher gets them where the policy names no Secret.
+"""The credentials of a pod's servers. The fetcher gets them if the policy names no Secret.
 
-References are copied, never contents. What says where a server sends them (AWS_ENDPOINT_URL, HF_ENDPOINT) stays behind.
+References are copied, never contents. Variables with the address of a server (AWS_ENDPOINT_URL, HF_ENDPOINT) are not copied.
 """
 
 import msgspec
@@ -11,21 +11,13 @@ from policies.pods.pod import Container, EnvFromSource, EnvVar, VolumeMount
 KEY_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
 HF_TOKEN = "HF_TOKEN"  # noqa: S105 - the name of a variable
 
-# Of each source: the variable that makes credentials of the others, and the others.
-_VARIABLES = {
-    "s3": (
-        "AWS_SECRET_ACCESS_KEY",
-        "AWS_ACCESS_KEY_ID",
-        "AWS_SESSION_TOKEN",
-        "AWS_REGION",
-        "AWS_DEFAULT_REGION",
-    ),
-    "hf": (HF_TOKEN,),
-}
+# The variables of each source. Without the first, the others are not credentials.
+_AWS = ("AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION")
+_VARIABLES = {"s3": _AWS, "hf": (HF_TOKEN,)}
 
 
 class ServerCredentials(msgspec.Struct, frozen=True):
-    """What the init container gets: variables, whole Secrets, and a mount with a key file in it."""
+    """Variables, whole Secrets, and the mount of a key file."""
 
     env: tuple[EnvVar, ...] = ()
     env_from: tuple[EnvFromSource, ...] = ()
@@ -33,11 +25,12 @@ class ServerCredentials(msgspec.Struct, frozen=True):
 
 
 def server_credentials(scheme: str, servers: list[Container], mount_path: str) -> ServerCredentials:
-    """Return those of the first server that has any for the source; a key file will be found below `mount_path`."""
-    of_server = (
-        _key_file(server, mount_path) if scheme == "gs" else _variables(scheme, server) for server in servers
-    )
-    return next((found for found in of_server if found), ServerCredentials())
+    """Return the credentials of the first server that has some for the source. A key file is mounted at `mount_path`."""
+    for server in servers:
+        found = _key_file(server, mount_path) if scheme == "gs" else _variables(scheme, server)
+        if found:
+            return found
+    return ServerCredentials()
 
 
 def _variables(scheme: str, server: Container) -> ServerCredentials | None:
@@ -46,7 +39,7 @@ def _variables(scheme: str, server: Container) -> ServerCredentials | None:
     env = tuple(each for each in server.env or () if each.name in names and "$(" not in (each.value or ""))
     if names and names[0] in {each.name for each in env}:
         return ServerCredentials(env)
-    # Nobody knows what a Secret holds, but the server may have its credentials from there.
+    # The content of Secrets is not known. The server may have its credentials from them.
     secrets = tuple(each for each in server.env_from or () if each.secret_ref) if names else ()
     return ServerCredentials(env, secrets) if secrets else None
 

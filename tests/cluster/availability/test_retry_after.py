@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.cases import cases
 from tests.cluster.availability.scripted import TIMEOUT_SECONDS, Called, Say, Script, ScriptedWebhook
 from tests.controlplane import ControlPlane
 
@@ -50,15 +51,7 @@ def outcomes(plane: ControlPlane) -> Iterator[dict[str, Outcome]]:
             yield dict(zip(SCRIPTS, pool.map(create, SCRIPTS), strict=True))
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
-        pytest.param("unavailable", id="503"),
-        pytest.param("too-many", id="429"),
-        pytest.param("defect", id="500"),
-        pytest.param("at-once", id="503-after-0-seconds"),
-    ],
-)
+@cases("script", {"503": "unavailable", "429": "too-many", "500": "defect", "503-after-0-seconds": "at-once"})
 def test_repeated_where_told_when(outcomes: dict[str, Outcome], script: str) -> None:
     status, answer, seconds, calls = outcomes[script]
     assert (status, len(calls)) == (201, 2), answer
@@ -67,18 +60,17 @@ def test_repeated_where_told_when(outcomes: dict[str, Outcome], script: str) -> 
     assert seconds < TIMEOUT_SECONDS
 
 
-@pytest.mark.parametrize(
+@cases(
     ("script", "want"),
-    [
-        pytest.param(
+    {
+        "503-without-retry-after": (
             "silent-about-when",
             "the server is currently unable to handle the request",
-            id="503-without-retry-after",
         ),
-        pytest.param("by-date", "the server is currently unable to handle the request", id="503-with-a-date"),
-        pytest.param("forbidden", "forbidden", id="403"),
-        pytest.param("closed", "EOF", id="closed-without-an-answer"),
-    ],
+        "503-with-a-date": ("by-date", "the server is currently unable to handle the request"),
+        "403": ("forbidden", "forbidden"),
+        "closed-without-an-answer": ("closed", "EOF"),
+    },
 )
 def test_not_repeated(outcomes: dict[str, Outcome], script: str, want: str) -> None:
     status, answer, _, calls = outcomes[script]

@@ -33,13 +33,6 @@ def delete_both(installation: Installation) -> None:
     delete_secret(installation)
 
 
-def empty_authority(installation: Installation) -> None:
-    empty = {
-        key: base64.b64encode(b"nothing").decode() for key in (*installation.secret(AUTHORITY_PATH), "ca.key")
-    }
-    assert installation.client.patch(AUTHORITY_PATH, {"data": empty})[0] == 200
-
-
 def damage_leaf(installation: Installation) -> None:
     damage = {"tls.crt": base64.b64encode(b"nothing").decode()}
     assert installation.client.patch(SECRET_PATH, {"data": damage})[0] == 200
@@ -62,10 +55,6 @@ def bundles_set(installation: Installation, bundle: bytes | None) -> None:
 
 def remove_bundles(installation: Installation) -> None:
     bundles_set(installation, None)
-
-
-def replace_bundles(installation: Installation) -> None:
-    bundles_set(installation, other_authority())
 
 
 def delete_and_apply_configurations(installation: Installation) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import yaml
 
 from tests.controlplane import ControlPlane
-from tests.controlplane.webhook import CONFIGURATIONS
+from tests.controlplane.webhook import uninstall
 from tests.deploy.manifests import NAMESPACE
 
 FOREIGN = ("monitoring.coreos.com/", "cert-manager.io/")
@@ -31,11 +31,14 @@ def apply_strictly(plane: ControlPlane, text: str) -> str:
 
 def remove(plane: ControlPlane) -> None:
     """Take away what would have a say in what other tests create."""
-    for kind in CONFIGURATIONS:
-        plane.kubectl("delete", kind, "zz-gpu-admission", "--ignore-not-found")
-    plane.kubectl("delete", "gpupolicy", "--all", "--ignore-not-found")
-    plane.kubectl("delete", "deployment", "--all", "-n", NAMESPACE)
-    plane.kubectl("delete", "service", "--all", "-n", NAMESPACE)  # a clusterIP cannot change
+    uninstall(plane)
+    client = plane.client()
+    client.delete(f"/apis/{OURS}v1alpha1/gpupolicies")
+    client.delete(f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments")
+    for service in client.get(f"/api/v1/namespaces/{NAMESPACE}/services")[1].get("items", []):
+        client.delete(
+            f"/api/v1/namespaces/{NAMESPACE}/services/{service['metadata']['name']}"
+        )  # a clusterIP cannot change
 
 
 def _apply(plane: ControlPlane, every: list[dict[str, Any]]) -> str:

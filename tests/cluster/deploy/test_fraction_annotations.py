@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from tests.cluster.controllers import Command, eventually, is_ready, published_catalogues
+from tests.cluster.controllers import counting, eventually, is_ready, is_there
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import Namespace
-from tests.controlplane.webhook import CONFIGURATIONS, Webhook
+from tests.controlplane.webhook import CONFIGURATIONS
 from tests.deploy.manifests import rendered
 from webhook.commands import main
 
@@ -20,20 +20,13 @@ KEYS = [KEY, *(f"part.of-{number}.example.com/gpu_{number}" for number in range(
 
 @pytest.fixture(scope="module")
 def team(plane: ControlPlane) -> Iterator[Namespace]:
-    arguments = ("--kubeconfig", plane.kubeconfig())
-    with Webhook(plane, host=58, arguments=arguments) as webhook:
-        webhook.register()
-        with published_catalogues(plane):
-            Command(plane, "controller-of-parts").start()
-            team = Namespace(plane, "gpu-parts")
-            team.quota({"gpus": "1"})
-            account = f"{team.path('serviceaccounts')}/default"
-            assert eventually(lambda: team.client.get(account)[0] == 200)
-            assert eventually(lambda: is_ready(team))
-            yield team
-            plane.kubectl("delete", "gpuresourcemapping", "parts")
-            plane.processes.kill("controller-of-parts")
-        webhook.unregister()
+    with counting(plane, host=58):
+        team = Namespace(plane, "gpu-parts")
+        team.quota({"gpus": "1"})
+        assert is_there(plane, f"{team.path('serviceaccounts')}/default")
+        assert eventually(lambda: is_ready(team))
+        yield team
+        plane.kubectl("delete", "gpuresourcemapping", "parts")
 
 
 def apply_mapping(plane: ControlPlane, *, schedulers: list[str]) -> str:

@@ -9,28 +9,18 @@ from typing import Any
 
 import pytest
 
+from tests.cases import cases
 from tests.cluster.controllers import eventually
 from tests.cluster.deploy.install import apply_strictly, documents, remove
-from tests.controlplane import ControlPlane, helm, locate
+from tests.controlplane import JSON_PATCH, ControlPlane, helm, locate
 from tests.controlplane.webhook import CONFIGURATIONS
-from tests.deploy.manifests import (
-    CHART,
-    CRDS,
-    IMAGE,
-    NAMESPACE,
-    RELEASE,
-    STATIC,
-    of_kind,
-    rendered,
-    template,
-    webhooks,
-)
+from tests.deploy.manifests import CHART, CRDS, IMAGE, NAMESPACE, RELEASE, STATIC, template
 from webhook.cluster.objects import CATALOGUES
 
 CREATE = ("--set", "namespace.create=true")
+PATHS = [f"/apis/admissionregistration.k8s.io/v1/{kind}s/zz-gpu-admission" for kind in CONFIGURATIONS]
 RENDERED: dict[str, Callable[[], str]] = {
     "static": lambda: kustomized(STATIC),
-    "static-strict": lambda: kustomized(STATIC / "strict"),
     "default": lambda: template(*CREATE),
     "production": lambda: template(*CREATE, "-f", CHART / "values-production.yaml"),
     "everything-else": lambda: template(
@@ -104,18 +94,8 @@ def test_the_static_manifests_with_an_image_of_ones_own(plane: ControlPlane, tmp
     assert {options["mode"] for options in policy["spec"]["rules"].values()} == {"audit"}
 
 
-def test_the_strict_overlay_is_the_chart_without_a_preset() -> None:
-    chart = {w["name"]: w["failurePolicy"] for w in webhooks(rendered(*CREATE))}
-    strict = documents(kustomized(STATIC / "strict"))
-
-    assert {w["name"]: w["failurePolicy"] for w in webhooks(strict)} == chart
-    assert not of_kind("GPUPolicy", strict)
-
-
 @pytest.mark.usefixtures("_afterwards")
-@pytest.mark.parametrize(
-    "how", [pytest.param((), id="client-side"), pytest.param(("--server-side",), id="server-side")]
-)
+@cases("how", {"client-side": (), "server-side": ("--server-side",)})
 def test_applying_again_keeps_the_ca_bundle_and_what_is_published(
     plane: ControlPlane, how: tuple[str, ...]
 ) -> None:
@@ -142,6 +122,7 @@ def _without_release(plane: ControlPlane) -> Iterator[None]:
     helm.run("uninstall", RELEASE, *server, "--ignore-not-found")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_afterwards", "_without_release")
 def test_helm_installs_upgrades_and_uninstalls(plane: ControlPlane) -> None:
     namespace = BY_HELM
@@ -186,15 +167,12 @@ def kustomized(folder: Path) -> str:
 
 
 def made(plane: ControlPlane) -> dict[str, int]:
-    listed = json.loads(plane.kubectl("get", "deployments", "-n", NAMESPACE, "-o", "json").stdout)
+    _, listed = plane.client().get(f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments")
     return {item["metadata"]["name"]: item["status"].get("replicas", 0) for item in listed["items"]}
 
 
 def configurations(plane: ControlPlane) -> list[dict[str, Any]]:
-    shown = plane.kubectl("get", ",".join(CONFIGURATIONS), "-o", "json").stdout
-    items = [item for item in json.loads(shown)["items"] if item["metadata"]["name"] == "zz-gpu-admission"]
-    assert len(items) == 2
-    return [webhook for item in items for webhook in item["webhooks"]]
+    return [webhook for path in PATHS for webhook in plane.client().get(path)[1]["webhooks"]]
 
 
 def bundles(plane: ControlPlane) -> set[str]:
@@ -213,22 +191,19 @@ def excluded(plane: ControlPlane) -> set[str]:
 
 def inject(plane: ControlPlane) -> None:
     """Write a caBundle, as our controller does: by a patch of nothing else."""
-    for kind in CONFIGURATIONS:
-        shown = json.loads(plane.kubectl("get", kind, "zz-gpu-admission", "-o", "json").stdout)
+    for path in PATHS:
         patch = [
             {"op": "add", "path": f"/webhooks/{number}/clientConfig/caBundle", "value": "Q0E="}
-            for number in range(len(shown["webhooks"]))
+            for number in range(len(plane.client().get(path)[1]["webhooks"]))
         ]
-        plane.kubectl("patch", kind, "zz-gpu-admission", "--type=json", "-p", json.dumps(patch))
+        assert plane.client().patch(path, patch, content_type=JSON_PATCH)[0] == 200
 
 
 def publish(plane: ControlPlane, namespace: str) -> None:
     """Add a catalogue, as our controller does."""
-    data = json.dumps({"data": {"digest": "catalogue"}})
-    plane.kubectl("patch", "configmap", CATALOGUES, "-n", namespace, "--type=merge", "-p", data)
+    path = f"/api/v1/namespaces/{namespace}/configmaps/{CATALOGUES}"
+    assert plane.client().patch(path, {"data": {"digest": "catalogue"}})[0] == 200
 
 
 def published(plane: ControlPlane, namespace: str) -> Any:
-    return json.loads(plane.kubectl("get", "configmap", CATALOGUES, "-n", namespace, "-o", "json").stdout)[
-        "data"
-    ]
+    return plane.client().get(f"/api/v1/namespaces/{namespace}/configmaps/{CATALOGUES}")[1]["data"]

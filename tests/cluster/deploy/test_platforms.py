@@ -32,19 +32,20 @@ def _afterwards(plane: ControlPlane) -> Iterator[None]:
 
 def pods(plane: ControlPlane) -> dict[str, JSON]:
     """Return a pod of each component, once all that the Deployments want are made: nothing runs them here."""
+    client = plane.client()
 
     def made() -> bool:
-        listed = json.loads(plane.kubectl("get", "deployments", "-n", NAMESPACE, "-o", "json").stdout)
+        _, listed = client.get(f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments")
         return [item["status"].get("replicas", 0) for item in listed["items"]] == [2, 2]
 
     assert eventually(made, seconds=30), plane.kubectl("get", "events", "-n", NAMESPACE).stdout
-    listed = json.loads(plane.kubectl("get", "pods", "-n", NAMESPACE, "-o", "json").stdout)["items"]
+    listed = client.get(f"/api/v1/namespaces/{NAMESPACE}/pods")[1]["items"]
     return {pod["metadata"]["labels"][COMPONENT]: pod["spec"] for pod in listed}
 
 
 def profile(plane: ControlPlane) -> str:
-    label = f"jsonpath={{.metadata.labels.{PROFILE.replace('.', chr(92) + '.')}/enforce}}"
-    return plane.kubectl("get", "namespace", NAMESPACE, "-o", label).stdout
+    labels = plane.client().get(f"/api/v1/namespaces/{NAMESPACE}")[1]["metadata"]["labels"]
+    return str(labels[f"{PROFILE}/enforce"])
 
 
 @pytest.mark.usefixtures("_afterwards")
@@ -52,9 +53,7 @@ def test_gke_private_under_the_restricted_profile(plane: ControlPlane) -> None:
     apply_strictly(plane, template(*CREATE, "-f", CHART / "values-gke-private.yaml"))
 
     (container,) = pods(plane)["webhook"]["containers"]
-    service = json.loads(
-        plane.kubectl("get", "service", "gpu-admission", "-n", NAMESPACE, "-o", "json").stdout
-    )
+    _, service = plane.client().get(f"/api/v1/namespaces/{NAMESPACE}/services/gpu-admission")
     assert profile(plane) == "restricted"
     assert [port["containerPort"] for port in container["ports"]] == [10250, 9443]
     assert [(port["port"], port["targetPort"]) for port in service["spec"]["ports"]] == [(443, 10250)]

@@ -206,128 +206,112 @@ def requested(audit_log: Path) -> list[Request]:
 # ---- What they must not be able to do
 
 BOTH = (WEBHOOK, CONTROLLER)
-OURS = {"namespace": NAMESPACE, "name": "gpu-admission-certificates"}
-ROW = {"namespace": NAMESPACE, "name": TEAM}
-PUBLISHED = {"namespace": NAMESPACE, "name": "gpu-admission-catalogues"}
-ADMISSION = "admissionregistration.k8s.io"
+GROUPS = {
+    "gpu": "gpu-admission.dev",
+    "admission": "admissionregistration.k8s.io",
+    "rbac": "rbac.authorization.k8s.io",
+    "coordination": "coordination.k8s.io",
+}
 
 
-def attributes(verb: str, resource: str, group: str = "", **more: str) -> dict[str, str]:
+def attributes(text: str) -> dict[str, str]:
+    """Return what `VERB [GROUP:]RESOURCE[/SUBRESOURCE] [-n NAMESPACE] [NAME]` asks of the API server."""
+    verb, resource, *where = text.split()
+    group, _, resource = resource.rpartition(":")
     resource, _, subresource = resource.partition("/")
-    return {"verb": verb, "group": group, "resource": resource, "subresource": subresource, **more}
+    what = {"verb": verb, "group": GROUPS.get(group, ""), "resource": resource, "subresource": subresource}
+    if where[:1] == ["-n"]:
+        what["namespace"], where = where[1], where[2:]
+    return {**what, "name": where[0]} if where else what
 
 
-FORBIDDEN = [
-    (
-        BOTH,
-        attributes("get", "secrets", namespace=NAMESPACE, name="registry-credentials"),
-        "another-secret-beside-ours",
-    ),
-    (BOTH, attributes("list", "secrets", namespace=NAMESPACE), "every-secret-beside-ours"),
-    (
-        BOTH,
-        attributes("get", "secrets", namespace="kube-system", name=OURS["name"]),
-        "one-of-that-name-elsewhere",
-    ),
-    (BOTH, attributes("create", "secrets", namespace="default"), "making-secrets-elsewhere"),
-    (
-        BOTH,
-        attributes("patch", "mutatingwebhookconfigurations", ADMISSION, name="istio"),
-        "another-configuration",
-    ),
-    (BOTH, attributes("create", "validatingwebhookconfigurations", ADMISSION), "making-configurations"),
-    (
-        BOTH,
-        attributes("delete", "mutatingwebhookconfigurations", ADMISSION, name="zz-gpu-admission"),
-        "deleting-ours",
-    ),
-    (BOTH, attributes("create", "pods", namespace="default"), "pods-anywhere"),
-    (BOTH, attributes("create", "pods", namespace=NAMESPACE), "pods-beside-us"),
-    (BOTH, attributes("delete", "pods", namespace="default"), "deleting-pods"),
-    (BOTH, attributes("create", "pods/exec", namespace="default"), "going-into-pods"),
-    (BOTH, attributes("create", "pods/binding", namespace="default"), "placing-pods"),
-    (BOTH, attributes("patch", "nodes", name="a100-0"), "changing-nodes"),
-    (BOTH, attributes("update", "namespaces", name="default"), "changing-namespaces"),
-    (BOTH, attributes("update", "gpuquotas", "gpu-admission.dev", namespace="default"), "granting-more"),
-    (BOTH, attributes("create", "gpuquotas", "gpu-admission.dev", namespace="default"), "making-quotas"),
-    (BOTH, attributes("update", "gpupolicies", "gpu-admission.dev"), "changing-policies"),
-    ((WEBHOOK,), attributes("update", "gpuquotas/status", "gpu-admission.dev"), "what-people-see"),
-    ((WEBHOOK,), attributes("list", "gpuquotas", "gpu-admission.dev"), "every-quota"),
-    ((WEBHOOK,), attributes("create", LEDGERS, "gpu-admission.dev", **ROW), "making-rows"),
-    ((WEBHOOK,), attributes("delete", LEDGERS, "gpu-admission.dev", **ROW), "deleting-rows"),
-    ((WEBHOOK,), attributes("patch", LEDGERS, "gpu-admission.dev", **ROW), "patching-rows"),
-    ((WEBHOOK,), attributes("list", LEDGERS, "gpu-admission.dev", namespace=NAMESPACE), "every-row"),
-    (BOTH, attributes("update", LEDGERS, "gpu-admission.dev", namespace=TEAM), "rows-elsewhere"),
-    (BOTH, attributes("get", LEDGERS, "gpu-admission.dev", namespace=TEAM), "reading-rows-elsewhere"),
-    (BOTH, attributes("get", "configmaps", namespace="kube-system"), "configmaps"),
-    (
-        BOTH,
-        attributes("get", "configmaps", namespace=NAMESPACE, name="other"),
-        "another-configmap-beside-ours",
-    ),
-    ((WEBHOOK,), attributes("patch", "configmaps", **PUBLISHED), "publishing-catalogues"),
-    (BOTH, attributes("create", "serviceaccounts/token", namespace=NAMESPACE), "tokens"),
-    (BOTH, attributes("impersonate", "users"), "being-somebody-else"),
-    (BOTH, attributes("escalate", "clusterroles", "rbac.authorization.k8s.io"), "more-rights"),
-    (BOTH, attributes("bind", "clusterroles", "rbac.authorization.k8s.io"), "rights-of-others"),
-    (BOTH, attributes("get", "leases", "coordination.k8s.io", namespace="kube-system"), "leases-of-others"),
-    ((WEBHOOK,), attributes("update", "secrets", **OURS), "writing-the-certificate"),
-    ((WEBHOOK,), attributes("create", "secrets", namespace=NAMESPACE), "making-the-certificate"),
-    (
-        (WEBHOOK,),
-        attributes("patch", "mutatingwebhookconfigurations", ADMISSION, name="zz-gpu-admission"),
-        "ours",
-    ),
-    (
-        (WEBHOOK,),
-        attributes("get", "leases", "coordination.k8s.io", namespace=NAMESPACE, name=CONTROLLER),
-        "the-lease",
-    ),
-    (BOTH, attributes("get", "events", namespace="default"), "reading-events"),
-    (BOTH, attributes("delete", "events", namespace="default"), "deleting-events"),
-    ((WEBHOOK,), attributes("list", "pods"), "everybodys-pods"),
-    ((WEBHOOK,), attributes("create", "pods", namespace="gpu-admission-canary"), "the-canary"),
-    ((WEBHOOK,), attributes("patch", "gpupolicies/status", "gpu-admission.dev"), "status-of-policies"),
-    (
-        (CONTROLLER,),
-        attributes("get", "leases", "coordination.k8s.io", namespace=NAMESPACE, name="other"),
-        "other-lease",
-    ),
-    ((CONTROLLER,), attributes("delete", "pods", namespace="gpu-admission-canary"), "deleting-canaries"),
-    ((CONTROLLER,), attributes("update", "pods/status"), "status-of-pods"),
-]
+FORBIDDEN: dict[tuple[str, ...], str] = {
+    BOTH: f"""
+        get secrets -n {NAMESPACE} registry-credentials
+        list secrets -n {NAMESPACE}
+        get secrets -n kube-system gpu-admission-certificates
+        create secrets -n default
+        patch admission:mutatingwebhookconfigurations istio
+        create admission:validatingwebhookconfigurations
+        delete admission:mutatingwebhookconfigurations zz-gpu-admission
+        create pods -n default
+        create pods -n {NAMESPACE}
+        delete pods -n default
+        create pods/exec -n default
+        create pods/binding -n default
+        patch nodes a100-0
+        update namespaces default
+        update gpu:gpuquotas -n default
+        create gpu:gpuquotas -n default
+        update gpu:gpupolicies
+        update gpu:{LEDGERS} -n {TEAM}
+        get gpu:{LEDGERS} -n {TEAM}
+        get configmaps -n kube-system
+        get configmaps -n {NAMESPACE} other
+        create serviceaccounts/token -n {NAMESPACE}
+        impersonate users
+        escalate rbac:clusterroles
+        bind rbac:clusterroles
+        get coordination:leases -n kube-system
+        get events -n default
+        delete events -n default
+    """,
+    (WEBHOOK,): f"""
+        update gpu:gpuquotas/status
+        list gpu:gpuquotas
+        create gpu:{LEDGERS} -n {NAMESPACE} {TEAM}
+        delete gpu:{LEDGERS} -n {NAMESPACE} {TEAM}
+        patch gpu:{LEDGERS} -n {NAMESPACE} {TEAM}
+        list gpu:{LEDGERS} -n {NAMESPACE}
+        patch configmaps -n {NAMESPACE} gpu-admission-catalogues
+        update secrets -n {NAMESPACE} gpu-admission-certificates
+        create secrets -n {NAMESPACE}
+        patch admission:mutatingwebhookconfigurations zz-gpu-admission
+        get coordination:leases -n {NAMESPACE} {CONTROLLER}
+        list pods
+        create pods -n gpu-admission-canary
+        patch gpu:gpupolicies/status
+    """,
+    (CONTROLLER,): f"""
+        get coordination:leases -n {NAMESPACE} other
+        delete pods -n gpu-admission-canary
+        update pods/status
+    """,
+}
+ALLOWED: dict[tuple[str, ...], str] = {
+    (WEBHOOK,): f"""
+        watch secrets -n {NAMESPACE} gpu-admission-certificates
+        get configmaps -n {NAMESPACE} gpu-admission-catalogues
+        patch events -n {TEAM}
+        update gpu:{LEDGERS} -n {NAMESPACE} {TEAM}
+    """,
+    (CONTROLLER,): f"""
+        patch secrets -n {NAMESPACE} gpu-admission-certificates
+        patch configmaps -n {NAMESPACE} gpu-admission-catalogues
+        create pods -n gpu-admission-canary
+        patch events -n {TEAM}
+        create events -n default
+        delete gpu:{LEDGERS} -n {NAMESPACE} {TEAM}
+        update gpu:gpuquotas/status
+    """,
+}
 
 
-@pytest.mark.parametrize(
-    ("account", "what"),
-    [pytest.param(who, what, id=f"{who}-{name}") for accounts, what, name in FORBIDDEN for who in accounts],
-)
+def rights(table: dict[tuple[str, ...], str]) -> list[Any]:
+    return [
+        pytest.param(account, attributes(line), id=f"{account}-{line.strip()}")
+        for accounts, lines in table.items()
+        for line in lines.strip().splitlines()
+        for account in accounts
+    ]
+
+
+@pytest.mark.parametrize(("account", "what"), rights(FORBIDDEN))
 def test_they_may_not(running: Installed, account: str, what: dict[str, str]) -> None:
     assert not may(running, account, what)
 
 
-@pytest.mark.parametrize(
-    ("account", "what"),
-    [
-        pytest.param(CONTROLLER, attributes("patch", "secrets", **OURS), id="certificate"),
-        pytest.param(WEBHOOK, attributes("watch", "secrets", **OURS), id="certificate-watched"),
-        pytest.param(CONTROLLER, attributes("patch", "configmaps", **PUBLISHED), id="publishing-catalogues"),
-        pytest.param(WEBHOOK, attributes("get", "configmaps", **PUBLISHED), id="reading-catalogues"),
-        pytest.param(CONTROLLER, attributes("create", "pods", namespace="gpu-admission-canary"), id="canary"),
-        pytest.param(WEBHOOK, attributes("patch", "events", namespace=TEAM), id="events-of-denials"),
-        pytest.param(CONTROLLER, attributes("patch", "events", namespace=TEAM), id="events-of-quotas"),
-        pytest.param(
-            CONTROLLER, attributes("create", "events", namespace="default"), id="events-of-policies"
-        ),
-        pytest.param(WEBHOOK, attributes("update", LEDGERS, "gpu-admission.dev", **ROW), id="reservations"),
-        pytest.param(
-            CONTROLLER, attributes("delete", LEDGERS, "gpu-admission.dev", **ROW), id="rows-of-what-is-gone"
-        ),
-        pytest.param(
-            CONTROLLER, attributes("update", "gpuquotas/status", "gpu-admission.dev"), id="what-people-see"
-        ),
-    ],
-)
+@pytest.mark.parametrize(("account", "what"), rights(ALLOWED))
 def test_the_question_can_be_answered_yes(running: Installed, account: str, what: dict[str, str]) -> None:
     assert may(running, account, what)
 
@@ -357,13 +341,13 @@ def test_people_see_the_quotas_of_their_namespace_and_change_none(
     plane.kubectl("create", "rolebinding", user, f"--clusterrole={role}", f"--user={user}", "-n", TEAM)
 
     def may(verb: str, namespace: str = TEAM) -> bool:
-        return user_may(plane, user, attributes(verb, "gpuquotas", "gpu-admission.dev", namespace=namespace))
+        return user_may(plane, user, attributes(f"{verb} gpu:gpuquotas -n {namespace}"))
 
     assert eventually(lambda: may("get"), seconds=30)  # a controller adds our rules to theirs
     assert not may("get", "default")
     assert not any(may(verb) for verb in ("create", "update", "patch", "delete"))
     rows = (
-        attributes(verb, LEDGERS, "gpu-admission.dev", namespace=namespace)
+        attributes(f"{verb} gpu:{LEDGERS} -n {namespace}")
         for verb in ("get", "list", "watch", "create", "update", "patch", "delete")
         for namespace in (TEAM, NAMESPACE)
     )
@@ -377,7 +361,7 @@ def test_tenants_read_what_they_are_held_to_and_change_none_of_it(
     del running  # its roles are there
 
     def may(verb: str) -> bool:
-        return user_may(plane, "tenant", attributes(verb, resource, "gpu-admission.dev"))
+        return user_may(plane, "tenant", attributes(f"{verb} gpu:{resource}"))
 
     assert all(may(verb) for verb in ("get", "list", "watch"))
     assert not any(may(verb) for verb in ("create", "update", "patch", "delete"))

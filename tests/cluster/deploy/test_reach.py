@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.builders import JSON
+from tests.cases import cases
 from tests.controlplane import JSON_PATCH, MERGE_PATCH, ControlPlane
 from tests.controlplane.build import claims_api
 from tests.controlplane.webhook import Calls, Webhook
@@ -70,81 +71,69 @@ def pods(namespace: str = TEAM, name: str = "") -> str:
     return f"/api/v1/namespaces/{namespace}/pods" + (f"/{name}" if name else "")
 
 
-@pytest.mark.parametrize(
+@cases(
     "body",
-    [
-        pytest.param(pod(), id="nothing-said"),
-        pytest.param(pod(container(resources=CPU)), id="cpu-and-memory"),
-        pytest.param(
-            pod(container(resources={"limits": {"hugepages-2Mi": "2Mi", "memory": "1Gi"}})), id="hugepages"
+    {
+        "nothing-said": pod(),
+        "cpu-and-memory": pod(container(resources=CPU)),
+        "hugepages": (pod(container(resources={"limits": {"hugepages-2Mi": "2Mi", "memory": "1Gi"}}))),
+        "resources-null": pod(container(resources=None)),
+        "resources-empty": pod(container(resources={})),
+        "limits-null": pod(container(resources={"limits": None, "requests": None})),
+        "lists-null": pod(initContainers=None, resourceClaims=None),
+        "lists-empty": pod(initContainers=[], resourceClaims=[]),
+        "init-container-resources-null": (pod(initContainers=[container("init", resources=None)])),
+        "annotations-null": pod(metadata={"annotations": None, "labels": None}),
+        "annotations-empty": pod(metadata={"annotations": {}}),
+        "annotations-of-others": annotated(**{"nvidia.com/gpu": "1", "gpu": "1"}),
+        "pod-level-resources": pod(resources={"limits": {"cpu": "2"}}),
+        "on-gpu-nodes-without-asking": (
+            pod(nodeSelector={"nvidia.com/gpu.present": "true"}, tolerations=[{"operator": "Exists"}])
         ),
-        pytest.param(pod(container(resources=None)), id="resources-null"),
-        pytest.param(pod(container(resources={})), id="resources-empty"),
-        pytest.param(pod(container(resources={"limits": None, "requests": None})), id="limits-null"),
-        pytest.param(pod(initContainers=None, resourceClaims=None), id="lists-null"),
-        pytest.param(pod(initContainers=[], resourceClaims=[]), id="lists-empty"),
-        pytest.param(
-            pod(initContainers=[container("init", resources=None)]), id="init-container-resources-null"
-        ),
-        pytest.param(pod(metadata={"annotations": None, "labels": None}), id="annotations-null"),
-        pytest.param(pod(metadata={"annotations": {}}), id="annotations-empty"),
-        pytest.param(annotated(**{"nvidia.com/gpu": "1", "gpu": "1"}), id="annotations-of-others"),
-        pytest.param(pod(resources={"limits": {"cpu": "2"}}), id="pod-level-resources"),
-        pytest.param(
-            pod(nodeSelector={"nvidia.com/gpu.present": "true"}, tolerations=[{"operator": "Exists"}]),
-            id="on-gpu-nodes-without-asking",
-        ),
-    ],
+    },
 )
 def test_never(webhook: Webhook, plane: ControlPlane, body: JSON) -> None:
     assert calls(webhook, plane, "POST", pods(), body, query=DRY_RUN) == NEVER
 
 
-@pytest.mark.parametrize(
+@cases(
     "body",
-    [
-        pytest.param(pod(container(resources=GPU)), id="gpu"),
-        pytest.param(pod(container(resources=GPU), initContainers=None), id="gpu-and-null-lists"),
-        pytest.param(
-            pod(container("sidecar", resources=None), container(resources=GPU)), id="second-container"
+    {
+        "gpu": pod(container(resources=GPU)),
+        "gpu-and-null-lists": pod(container(resources=GPU), initContainers=None),
+        "second-container": (pod(container("sidecar", resources=None), container(resources=GPU))),
+        "init-container": pod(initContainers=[container("init", resources=GPU)]),
+        "second-init-container": (
+            pod(initContainers=[container("a", resources=None), container("b", resources=GPU)])
         ),
-        pytest.param(pod(initContainers=[container("init", resources=GPU)]), id="init-container"),
-        pytest.param(
-            pod(initContainers=[container("a", resources=None), container("b", resources=GPU)]),
-            id="second-init-container",
-        ),
-        pytest.param(pod(container(resources={**GPU, "requests": None})), id="requests-null"),
-        pytest.param(pod(container(resources={"limits": {"nvidia.com/mig-1g.10gb": "1"}})), id="mig"),
-        pytest.param(pod(container(resources={"limits": {"nvidia.com/gpu.shared": "1"}})), id="time-sliced"),
-        pytest.param(pod(container(resources={"limits": {"amd.com/gpu": "1"}})), id="amd"),
-        pytest.param(pod(container(resources={"limits": {"example.com/next-year": "1"}})), id="unheard-of"),
-        pytest.param(pod(container(resources={"limits": {"nvidia.com/gpu": "0"}})), id="none-of-them"),
-        pytest.param(
-            pod(resourceClaims=[{"name": "gpu", "resourceClaimName": "mine"}]),
-            id="claim-that-no-container-uses",
-        ),
-        pytest.param(
+        "requests-null": pod(container(resources={**GPU, "requests": None})),
+        "mig": pod(container(resources={"limits": {"nvidia.com/mig-1g.10gb": "1"}})),
+        "time-sliced": pod(container(resources={"limits": {"nvidia.com/gpu.shared": "1"}})),
+        "amd": pod(container(resources={"limits": {"amd.com/gpu": "1"}})),
+        "unheard-of": pod(container(resources={"limits": {"example.com/next-year": "1"}})),
+        "none-of-them": pod(container(resources={"limits": {"nvidia.com/gpu": "0"}})),
+        "claim-that-no-container-uses": (pod(resourceClaims=[{"name": "gpu", "resourceClaimName": "mine"}])),
+        "claim-template": (
             pod(
                 container(resources={"claims": [{"name": "gpu"}]}),
                 resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "one"}],
-            ),
-            id="claim-template",
+            )
         ),
-        pytest.param(annotated(**{"gpu-fraction": "0.5"}), id="fraction"),
-        pytest.param(annotated(**{"gpu-memory": "4000"}), id="fraction-by-memory"),
-        pytest.param(annotated(**{"gpu-admission.dev/gpu-class": "nvidia-t4"}), id="annotation-of-ours"),
-    ],
+        "fraction": annotated(**{"gpu-fraction": "0.5"}),
+        "fraction-by-memory": annotated(**{"gpu-memory": "4000"}),
+        "annotation-of-ours": annotated(**{"gpu-admission.dev/gpu-class": "nvidia-t4"}),
+    },
 )
 def test_always(webhook: Webhook, plane: ControlPlane, body: JSON) -> None:
     assert calls(webhook, plane, "POST", pods(), body, query=DRY_RUN) == BOTH
 
 
-@pytest.mark.parametrize(
+@cases(
     "resources",
-    [
-        pytest.param({"requests": {"nvidia.com/gpu": "1"}}, id="request-without-limit"),
-        pytest.param({"limits": {"nvidia.com/gpu": "500m"}}, id="half-a-gpu"),
-    ],
+    {
+        "request-without-limit": {"requests": {"nvidia.com/gpu": "1"}},
+        "half-a-gpu": {"limits": {"nvidia.com/gpu": "500m"}},
+    },
 )
 def test_what_the_api_server_would_refuse_is_heard_before(
     webhook: Webhook, plane: ControlPlane, resources: JSON
@@ -154,16 +143,16 @@ def test_what_the_api_server_would_refuse_is_heard_before(
     assert found == Counter(mutate=1)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("namespace", "want"),
-    [
-        pytest.param("kube-system", NEVER, id="kube-system"),
-        pytest.param("kube-node-lease", NEVER, id="kube-node-lease"),
-        pytest.param("gpu-admission", NEVER, id="our-own"),
-        pytest.param("gpu-operator", BOTH, id="a-name-that-anybody-could-have-created"),
-        pytest.param("gpu-admission-canary", BOTH, id="the-canary"),
-        pytest.param("default", BOTH, id="default"),
-    ],
+    {
+        "kube-system": ("kube-system", NEVER),
+        "kube-node-lease": ("kube-node-lease", NEVER),
+        "our-own": ("gpu-admission", NEVER),
+        "a-name-that-anybody-could-have-created": ("gpu-operator", BOTH),
+        "the-canary": ("gpu-admission-canary", BOTH),
+        "default": ("default", BOTH),
+    },
 )
 def test_namespaces(webhook: Webhook, plane: ControlPlane, namespace: str, want: Calls) -> None:
     # As the restricted profile wants it, which our own namespace enforces.
@@ -188,33 +177,26 @@ def merged(**fields: Any) -> dict[str, Any]:
     return {"body": fields}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("resources", "subresource", "change", "want"),
-    [
-        pytest.param(
-            GPU, "", {"body": UNGATE, "content_type": JSON_PATCH}, BOTH, id="gate-lifted-and-node-selected"
-        ),
-        pytest.param(
-            CPU, "", {"body": UNGATE, "content_type": JSON_PATCH}, NEVER, id="the-same-of-a-cpu-pod"
-        ),
-        pytest.param(GPU, "", merged(metadata={"annotations": {"gpu-fraction": "0.5"}}), ONCE, id="fraction"),
-        pytest.param(
-            CPU, "", merged(metadata={"annotations": {"gpu-fraction": "0.5"}}), ONCE, id="fraction-of-cpu-pod"
-        ),
-        pytest.param(GPU, "", merged(metadata={"annotations": {"note": "x"}}), NEVER, id="other-annotation"),
-        pytest.param(GPU, "", merged(metadata={"labels": {"note": "x"}}), NEVER, id="label"),
-        pytest.param(GPU, "", merged(metadata={"finalizers": ["example.com/f"]}), NEVER, id="finalizer"),
-        pytest.param(GPU, "", {"body": IMAGE, "content_type": JSON_PATCH}, Counter(mutate=1), id="image"),
-        pytest.param(CPU, "", {"body": IMAGE, "content_type": JSON_PATCH}, NEVER, id="image-of-a-cpu-pod"),
-        pytest.param(GPU, "/status", merged(status={"phase": "Running"}), NEVER, id="status"),
-        pytest.param(
+    {
+        "gate-lifted-and-node-selected": (GPU, "", {"body": UNGATE, "content_type": JSON_PATCH}, BOTH),
+        "the-same-of-a-cpu-pod": (CPU, "", {"body": UNGATE, "content_type": JSON_PATCH}, NEVER),
+        "fraction": (GPU, "", merged(metadata={"annotations": {"gpu-fraction": "0.5"}}), ONCE),
+        "fraction-of-cpu-pod": (CPU, "", merged(metadata={"annotations": {"gpu-fraction": "0.5"}}), ONCE),
+        "other-annotation": (GPU, "", merged(metadata={"annotations": {"note": "x"}}), NEVER),
+        "label": (GPU, "", merged(metadata={"labels": {"note": "x"}}), NEVER),
+        "finalizer": (GPU, "", merged(metadata={"finalizers": ["example.com/f"]}), NEVER),
+        "image": (GPU, "", {"body": IMAGE, "content_type": JSON_PATCH}, Counter(mutate=1)),
+        "image-of-a-cpu-pod": (CPU, "", {"body": IMAGE, "content_type": JSON_PATCH}, NEVER),
+        "status": (GPU, "/status", merged(status={"phase": "Running"}), NEVER),
+        "ephemeral-container": (
             GPU,
             "/ephemeralcontainers",
             merged(spec={"ephemeralContainers": [{"name": "debug", "image": "x"}]}),
             NEVER,
-            id="ephemeral-container",
         ),
-    ],
+    },
 )
 def test_changes_of_a_stored_pod(
     webhook: Webhook, plane: ControlPlane, resources: JSON, subresource: str, change: Any, want: Calls
@@ -250,9 +232,7 @@ def deployment(resources: JSON, **spec: Any) -> JSON:
 DEPLOYMENTS = f"/apis/apps/v1/namespaces/{TEAM}/deployments"
 
 
-@pytest.mark.parametrize(
-    ("resources", "want"), [pytest.param(GPU, ONCE, id="gpu"), pytest.param(CPU, NEVER, id="cpu")]
-)
+@cases(("resources", "want"), {"gpu": (GPU, ONCE), "cpu": (CPU, NEVER)})
 def test_workloads(webhook: Webhook, plane: ControlPlane, resources: JSON, want: Calls) -> None:
     assert calls(webhook, plane, "POST", DEPLOYMENTS, deployment(resources), query=DRY_RUN) == want
 

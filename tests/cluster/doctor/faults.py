@@ -83,14 +83,14 @@ def created(path: str, document: dict[str, Any], *arguments: str) -> Fault:
     return fault
 
 
-def node(*, labels: dict[str, str], taints: tuple[dict[str, str], ...] = (TAINT,)) -> Fault:
+def node(name: str, *, labels: dict[str, str], taints: tuple[dict[str, str], ...] = (TAINT,)) -> Fault:
     @contextmanager
     def fault(installation: Installation) -> Iterator[tuple[str | Path, ...]]:
-        create_gpu_node(installation.client, "odd", labels=labels, taints=taints)
+        create_gpu_node(installation.client, name, labels=labels, taints=taints)
         try:
             yield ()
         finally:
-            installation.client.delete("/api/v1/nodes/odd")
+            installation.client.delete(f"/api/v1/nodes/{name}")
 
     return fault
 
@@ -103,28 +103,25 @@ def documents(*given: dict[str, Any]) -> Fault:
     return fault
 
 
-def both(first: Fault, second: Fault) -> Fault:
-    @contextmanager
-    def fault(installation: Installation) -> Iterator[tuple[str | Path, ...]]:
-        with first(installation) as one, second(installation) as two:
-            yield *one, *two
-
-    return fault
+@contextmanager
+def nothing(_: Installation) -> Iterator[tuple[str | Path, ...]]:
+    """Break nothing more: what another fault broke is found twice."""
+    yield ()
 
 
 def policy(**spec: Any) -> dict[str, Any]:
     return {"kind": "GPUPolicy", "metadata": {"name": "default"}, "spec": spec}
 
 
-def deployment(annotations: dict[str, str] | None = None, **spec: Any) -> Fault:
+def deployment(name: str, annotations: dict[str, str] | None = None, **spec: Any) -> Fault:
     container = {"name": "a", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
     template = {
-        "metadata": {"labels": {"app": "web"}, "annotations": annotations or {}},
+        "metadata": {"labels": {"app": name}, "annotations": annotations or {}},
         "spec": {"containers": [container], **spec},
     }
     document = {
-        "metadata": {"name": "web", "namespace": TEAM},
-        "spec": {"selector": {"matchLabels": {"app": "web"}}, "template": template},
+        "metadata": {"name": name, "namespace": TEAM},
+        "spec": {"selector": {"matchLabels": {"app": name}}, "template": template},
     }
     return created(f"/apis/apps/v1/namespaces/{TEAM}/deployments", document)
 

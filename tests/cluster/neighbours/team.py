@@ -3,7 +3,7 @@
 from typing import Any
 
 from tests.builders import JSON
-from tests.cluster.controllers import eventually
+from tests.cluster.controllers import eventually, is_there
 from tests.controlplane import ControlPlane
 from tests.controlplane.client import JSON_PATCH
 from tests.controlplane.gpuquota import Namespace
@@ -16,8 +16,7 @@ class Team(Namespace):
 
     def __init__(self, plane: ControlPlane, name: str = "") -> None:
         super().__init__(plane, name)
-        account = f"/api/v1/namespaces/{self.name}/serviceaccounts/default"
-        assert eventually(lambda: self.client.get(account)[0] == 200)
+        assert is_there(plane, f"{self.path('serviceaccounts')}/default")
 
     def counted_quota(self, hard: JSON) -> None:
         self.quota(hard)

@@ -47,14 +47,3 @@ def test_a_pool_is_scaled_up_from_zero(team: Team, empty_pool: ControlPlane) -> 
     create_gpu_node(empty_pool.client(), NODE, labels={"accelerator": "nvidia-l4", **POOL}, taints=[taint])
 
     assert eventually(lambda: team.stored("server")["spec"].get("nodeName")) == NODE
-
-
-def test_what_keeps_a_pod_from_being_moved_is_left_as_it_is(team: Team) -> None:
-    spec = {"nodeSelector": dict(POOL), "terminationGracePeriodSeconds": 600}
-
-    status, answer = team.create(body("train", gpu_container("8"), metadata={"annotations": KEPT}, **spec))
-
-    assert status == 201, answer
-    assert answer["metadata"]["annotations"].items() >= KEPT.items()
-    assert answer["spec"]["nodeSelector"] == POOL
-    assert answer["spec"]["terminationGracePeriodSeconds"] == 600

@@ -2,9 +2,8 @@
 
 import re
 
-import pytest
-
 from tests.builders import JSON, gpu_container
+from tests.cases import cases
 from tests.cluster.controllers import eventually
 from tests.cluster.neighbours.team import Team
 from tests.controlplane import ControlPlane
@@ -18,12 +17,9 @@ def replica_set(name: str, gpus: str, replicas: int) -> JSON:
     return {"metadata": {"name": name}, "spec": spec}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("gpus", "replicas", "reason"),
-    [
-        pytest.param("8", 3, "CanNeverFit", id="more-than-the-quota-grants"),
-        pytest.param("1", 4, "Refused", id="more-than-is-left"),
-    ],
+    {"more-than-the-quota-grants": ("8", 3, "CanNeverFit"), "more-than-is-left": ("1", 4, "Refused")},
 )
 def test_an_owner_is_one_event(
     team: Team, installed: ControlPlane, gpus: str, replicas: int, reason: str

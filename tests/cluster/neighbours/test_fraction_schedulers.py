@@ -6,10 +6,9 @@ Reproduced, not the real KAI and HAMi.
 from fractions import Fraction
 from typing import Any
 
-import pytest
-
 from policies.quota.amounts import GPUS
 from tests.builders import JSON, container, gpu_container
+from tests.cases import cases
 from tests.cluster.controllers import eventually, uses
 from tests.cluster.neighbours.team import TOLERATION, Team, body, ours
 from tests.cluster.other_webhook import OtherWebhook
@@ -37,22 +36,6 @@ def test_a_fraction_pod_of_kai_is_let_alone_and_charged_its_part(team: Team) -> 
     assert team.create(body("third-half", container("main"), metadata=metadata))[0] == 403
 
 
-@pytest.mark.parametrize(
-    ("annotations", "told"),
-    [
-        pytest.param(
-            {"gpu-fraction": "1.5"}, "must be a decimal number between 0 and 1", id="more-than-a-card"
-        ),
-        pytest.param({"gpu-memory": "lots"}, "gpu-memory", id="memory-that-is-no-number"),
-    ],
-)
-def test_what_kai_would_refuse_is_refused_by_our_sentence(team: Team, annotations: JSON, told: str) -> None:
-    status, answer = team.create(body("wrong", container("main"), metadata={"annotations": annotations}))
-
-    assert status == 403
-    assert told in answer["message"]
-
-
 def hami(document: JSON) -> None:
     """Do what HAMi's webhook does: its scheduler for pods that ask for its resources, and a card where only memory is asked."""
     for each in document["spec"]["containers"]:
@@ -63,15 +46,12 @@ def hami(document: JSON) -> None:
             each["resources"].setdefault("requests", {}).setdefault("nvidia.com/gpu", "1")
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param("hami-webhook", id="before-us"), pytest.param("zzz-hami-webhook", id="after-us")]
-)
-@pytest.mark.parametrize(
-    "limits",
-    [
-        pytest.param(HAMI["limits"], id="card-and-memory"),
-        pytest.param({"nvidia.com/gpumem": "3001"}, id="memory-alone"),
-    ],
+@cases(
+    ("name", "limits"),
+    {
+        "card-and-memory-before-us": ("hami-webhook", HAMI["limits"]),
+        "memory-alone-after-us": ("zzz-hami-webhook", {"nvidia.com/gpumem": "3001"}),
+    },
 )
 def test_a_pod_of_hami_keeps_what_hami_wrote_and_counts_one_card(
     team: Team, other: OtherWebhook, name: str, limits: JSON

@@ -75,16 +75,6 @@ def test_a_flavor_that_the_namespace_may_not_use_is_refused_to_kueue(installed: 
     assert admit(team, "worker", "nvidia-t4")[0] == 200
 
 
-def test_a_group_larger_than_the_quota_is_told_pod_by_pod(team: Team) -> None:
-    team.counted_quota({"gpus": "1"})
-    assert team.create(held("worker-0"))[0] == 201
-
-    status, answer = team.create(held("worker-1"))
-
-    assert status == 403
-    assert "[gpu-quota]" in answer["message"]
-
-
 def test_a_suspended_job_costs_nothing_until_kueue_starts_it_where_it_wants(team: Team) -> None:
     team.counted_quota({"gpus": "8"})
     jobs = f"/apis/batch/v1/namespaces/{team.name}/jobs"

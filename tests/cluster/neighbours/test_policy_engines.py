@@ -4,9 +4,8 @@ Reproduced, not the real ones. What is added or taken out after us, with and wit
 test_other_webhooks.py; what a validating webhook refuses after we reserved, in quota/test_leak.py.
 """
 
-import pytest
-
 from tests.builders import JSON, gpu_container
+from tests.cases import cases
 from tests.cluster.controllers import uses
 from tests.cluster.neighbours.team import TOLERATION, Team, body, ours
 from tests.cluster.other_webhook import OtherWebhook
@@ -37,9 +36,7 @@ def test_a_class_that_a_policy_engine_chose_before_us_is_kept_and_charged(
     assert "requested: classes/nvidia-t4=1, used: " in second[1]["message"]
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(KYVERNO, id="before-us"), pytest.param("zzz-kyverno", id="after-us")]
-)
+@cases("name", {"before-us": KYVERNO, "after-us": "zzz-kyverno"})
 def test_a_class_that_contradicts_the_annotation_is_refused(
     team: Team, other: OtherWebhook, name: str
 ) -> None:
@@ -50,19 +47,6 @@ def test_a_class_that_contradicts_the_annotation_is_refused(
     assert status == 403
     assert "[gpu-class]" in answer["message"]
     assert "nvidia-t4" in answer["message"]
-
-
-def test_a_toleration_that_a_policy_engine_adds_before_us_is_not_added_twice(
-    team: Team, other: OtherWebhook
-) -> None:
-    def tolerates(document: JSON) -> None:
-        document["spec"].setdefault("tolerations", []).append({"key": "nvidia.com/gpu", "operator": "Exists"})
-
-    with other.in_force(tolerates, name=KYVERNO):
-        status, answer = team.create(body("tolerant", gpu_container()))
-
-    assert status == 201, answer
-    assert ours(answer["spec"]["tolerations"]) == [{"key": "nvidia.com/gpu", "operator": "Exists"}]
 
 
 def test_one_that_is_down_refuses_in_its_own_name_and_nothing_is_reserved(

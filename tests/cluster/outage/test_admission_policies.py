@@ -5,33 +5,26 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.builders import container, gpu_container, pod
-from tests.cluster.exported import ALL, TEAM, VOID, create, mutations
+from tests.cluster.exported import ALL, VOID, create, mutations
 from tests.cluster.outage import absence
 from tests.controlplane import ControlPlane
-from tests.controlplane.client import STRATEGIC_PATCH
-from tests.controlplane.webhook import manifests, uninstall
+from tests.controlplane.webhook import apply_all, manifests, uninstall
 
 HOST = 70
 
 
 @pytest.fixture(scope="module")
 def down(exported: ControlPlane, authority: Path) -> Iterator[ControlPlane]:
-    """Install both, with one GPU pod that runs already, and nobody behind the Service."""
+    """Install both, and nobody behind the Service."""
     client, address = exported.client(), exported.service_address(HOST)
     with absence.refusing(address):
-        running = pod(gpu_container())
-        running["metadata"]["name"] = "running"
-        status, answer = create(client, running, dry_run=False)
-        assert status == 201, answer
-        exported.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(manifests(address, authority)))
+        apply_all(exported, manifests(address, authority))
         while create(client, pod(gpu_container()))[0] == 201:
             time.sleep(0.05)  # the API server has not heard of the configurations yet
         yield exported
         uninstall(exported)
-        client.delete(f"/api/v1/namespaces/{TEAM}/pods/running", {"gracePeriodSeconds": 0})
 
 
 def test_gpu_pods_wait_for_the_webhook(down: ControlPlane) -> None:
@@ -58,12 +51,3 @@ def test_pods_without_gpus_may_not_look_at_them(down: ControlPlane) -> None:
         'env[0] (container "main") = "all": request nvidia.com/gpu: 1 in resources.limits or remove the variable'
         in answer["message"]
     )
-
-
-def test_nor_may_an_ephemeral_container(down: ControlPlane) -> None:
-    path = f"/api/v1/namespaces/{TEAM}/pods/running/ephemeralcontainers"
-    patch = {"spec": {"ephemeralContainers": [container("peek", env=[ALL])]}}
-    status, answer = down.client().patch(path, patch, content_type=STRATEGIC_PATCH)
-
-    assert status == 403
-    assert 'container "peek"' in answer["message"]

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from certs.issue import KeyPair, issue_authority, issue_server
+from tests.cases import cases
 from tests.cluster.controllers import eventually
 from tests.cluster.outage.samples import pod
 from tests.controlplane import ControlPlane
-from tests.controlplane.webhook import CONFIGURATIONS, NAMESPACE, SERVER_NAME, manifests, uninstall
+from tests.controlplane.webhook import CONFIGURATIONS, NAMESPACE, SERVER_NAME, apply_all, manifests, uninstall
 
 HOST = 65
 DAY = dt.timedelta(days=1)
@@ -91,41 +91,30 @@ def address(plane: ControlPlane) -> Iterator[str]:
 
 def register(plane: ControlPlane, address: str, bundle: bytes, folder: Path) -> None:
     (folder / "ca.crt").write_bytes(bundle)
-    plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(manifests(address, folder / "ca.crt")))
+    apply_all(plane, manifests(address, folder / "ca.crt"))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "age", "known", "want"),
-    [
-        pytest.param(
+    {
+        "another-authority": (
             SERVER_NAME,
             dt.timedelta(0),
             False,
             "tls: failed to verify certificate: x509: certificate signed by unknown authority",
-            id="another-authority",
         ),
-        pytest.param(
+        "another-name": (
             "elsewhere.svc",
             dt.timedelta(0),
             True,
             "x509: certificate is valid for elsewhere.svc, not gpu-admission.gpu-admission.svc",
-            id="another-name",
         ),
-        pytest.param(
-            SERVER_NAME, 2 * DAY, True, "x509: certificate has expired or is not yet valid", id="expired"
-        ),
-        pytest.param(SERVER_NAME, dt.timedelta(0), True, "EOF", id="closed-without-an-answer"),
-    ],
+        "expired": (SERVER_NAME, 2 * DAY, True, "x509: certificate has expired or is not yet valid"),
+        "closed-without-an-answer": (SERVER_NAME, dt.timedelta(0), True, "EOF"),
+    },
 )
 def test_certificate_that_the_api_server_does_not_take(
-    plane: ControlPlane,
-    address: str,
-    tmp_path: Path,
-    *,
-    name: str,
-    age: dt.timedelta,
-    known: bool,
-    want: str,
+    plane: ControlPlane, address: str, tmp_path: Path, *, name: str, age: dt.timedelta, known: bool, want: str
 ) -> None:
     issuer = authority(before=10 * DAY)
     bundle = issuer if known else authority()
@@ -165,6 +154,6 @@ def test_ca_bundle_of_something_else(plane: ControlPlane, address: str, tmp_path
 
 def test_service_gone(plane: ControlPlane, address: str, tmp_path: Path) -> None:
     register(plane, address, authority().certificate_pem(), tmp_path)
-    plane.kubectl("delete", "service", "gpu-admission", "-n", NAMESPACE)
+    plane.client().delete(f"/api/v1/namespaces/{NAMESPACE}/services/gpu-admission")
     want = 'service "gpu-admission" not found'
     assert want in refusal(plane, want)

@@ -12,7 +12,7 @@ from tests.cluster.outage.samples import pod
 from tests.cluster.proxy import Proxy, address, through
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import Namespace, install_quota_kind
-from tests.controlplane.webhook import Webhook
+from tests.controlplane.webhook import Webhook, serving
 
 POLICIES = """
 apiVersion: gpu-admission.dev/v1alpha1
@@ -28,7 +28,7 @@ spec: {priority: 1, match: {namespaces: [trusting]}, rules: {gpu-quota: {onLedge
 
 
 @pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
+def own_plane() -> Iterator[ControlPlane]:
     """Serve the API of a plane of which parts are ended and restarted."""
     with ControlPlane() as own:
         install_quota_kind(own.client())
@@ -43,23 +43,25 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def webhook(plane: ControlPlane, config: Path) -> Iterator[Webhook]:
-    with Webhook(plane, host=70, config=config, arguments=("--kubeconfig", plane.kubeconfig())) as running:
+def webhook(own_plane: ControlPlane, config: Path) -> Iterator[Webhook]:
+    with Webhook(
+        own_plane, host=70, config=config, arguments=("--kubeconfig", own_plane.kubeconfig())
+    ) as running:
         running.register()
         yield running
         running.unregister()
 
 
 @pytest.fixture(scope="module")
-def controller(plane: ControlPlane) -> Command:
-    running = Command(plane, "controller")
+def controller(own_plane: ControlPlane) -> Command:
+    running = Command(own_plane, "controller")
     running.start()
     return running
 
 
-def team_with_quota(plane: ControlPlane, controller: Command, name: str = "") -> Namespace:
+def team_with_quota(own_plane: ControlPlane, controller: Command, name: str = "") -> Namespace:
     """Return a namespace with room for two GPUs, counted for the first time."""
-    team = Namespace(plane, name)
+    team = Namespace(own_plane, name)
     team.quota({"gpus": "2"})
     assert uses(team, 0, seconds=40), controller.log()
     return team
@@ -73,27 +75,28 @@ def admitted(team: Namespace) -> bool:
     return create(team)[0] == 201
 
 
-def test_webhook_that_comes_back_is_called_at_once(plane: ControlPlane, webhook: Webhook) -> None:
-    team = Namespace(plane)
-    webhook.stop()
-    status, answer = create(team)
-    assert status == 500
-    assert "connection refused" in answer["message"]
-    webhook.start()
-    status, answer = create(team)
-    assert status == 201, answer
+def test_webhook_that_comes_back_is_called_at_once(quotas: ControlPlane) -> None:
+    team = Namespace(quotas)
+    with serving(quotas, host=70) as webhook:
+        webhook.stop()
+        status, answer = create(team)
+        assert status == 500
+        assert "connection refused" in answer["message"]
+        webhook.start()
+        status, answer = create(team)
+        assert status == 201, answer
 
 
 @pytest.mark.slow
 def test_controller_down_holds_the_quota_and_gives_nothing_back(
-    plane: ControlPlane, webhook: Webhook, controller: Command
+    own_plane: ControlPlane, webhook: Webhook, controller: Command
 ) -> None:
-    team = team_with_quota(plane, controller)
+    team = team_with_quota(own_plane, controller)
     status, first = create(team)
     assert status == 201, first
     assert uses(team, 1)
 
-    plane.processes.kill(controller.name)
+    own_plane.processes.kill(controller.name)
     status, second = create(team)
     assert status == 201, second
     status, answer = create(team)
@@ -109,14 +112,14 @@ def test_controller_down_holds_the_quota_and_gives_nothing_back(
 
 @pytest.mark.slow
 def test_api_server_restarted_finds_everything_at_work(
-    plane: ControlPlane, webhook: Webhook, controller: Command
+    own_plane: ControlPlane, webhook: Webhook, controller: Command
 ) -> None:
-    team = team_with_quota(plane, controller)
+    team = team_with_quota(own_plane, controller)
     before = [*webhook.pids(), controller.pid]
-    plane.kill("kube-apiserver")
+    own_plane.kill("kube-apiserver")
     assert webhook.ready()
     assert controller.get("/healthz")[0] == 200
-    plane.restart("kube-apiserver")
+    own_plane.restart("kube-apiserver")
     assert eventually(lambda: admitted(team), seconds=40), webhook.log()
     assert uses(team, 1, seconds=40)
     assert [*webhook.pids(), controller.pid] == before  # nobody had to be restarted
@@ -124,19 +127,19 @@ def test_api_server_restarted_finds_everything_at_work(
 
 @pytest.mark.slow
 def test_etcd_down_stops_the_api_server_and_not_us(
-    plane: ControlPlane, webhook: Webhook, controller: Command
+    own_plane: ControlPlane, webhook: Webhook, controller: Command
 ) -> None:
-    team = team_with_quota(plane, controller)
+    team = team_with_quota(own_plane, controller)
     before = webhook.pids()
     outcome: list[int] = []
-    plane.kill("etcd")
+    own_plane.kill("etcd")
     waiting = threading.Thread(target=lambda: outcome.append(create(team)[0]))
     waiting.start()
     waiting.join(60)
     assert outcome
     assert outcome[0] >= 500  # or what the API server says in its place: no pod is let in
     assert webhook.ready()
-    plane.restart("etcd")
+    own_plane.restart("etcd")
     assert eventually(lambda: create(team, gpu=False)[0] == 201, seconds=60)
     assert eventually(lambda: admitted(team), seconds=40), webhook.log()
     assert webhook.pids() == before
@@ -144,13 +147,13 @@ def test_etcd_down_stops_the_api_server_and_not_us(
 
 @pytest.mark.slow
 def test_ledger_out_of_reach_is_answered_by_the_policy(
-    plane: ControlPlane, controller: Command, config: Path, tmp_path: Path
+    own_plane: ControlPlane, controller: Command, config: Path, tmp_path: Path
 ) -> None:
-    strict = team_with_quota(plane, controller)
-    trusting = team_with_quota(plane, controller, "trusting")
-    with Proxy(address(plane)) as proxy:
-        kubeconfig = through(plane, proxy, tmp_path)
-        with Webhook(plane, host=71, config=config, arguments=("--kubeconfig", kubeconfig)) as webhook:
+    strict = team_with_quota(own_plane, controller)
+    trusting = team_with_quota(own_plane, controller, "trusting")
+    with Proxy(address(own_plane)) as proxy:
+        kubeconfig = through(own_plane, proxy, tmp_path)
+        with Webhook(own_plane, host=71, config=config, arguments=("--kubeconfig", kubeconfig)) as webhook:
             webhook.register()
             assert admitted(strict)
             proxy.close()

@@ -8,18 +8,18 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.builders import JSON
+from tests.cluster.controllers import is_there
 from tests.cluster.outage import absence
 from tests.cluster.outage.samples import CRON_JOB, DEPLOYMENT, JOB, OURS, RESOURCE_QUOTA, definitions, pod
 from tests.controlplane import ControlPlane
-from tests.controlplane.webhook import manifests, uninstall
+from tests.controlplane.webhook import apply_all, manifests, uninstall
 
 log = logging.getLogger(__name__)
 
-CPU_PODS = 500
+CPU_PODS = 200
 HOST = 60
 NAMESPACE = "outage"
 PODS = "/api/v1/namespaces/{}/pods"
@@ -39,28 +39,30 @@ def p99(seconds: list[float]) -> float:
 
 
 @pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    """Serve the API with all that deploy/ has, but the configurations; one GPU pod runs already."""
-    with ControlPlane() as own:
-        for document in DEFINITIONS.values():
-            own.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(document))
-            own.kubectl("wait", "--for=condition=Established", f"crd/{document['metadata']['name']}")
-        for name in (NAMESPACE, "gpu-admission"):
-            own.client().post("/api/v1/namespaces", {"metadata": {"name": name}})
-        yield own
+def installed(plane: ControlPlane) -> ControlPlane:
+    """Serve the API with all that deploy/ has, but the configurations."""
+    client = plane.client()
+    for document in DEFINITIONS.values():
+        assert client.apply(document).status < 300
+    for name in (NAMESPACE, "gpu-admission"):
+        client.post("/api/v1/namespaces", {"metadata": {"name": name}})
+    for plural in DEFINITIONS:
+        assert is_there(plane, f"/apis/gpu-admission.dev/v1alpha1/{plural}")
+    return plane
 
 
 @pytest.fixture(scope="module", params=[refused, swallowed, hanging])
-def outage(request: pytest.FixtureRequest, plane: ControlPlane, authority: Path) -> Iterator[str]:
+def outage(request: pytest.FixtureRequest, installed: ControlPlane, authority: Path) -> Iterator[str]:
     """Register configurations whose Service leads to an address where the webhook is away in one of the ways."""
+    """One GPU pod runs already."""
     kind: str = request.param
-    client = plane.client()
+    plane, client = installed, installed.client()
     status, answer = client.post(PODS.format(NAMESPACE), pod(f"running-{kind}", gpu=True))
     assert status == 201, answer
     address = plane.service_address(HOST)
     away: AbstractContextManager[None] = getattr(absence, kind)(address)
     with away:
-        plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(manifests(address, authority)))
+        apply_all(plane, manifests(address, authority))
         while client.post(PODS.format(NAMESPACE), pod(gpu=True), {"dryRun": "All"})[0] == 201:
             time.sleep(0.05)  # the API server has not heard of the configurations yet
         yield kind

@@ -1,23 +1,21 @@
-"""A control plane that knows GPUQuota."""
+"""One webhook and one controller for the tests of this folder that break neither; each has a namespace of its own."""
 
 from collections.abc import Iterator
 
 import pytest
 
+from tests.cluster.controllers import Counting, counting
+from tests.cluster.quota.quotas import EXPIRY
 from tests.controlplane import ControlPlane
-from tests.controlplane.gpuquota import INSTALLATION
-from webhook.cluster.access import load_access
-from webhook.cluster.api import ApiClient
-from webhook.quota.cluster_store import ClusterStore
+from tests.controlplane.gpuquota import Namespace
 
 
-@pytest.fixture(scope="session")
-def api(quotas: ControlPlane) -> Iterator[ApiClient]:
-    client = ApiClient(load_access(str(quotas.kubeconfig())))
-    yield client
-    client.close()
+@pytest.fixture(scope="package")
+def counted(quotas: ControlPlane) -> Iterator[Counting]:
+    with counting(quotas, expiry=EXPIRY) as running:
+        yield running
 
 
 @pytest.fixture
-def cluster_store(api: ApiClient) -> ClusterStore:
-    return ClusterStore(api, INSTALLATION)
+def team(counted: Counting) -> Namespace:
+    return Namespace(counted.plane)

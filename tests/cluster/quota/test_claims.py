@@ -4,22 +4,18 @@ There is no DRA driver and no kubelet: what the scheduler does is done here as `
 (extendeddynamicresources.go of Kubernetes 1.36.3: claim, the claim's status, the pod's status).
 """
 
-import json
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from policies.quota.amounts import GPUS
 from tests.builders import JSON
-from tests.cluster.controllers import Running, eventually, published_catalogues, uses
+from tests.cluster.controllers import eventually, uses
 from tests.cluster.quota.burst import CLAIMS, PODS, gpu_pod
-from tests.controlplane import ControlPlane, claims_api, create_gpu_node, minor_version
-from tests.controlplane.gpuquota import Namespace, api_client
-from tests.controlplane.webhook import Webhook
-from webhook.configuration.cluster_source import ClusterSource
+from tests.cluster.quota.quotas import in_force
+from tests.controlplane import ControlPlane, claims_api, create_gpu_node
+from tests.controlplane.gpuquota import Namespace
 
 MARK = "resource.kubernetes.io/extended-resource-claim"
 SCHEDULER = "system:kube-scheduler"
@@ -28,54 +24,12 @@ FINALIZER = "resource.kubernetes.io/delete-protection"
 RBAC = "rbac.authorization.k8s.io"
 ROLES = ("system:aggregate-to-admin", "system:aggregate-to-edit", "system:aggregate-to-view")
 """What makes up `admin`, which is empty here: the controller that aggregates it does not run."""
-TENANT = {"apiGroup": RBAC, "kind": "User", "name": "tenant"}
-
-
-@pytest.fixture(scope="module")
-def counted(plane: ControlPlane) -> Iterator[ControlPlane]:
-    with counter(plane):
-        yield plane
+TENANT = {"apiGroup": RBAC, "kind": "User", "name": "engineer"}
 
 
 @pytest.fixture
-def scheduling(full_plane: ControlPlane) -> Iterator[ControlPlane]:
-    with counter(full_plane):
-        yield full_plane
-
-
-@contextmanager
-def counter(plane: ControlPlane) -> Iterator[None]:
-    """Serve and count by the documents and DeviceClasses of the cluster; the ConfigMap of the chart is there."""
-    with (
-        published_catalogues(plane),
-        Webhook(plane, arguments=("--kubeconfig", plane.kubeconfig())) as webhook,
-    ):
-        webhook.register()
-        reloaded = threading.Event()
-        source = ClusterSource(api_client(plane), lambda _: reloaded.set())
-        source.start()
-        source.wait()
-        with Running(plane, configuration=source.configuration) as running:
-            stopping = threading.Event()
-
-            def follow() -> None:
-                while not stopping.is_set():
-                    if reloaded.wait(0.1):
-                        reloaded.clear()
-                        running.controller.configure(source.configuration)
-
-            thread = threading.Thread(target=follow, daemon=True)
-            thread.start()
-            yield
-            stopping.set()
-            thread.join(10)
-        source.stop()
-        webhook.unregister()
-
-
-@pytest.fixture
-def team(counted: ControlPlane) -> Namespace:
-    team = Namespace(counted)
+def team(team: Namespace) -> Namespace:
+    """Make TENANT an administrator of the namespace."""
     path = f"/apis/{RBAC}/v1/namespaces/{team.name}/rolebindings"
     for name in ROLES:
         role = {"apiGroup": RBAC, "kind": "ClusterRole", "name": name}
@@ -85,8 +39,8 @@ def team(counted: ControlPlane) -> Namespace:
 
 
 @pytest.fixture
-def device_classes(counted: ControlPlane) -> Iterator[Any]:
-    client, made = counted.client(), []
+def device_classes(plane: ControlPlane) -> Iterator[Any]:
+    client, made = plane.client(), []
 
     def make(name: str, extended: str = "", *selectors: str) -> None:
         spec: JSON = {"selectors": [{"cel": {"expression": each}} for each in selectors]}
@@ -99,11 +53,6 @@ def device_classes(counted: ControlPlane) -> Iterator[Any]:
     yield make
     for name in made:
         client.delete(f"{DEVICE_CLASSES}/{name}")
-
-
-def in_force(team: Namespace, hard: JSON, **spec: Any) -> None:
-    team.quota(hard, **spec)
-    assert eventually(lambda: team.used() is not None)
 
 
 def claim(name: str, device_class: str, count: int, owner: JSON | None = None) -> JSON:
@@ -143,47 +92,41 @@ def scheduled(plane: ControlPlane, team: Namespace, pod: JSON, device_class: str
     return name
 
 
-def as_tenant(plane: ControlPlane, team: Namespace, *arguments: str, document: JSON | None = None) -> str:
-    """Run kubectl as the tenant and return what it printed, errors too."""
-    stdin = None if document is None else json.dumps(document)
-    done = plane.kubectl("--as", "tenant", "-n", team.name, *arguments, stdin=stdin, check=False)
-    return done.stdout + done.stderr
-
-
 def test_a_claim_made_again_is_charged_whatever_its_name_says(
-    team: Namespace, counted: ControlPlane, device_classes: Any
+    team: Namespace, plane: ControlPlane, device_classes: Any
 ) -> None:
     device_classes("remade.example", "nvidia.com/gpu", "device.driver == 'gpu.nvidia.com'")
     in_force(team, {"gpus": "4"})
     pod = created(team, "trainer", "nvidia.com/gpu", 1)
-    name = scheduled(counted, team, pod, "remade.example", 1)
+    name = scheduled(plane, team, pod, "remade.example", 1)
     assert uses(team, 1)
-    strip = json.dumps({"metadata": {"finalizers": None}})
-    as_tenant(counted, team, "patch", "resourceclaim", name, "--type=merge", "-p", strip)
-    assert "deleted" in as_tenant(counted, team, "delete", "resourceclaim", name, "--wait=false")
+    tenant, claims = plane.client("engineer"), CLAIMS.format(team.name)
+    one = f"{claims}/{name}"
+    assert eventually(lambda: tenant.patch(one, {"metadata": {"finalizers": None}})[0] == 200)
+    assert tenant.delete(one)[0] == 200
 
     remade = claim(name, "remade.example", 3, pod)
-    refused = as_tenant(counted, team, "create", "-f", "-", document=remade)
+    refused = tenant.post(claims, remade)
     del remade["metadata"]["annotations"]
-    honest = as_tenant(counted, team, "create", "-f", "-", document=remade)
-    marked = as_tenant(counted, team, "annotate", "resourceclaim", name, f"{MARK}=true")
-    labelled = as_tenant(counted, team, "label", "resourceclaim", name, "team=ml")
+    honest = tenant.post(claims, remade)
+    marked = tenant.patch(one, {"metadata": {"annotations": {MARK: "true"}}})
+    labelled = tenant.patch(one, {"metadata": {"labels": {"team": "ml"}}})
 
-    assert f'metadata.annotations[{MARK}] = "true": remove the annotation; must be omitted' in refused
-    assert "created" in honest
-    assert f'metadata.annotations[{MARK}] = "true": remove the annotation; must be omitted' in marked
-    assert "labeled" in labelled
+    assert [refused[0], honest[0], marked[0], labelled[0]] == [403, 201, 403, 200]
+    for _, answer in (refused, marked):
+        want = f'metadata.annotations[{MARK}] = "true": remove the annotation; must be omitted'
+        assert want in answer["message"]
     assert eventually(lambda: (team.used() or {}).get(GPUS) == 4)
 
 
 def test_a_claim_that_was_made_again_unreviewed_is_charged_in_full(
-    team: Namespace, counted: ControlPlane, device_classes: Any
+    team: Namespace, plane: ControlPlane, device_classes: Any
 ) -> None:
     """While the webhook is away nobody reviews; the count remembers the uid of the claim that the pod was given."""
     device_classes("unreviewed.example", "nvidia.com/gpu", "device.driver == 'gpu.nvidia.com'")
     in_force(team, {"gpus": "8"})
     pod = created(team, "trainer", "nvidia.com/gpu", 1)
-    name = scheduled(counted, team, pod, "unreviewed.example", 1)
+    name = scheduled(plane, team, pod, "unreviewed.example", 1)
     assert uses(team, 1)
     path = f"{CLAIMS.format(team.name)}/{name}"
     assert team.client.patch(path, {"metadata": {"finalizers": None}})[0] == 200
@@ -191,25 +134,25 @@ def test_a_claim_that_was_made_again_unreviewed_is_charged_in_full(
 
     # The scheduler's name, because a review of anybody else's refuses it.
     remade = claim(name, "unreviewed.example", 3, pod)
-    assert counted.client(SCHEDULER).post(CLAIMS.format(team.name), remade)[0] == 201
+    assert plane.client(SCHEDULER).post(CLAIMS.format(team.name), remade)[0] == 201
 
     assert uses(team, 4)
 
 
 def test_what_the_schedulers_claim_asks_beyond_its_pod_is_charged(
-    team: Namespace, counted: ControlPlane, device_classes: Any
+    team: Namespace, plane: ControlPlane, device_classes: Any
 ) -> None:
     device_classes("beyond.example", "nvidia.com/gpu", "device.driver == 'gpu.nvidia.com'")
     in_force(team, {"gpus": "8"})
     pod = created(team, "trainer", "nvidia.com/gpu", 1)
 
-    scheduled(counted, team, pod, "beyond.example", 3)
+    scheduled(plane, team, pod, "beyond.example", 3)
 
     assert uses(team, 3)
 
 
 def test_a_device_class_gives_its_extended_name_to_the_quota(
-    team: Namespace, counted: ControlPlane, device_classes: Any
+    team: Namespace, plane: ControlPlane, device_classes: Any
 ) -> None:
     device_classes("fast.example", "example.com/fastgpu", 'device.driver == "gpu.nvidia.com"')
     in_force(team, {"gpus": "4"})
@@ -222,25 +165,10 @@ def test_a_device_class_gives_its_extended_name_to_the_quota(
     assert eventually(lambda: refused(8))
     pod = created(team, "fits", "example.com/fastgpu", 3)
     assert uses(team, 3)
-    scheduled(counted, team, pod, "fast.example", 3)
+    scheduled(plane, team, pod, "fast.example", 3)
     assert not refused(1)
     assert refused(2)
     assert uses(team, 3)
-
-
-def test_devices_of_a_class_of_ones_own_are_charged(team: Namespace, device_classes: Any) -> None:
-    device_classes("mine", "", "device.driver == 'gpu.nvidia.com'")
-    device_classes("cards", "", "device.attributes['gpu.nvidia.com'].type == 'gpu'")
-    device_classes("nics", "", 'device.driver == "dra.net"')
-    in_force(team, {"gpus": "4"})
-
-    def status(name: str, count: int) -> int:
-        body, dry_run = claim(f"claim-{name}", name, count), {"dryRun": "All"}
-        return int(team.client.post(CLAIMS.format(team.name), body, dry_run)[0])
-
-    assert eventually(lambda: status("nics", 30) == 201)
-    assert (status("mine", 30), status("cards", 5), status("nobody-knows", 5)) == (403, 403, 403)
-    assert (status("mine", 4), status("cards", 4), status("nobody-knows", 4)) == (201, 201, 201)
 
 
 def test_what_nothing_charges_is_shown_on_the_quota(
@@ -258,60 +186,10 @@ def test_what_nothing_charges_is_shown_on_the_quota(
     assert eventually(lambda: unmapped_resources() == want), unmapped_resources()
 
 
-@pytest.mark.skipif(minor_version() < 36, reason="DRAExtendedResource is an alpha feature before 1.36")
-def test_a_pod_that_the_real_scheduler_makes_a_claim_for_is_charged_once(scheduling: ControlPlane) -> None:
-    client, team = scheduling.client(), Namespace(scheduling)
-    devices = [{"name": f"gpu-{index}"} for index in range(4)]
-    pool = {"name": "pool", "generation": 1, "resourceSliceCount": 1}
-    create_gpu_node(client, "with-dra", resources={})
-    slice_spec = {"driver": "gpu.nvidia.com", "nodeName": "with-dra", "pool": pool, "devices": devices}
-    fast = {
-        "selectors": [{"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}],
-        "extendedResourceName": "example.com/fastgpu",
-    }
-    assert client.post(DEVICE_CLASSES, {"metadata": {"name": "fast"}, "spec": fast})[0] == 201
-    slices = f"{claims_api()}/resourceslices"
-    status, answer = client.post(slices, {"metadata": {"name": "slice"}, "spec": slice_spec})
-    assert status == 201, answer["message"]
-    try:
-        in_force(team, {"gpus": "4"})
-        pods, pod = PODS.format(team.name), gpu_pod("fast", "example.com/fastgpu", 3)
-
-        def is_refused() -> bool:
-            more = gpu_pod("more", "example.com/fastgpu", 5)
-            return bool(client.post(pods, more, {"dryRun": "All"})[0] == 403)
-
-        assert eventually(is_refused)
-        assert eventually(lambda: client.post(pods, pod)[0] in {201, 409})
-
-        def scheduled_claim() -> str:
-            stored = client.get(f"{pods}/fast")[1]
-            named = stored["status"].get("extendedResourceClaimStatus", {}).get("resourceClaimName", "")
-            return named if stored["spec"].get("nodeName") else ""
-
-        assert eventually(scheduled_claim, seconds=30), client.get(f"{pods}/fast")[1]["status"]
-        assert client.get(f"{CLAIMS.format(team.name)}/{scheduled_claim()}")[0] == 200
-        assert uses(team, 3)
-        assert eventually(lambda: not team.ledger_object().reservations)
-        assert uses(team, 3)
-    finally:
-        client.delete(f"{slices}/slice")
-        client.delete(f"{DEVICE_CLASSES}/fast")
-        client.delete("/api/v1/nodes/with-dra")
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "amd.com/cpx_nps4",
-        "nvidia.com/GA102GL_A10",
-        "nvidia.com/a100",
-        "aliyun.com/gpu-count",
-    ],
-)
-def test_a_name_of_a_vendors_domain_is_charged(team: Namespace, name: str) -> None:
+def test_a_name_of_a_vendors_domain_is_charged(team: Namespace) -> None:
+    """Which names are GPUs: tests/policies/gpus/test_resource_mapping.py."""
     in_force(team, {"gpus": "4"})
-    pods = PODS.format(team.name)
+    pods, name = PODS.format(team.name), "nvidia.com/GA102GL_A10"
 
     assert team.client.post(pods, gpu_pod("fits", name, 4))[0] == 201
     assert team.client.post(pods, gpu_pod("too-many", name, 1))[0] == 403

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from tests.builders import JSON
-from tests.cluster.controllers import eventually, uses
-from tests.cluster.quota.burst import PODS
-from tests.cluster.quota.test_claims import DEVICE_CLASSES, FINALIZER, RBAC, claim, counter, in_force
+from tests.cluster.controllers import counting, eventually, uses
+from tests.cluster.quota.burst import CLAIMS, PODS, gpu_pod
+from tests.cluster.quota.quotas import in_force
+from tests.cluster.quota.test_claims import DEVICE_CLASSES, FINALIZER, RBAC, claim
 from tests.controlplane import ControlPlane, claims_api, create_gpu_node, minor_version
 from tests.controlplane.client import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Client
 from tests.controlplane.gpuquota import Namespace
@@ -44,7 +45,7 @@ def devices(full_plane: ControlPlane) -> Iterator[ControlPlane]:
     ):
         status, answer = client.post(path, {"metadata": {"name": name}, "spec": spec})
         assert status == 201, answer["message"]
-    with counter(full_plane):
+    with counting(full_plane):
         yield full_plane
     for path in (f"{slices}/{NODE}", f"{DEVICE_CLASSES}/{DEVICE_CLASS}", f"/api/v1/nodes/{NODE}"):
         client.delete(path)
@@ -285,6 +286,7 @@ def test_a_claim_that_is_gone_is_charged_until_its_pod_has_ended(
     assert uses(team, 0)
 
 
+@pytest.mark.slow
 def test_a_namespace_goes_with_its_claims(team: Namespace, devices: ControlPlane) -> None:
     in_use(team, devices.client(TENANT))
     assert team.client.delete(f"/api/v1/namespaces/{team.name}")[0] == 200
@@ -293,3 +295,45 @@ def test_a_namespace_goes_with_its_claims(team: Namespace, devices: ControlPlane
     assert eventually(lambda: team.client.get(f"/api/v1/namespaces/{team.name}")[0] == 404), stored(
         team, "taken"
     )
+
+
+@pytest.mark.skipif(minor_version() < 36, reason="DRAExtendedResource is an alpha feature before 1.36")
+def test_a_pod_that_the_real_scheduler_makes_a_claim_for_is_charged_once(devices: ControlPlane) -> None:
+    client, team = devices.client(), Namespace(devices)
+    cards = [{"name": f"gpu-{index}"} for index in range(4)]
+    pool = {"name": "pool", "generation": 1, "resourceSliceCount": 1}
+    create_gpu_node(client, "with-dra", resources={})
+    slice_spec = {"driver": "gpu.nvidia.com", "nodeName": "with-dra", "pool": pool, "devices": cards}
+    fast = {
+        "selectors": [{"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}],
+        "extendedResourceName": "example.com/fastgpu",
+    }
+    assert client.post(DEVICE_CLASSES, {"metadata": {"name": "fast"}, "spec": fast})[0] == 201
+    slices = f"{claims_api()}/resourceslices"
+    status, answer = client.post(slices, {"metadata": {"name": "slice"}, "spec": slice_spec})
+    assert status == 201, answer["message"]
+    try:
+        in_force(team, {"gpus": "4"})
+        pods, pod = PODS.format(team.name), gpu_pod("fast", "example.com/fastgpu", 3)
+
+        def is_refused() -> bool:
+            more = gpu_pod("more", "example.com/fastgpu", 5)
+            return bool(client.post(pods, more, {"dryRun": "All"})[0] == 403)
+
+        assert eventually(is_refused)
+        assert eventually(lambda: client.post(pods, pod)[0] in {201, 409})
+
+        def scheduled_claim() -> str:
+            stored = client.get(f"{pods}/fast")[1]
+            named = stored["status"].get("extendedResourceClaimStatus", {}).get("resourceClaimName", "")
+            return named if stored["spec"].get("nodeName") else ""
+
+        assert eventually(scheduled_claim, seconds=30), client.get(f"{pods}/fast")[1]["status"]
+        assert client.get(f"{CLAIMS.format(team.name)}/{scheduled_claim()}")[0] == 200
+        assert uses(team, 3)
+        assert eventually(lambda: not team.ledger_object().reservations)
+        assert uses(team, 3)
+    finally:
+        client.delete(f"{slices}/slice")
+        client.delete(f"{DEVICE_CLASSES}/fast")
+        client.delete("/api/v1/nodes/with-dra")

@@ -1,59 +1,23 @@
 """What is charged when, through the API server, the webhook and the controller: `kubectl apply` to the ledger and back.
 
-Bound pods, shared claims and what is deleted while no controller runs stand in tests/cluster/test_controller.py and
-test_controller_turns.py, too; here is what the webhook has a part in.
+What each pod and claim costs: tests/policies/quota/. What the controller counts: tests/cluster/test_controller.py.
 """
 
-import json
-from collections.abc import Iterator
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from policies.quota.amounts import GPUS
 from tests.builders import JSON
-from tests.cluster.controllers import Running, eventually, is_ready, published_catalogues, uses
+from tests.cluster.controllers import eventually, is_ready, uses
 from tests.cluster.quota.burst import CLAIMS, PODS, gpu_pod
+from tests.cluster.quota.quotas import in_force
 from tests.cluster.quota.referee import GPU
-from tests.controlplane import ControlPlane, claims_api, create_gpu_node
 from tests.controlplane.client import JSON_PATCH
 from tests.controlplane.gpuquota import Namespace
-from tests.controlplane.webhook import Webhook
 from tests.reservation_requests import creation_request
-from webhook.configuration.loader import load_directory
 
-SHARED_T4 = """
-apiVersion: gpu-admission.dev/v1alpha1
-kind: GPUClass
-metadata: {name: shared-t4}
-spec: {memoryGiB: 16, nodeLabels: [{key: accelerator, values: [shared-t4]}], equivalents: {nvidia.com/gpu: "1/4"}}
-"""
 A100, FAMILY, T4 = "nvidia-a100-80gb", "nvidia-a100", "nvidia-t4"
 DRY_RUN = {"dryRun": "All"}
-
-
-@pytest.fixture(scope="module")
-def team_of(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """Serve and count by one configuration."""
-    config = tmp_path_factory.mktemp("config")
-    (config / "classes.yaml").write_text(SHARED_T4)
-    with Webhook(plane, config=config, arguments=("--kubeconfig", plane.kubeconfig())) as webhook:
-        webhook.register()
-        with Running(plane, configuration=load_directory(Path(config))):
-            yield plane
-        webhook.unregister()
-
-
-@pytest.fixture
-def team(team_of: ControlPlane) -> Namespace:
-    return Namespace(team_of)
-
-
-def in_force(team: Namespace, hard: JSON, **spec: Any) -> None:
-    team.quota(hard, **spec)
-    assert eventually(lambda: team.used() is not None)
 
 
 def create(team: Namespace, body: JSON, query: dict[str, str] | None = None) -> tuple[int, Any]:
@@ -96,19 +60,6 @@ def test_a_dry_run_never_changes_the_row(team: Namespace) -> None:
     assert team.client.get(team.row_path)[1]["metadata"]["resourceVersion"] == before
 
 
-@pytest.mark.parametrize("end", ["Succeeded", "Failed", "deleted"])
-def test_what_ends_makes_room_within_seconds(team: Namespace, end: str) -> None:
-    in_force(team, {"gpus": "1"})
-    assert gpu_pods(team, "first", "refused") == [201, 403]
-
-    if end == "deleted":
-        team.delete_pod("first")
-    else:
-        team.set_phase("first", end)
-
-    assert eventually(lambda: gpu_pods(team, "next") == [201])
-
-
 def test_creations_of_a_name_that_is_taken_hold_nothing(team: Namespace) -> None:
     in_force(team, {"gpus": "100"})
     assert gpu_pods(team, "train", gpus=7) == [201]
@@ -119,43 +70,26 @@ def test_creations_of_a_name_that_is_taken_hold_nothing(team: Namespace) -> None
     assert eventually(lambda: gpu_pods(team, "rider", gpus=93) == [201])
 
 
-def test_a_claim_template_that_never_fits_is_warned_about(team_of: ControlPlane, team: Namespace) -> None:
-    in_force(team, {"gpus": "2"})
+def test_another_unpinned_denies_nobody_while_something_is_in_flight(team: Namespace) -> None:
+    in_force(team, {"gpus": "4", "classes": {T4: "2"}}, unclassifiedPods="TotalOnly")
+    assert gpu_pods(team, "before") == [201]
+    assert uses(team, 1)
+    assert used(team, f"classes/{T4}") == 0
+    team.reserve(
+        creation_request("in-flight", {GPUS: Fraction(1)}, str(team.ledger_object().class_catalogue))
+    )
 
-    def told(count: int) -> str:
-        version = claims_api().removeprefix("/apis/")
-        document: JSON = {"apiVersion": version, "kind": "ResourceClaimTemplate"}
-        document |= {"metadata": {"name": f"cards-{count}"}, "spec": {"spec": claim("", count)["spec"]}}
-        dry = ("create", "--dry-run=server", "-n", team.name, "-f", "-")
-        return team_of.kubectl(*dry, stdin=json.dumps(document)).stderr
+    team.change_quota({"unclassifiedPods": "MostExpensive"})
+    at_once = create(team, gpu_pod("at-once", GPU, 1))
+    assert eventually(lambda: team.ledger_object().next_catalogue is not None)
+    on_the_way = create(team, gpu_pod("on-the-way", GPU, 1))
+    too_much = create(team, gpu_pod("too-much", GPU, 3, nodeSelector={"accelerator": T4}))
 
-    assert "no claim of this template can ever fit the quota, requested: gpus=3, limited: gpus=2" in told(3)
-    assert "Warning" not in told(2)
-
-
-def test_another_unpinned_denies_nobody_while_something_is_in_flight(
-    plane: ControlPlane, team: Namespace
-) -> None:
-    with published_catalogues(plane):
-        in_force(team, {"gpus": "4", "classes": {T4: "2"}}, unclassifiedPods="TotalOnly")
-        assert gpu_pods(team, "before") == [201]
-        assert uses(team, 1)
-        assert used(team, f"classes/{T4}") == 0
-        team.reserve(
-            creation_request("in-flight", {GPUS: Fraction(1)}, str(team.ledger_object().class_catalogue))
-        )
-
-        team.change_quota({"unclassifiedPods": "MostExpensive"})
-        at_once = create(team, gpu_pod("at-once", GPU, 1))
-        assert eventually(lambda: team.ledger_object().next_catalogue is not None)
-        on_the_way = create(team, gpu_pod("on-the-way", GPU, 1))
-        too_much = create(team, gpu_pod("too-much", GPU, 3, nodeSelector={"accelerator": T4}))
-
-        assert [at_once[0], on_the_way[0]] == [201, 201]
-        assert too_much[0] == 403
-        assert "exceeded quota: " in too_much[1]["message"]
-        assert team.ledger_object().class_catalogue is not None
-        assert eventually(lambda: is_ready(team))
+    assert [at_once[0], on_the_way[0]] == [201, 201]
+    assert too_much[0] == 403
+    assert "exceeded quota: " in too_much[1]["message"]
+    assert team.ledger_object().class_catalogue is not None
+    assert eventually(lambda: is_ready(team))
 
 
 def test_a_gated_pod_is_charged_to_its_class_when_its_gate_is_lifted(team: Namespace) -> None:
@@ -189,60 +123,6 @@ def _lift(team: Namespace, name: str, accelerator: str) -> tuple[int, Any]:
     return team.client.patch(f"{PODS.format(team.name)}/{name}", operations, content_type=JSON_PATCH)
 
 
-def test_a_label_of_a_family_is_charged_to_the_family_and_to_the_class_once_bound(
-    team: Namespace, plane: ControlPlane
-) -> None:
-    node = f"a100-of-{team.name}"
-    labels = {"accelerator": FAMILY, "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
-    create_gpu_node(plane.client(), node, labels=labels)
-    in_force(team, {"gpus": "8", "classes": {FAMILY: "4", A100: "4"}}, unclassifiedPods="TotalOnly")
-    assert gpu_pods(team, "trainer", gpus=3, nodeSelector={"accelerator": FAMILY}) == [201]
-    assert eventually(lambda: used(team, f"classes/{FAMILY}") == 3)
-    assert used(team, f"classes/{A100}") == 0
-
-    team.bind("trainer", node)
-
-    assert eventually(lambda: used(team, f"classes/{A100}") == 3)
-    assert used(team, f"classes/{FAMILY}") == 3
-    status, refused = create(team, gpu_pod("next", GPU, 2, nodeSelector={"accelerator": A100}))
-    assert status == 403
-    assert "largest holders of classes/nvidia-a100: Pod/trainer 3" in refused["message"]
-
-
-def test_pods_of_a_time_sliced_pool_weigh_what_their_class_says(team: Namespace) -> None:
-    in_force(team, {"gpus": "1", "classes": {"shared-t4": "1"}})
-    pool = {"accelerator": "shared-t4"}
-
-    statuses = gpu_pods(team, "a", "b", "c", "d", "e", nodeSelector=pool)
-
-    assert statuses == [201, 201, 201, 201, 403]
-    assert uses(team, 1)
-    assert used(team, "classes/shared-t4") == 1
-
-
-def test_a_claim_shared_by_three_pods_is_charged_once_until_it_is_deleted(team: Namespace) -> None:
-    in_force(team, {"gpus": "3"})
-    claims = CLAIMS.format(team.name)
-    assert team.client.post(claims, claim("shared", 2))[0] == 201
-    for index in range(3):
-        pod = gpu_pod(
-            f"shares-{index}", GPU, 0, resourceClaims=[{"name": "gpu", "resourceClaimName": "shared"}]
-        )
-        assert create(team, pod)[0] == 201
-    assert uses(team, 2)
-
-    status, refused = team.client.post(claims, claim("second", 2))
-    for index in range(3):
-        team.delete_pod(f"shares-{index}")
-    assert gpu_pods(team, "last", "too-many") == [201, 403]
-    assert uses(team, 3)
-    assert team.client.delete(f"{claims}/shared")[0] == 200
-
-    assert status == 403
-    assert "requested: gpus=2, used: gpus=2, limited: gpus=3" in refused["message"]
-    assert eventually(lambda: team.client.post(claims, claim("second", 2))[0] == 201)
-
-
 def test_a_share_of_a_card_that_grows_is_charged(team: Namespace) -> None:
     in_force(team, {"gpus": "1"})
     pod = gpu_pod("notebook", GPU, 1)
@@ -259,12 +139,3 @@ def test_a_share_of_a_card_that_grows_is_charged(team: Namespace) -> None:
     assert eventually(lambda: used(team, GPUS) == Fraction(3, 4) and not team.ledger_object().reservations)
     assert several[0] == 403
     assert "requested: gpus=0.75, used: " in several[1]["message"]
-
-
-def test_a_resource_quota_that_limits_nothing_is_warned_about(team: Namespace, plane: ControlPlane) -> None:
-    quota = ("create", "quota", "native", "--hard=nvidia.com/gpu=4", "-n", team.name)
-
-    done = plane.kubectl(*quota)
-
-    assert "Warning: " in done.stderr
-    assert "requests.nvidia.com/gpu" in done.stderr

@@ -28,13 +28,13 @@ OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "0b5f9
 
 
 @pytest.fixture
-def team(plane: ControlPlane) -> Iterator[Namespace]:
-    with Replicas(plane, 3, arguments=("--kubeconfig", plane.kubeconfig())) as replicas:
+def team(full_plane: ControlPlane) -> Iterator[Namespace]:
+    with Replicas(full_plane, 3, arguments=("--kubeconfig", full_plane.kubeconfig())) as replicas:
         replicas.register()
-        controller = Command(plane, "controller")
+        controller = Command(full_plane, "controller")
         controller.start()
-        yield Namespace(plane)
-        plane.processes.kill(controller.name)
+        yield Namespace(full_plane)
+        full_plane.processes.kill(controller.name)
         replicas.unregister()
 
 

@@ -107,14 +107,6 @@ Fault = Callable[[Scene], None]
 def nothing(_: Scene) -> None: ...
 
 
-def kill_a_replica(scene: Scene) -> None:
-    scene.admitted(30)
-    scene.replicas.each[0].kill()
-    scene.answered(0.4)
-    scene.replicas.each[1].kill()
-    scene.replicas.each[0].start()
-
-
 def kill_the_controller(scene: Scene) -> None:
     scene.admitted(30)
     scene.plane.processes.kill(scene.controller.name)
@@ -231,11 +223,7 @@ slow = pytest.mark.slow
         pytest.param(nothing, False, FEW, id="none-of-few"),
         pytest.param(nothing, False, MANY, id="none", marks=slow),
         pytest.param(nothing, True, MANY, id="pods-end", marks=[slow, longer]),
-        pytest.param(kill_a_replica, True, MANY, id="replicas-killed", marks=slow),
         pytest.param(kill_the_controller, True, MANY, id="controller-killed", marks=[slow, longer]),
-        pytest.param(
-            restart_the_api_server, True, MANY, id="api-server-restarted", marks=[slow, longer, cut]
-        ),
         pytest.param(lower_the_quota, True, MANY, id="quota-lowered", marks=slow),
         pytest.param(create_the_quota, False, MANY, id="quota-created", marks=[slow, longer]),
         pytest.param(replace_the_quota, True, MANY, id="quota-replaced", marks=[slow, longer]),
@@ -253,7 +241,7 @@ def test_never_over(
 @pytest.mark.parametrize(
     ("fault", "churn", "load"),
     [
-        pytest.param(nothing, False, FEW_EQUAL, id="none"),
+        pytest.param(nothing, False, FEW_EQUAL, id="none", marks=slow),
         pytest.param(everything, True, EQUAL, id="all-in-turn", marks=[slow, cut]),
     ],
 )
@@ -273,6 +261,7 @@ def test_never_over_and_full_at_last(
     )
 
 
+@slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("load", [pytest.param(BESIDE, id="claims")])
 def test_names_that_come_again_and_changes_beside_a_burst(scene: Scene) -> None:

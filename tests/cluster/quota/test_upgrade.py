@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from policies.quota.amounts import GPUS
+from tests.cases import cases
 from tests.cluster.controllers import Command, eventually
 from tests.cluster.quota import history
 from tests.cluster.quota.burst import CLAIMS, PODS, Burst, Churn, Request, gpu_pod, requests
@@ -122,13 +123,9 @@ def requested(namespace: str) -> list[Request]:
     return mixed
 
 
-@pytest.mark.parametrize(
+@cases(
     ("before", "after", "in_flight"),
-    [
-        pytest.param("old", "new", False, id="upgrade"),
-        pytest.param("old", "new", True, id="upgrade-with-a-creation-that-fails"),
-        pytest.param("new", "old", False, id="rollback"),
-    ],
+    {"upgrade-with-a-creation-that-fails": ("old", "new", True), "rollback": ("new", "old", False)},
 )
 def test_an_upgrade_denies_nothing_and_admits_nothing_over(
     readable: ControlPlane,

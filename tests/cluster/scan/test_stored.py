@@ -9,6 +9,7 @@ import pytest
 
 from policies.pods.annotations import INJECTED
 from tests.builders import JSON, container, gpu_container
+from tests.cases import cases
 from tests.controlplane import ControlPlane, create_gpu_node
 from tests.controlplane.webhook import Webhook
 from webhook.configuration.loader import load_directory
@@ -41,30 +42,29 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def plane(config: Path) -> Iterator[ControlPlane]:
-    with ControlPlane() as plane:
-        create_gpu_node(plane.client(), NODE, labels={"accelerator": "nvidia-a100-80gb", "pool": "spot"})
-        plane.client().post("/api/v1/namespaces", {"metadata": {"name": "stored"}})
-        with Webhook(plane, config=config, host=44) as webhook:
-            webhook.register()
-            yield plane
+def webhook(plane: ControlPlane, config: Path) -> Iterator[Webhook]:
+    create_gpu_node(plane.client(), NODE, labels={"accelerator": "nvidia-a100-80gb", "pool": "spot"})
+    plane.client().post("/api/v1/namespaces", {"metadata": {"name": "stored"}})
+    with Webhook(plane, config=config, host=44) as running:
+        running.register()
+        yield running
+        running.unregister()
+    plane.client().delete(f"/api/v1/nodes/{NODE}")
 
 
-@pytest.mark.parametrize(
+@pytest.mark.usefixtures("webhook")
+@cases(
     ("name", "containers", "annotations"),
-    [
-        pytest.param("plain", [gpu_container()], {}, id="class-and-toleration"),
-        pytest.param(
-            "several", [gpu_container("2"), container("side")], {}, id="shared-memory-and-isolation"
-        ),
-        pytest.param("serving", [gpu_container(readinessProbe=PROBE)], {}, id="startup-probe"),
-        pytest.param(
+    {
+        "class-and-toleration": ("plain", [gpu_container()], {}),
+        "shared-memory-and-isolation": ("several", [gpu_container("2"), container("side")], {}),
+        "startup-probe": ("serving", [gpu_container(readinessProbe=PROBE)], {}),
+        "fetcher": (
             "warmed",
             [gpu_container(readinessProbe=PROBE)],
             {"gpu-admission.dev/model-uri": "s3://models/llama-3"},
-            id="fetcher",
         ),
-    ],
+    },
 )
 def test_what_was_injected_would_be_injected_again(
     plane: ControlPlane, config: Path, name: str, containers: list[JSON], annotations: dict[str, str]
@@ -84,7 +84,7 @@ def test_what_was_injected_would_be_injected_again(
 
     lines: dict[str, list[str]] = {}
     for each in found.changes:
-        lines.setdefault(each.rule, []).append(each.change.what)
+        lines.setdefault(each.rule, []).append(each.what)
     again = "\n".join(f"{rule}: {', '.join(whats)}" for rule, whats in lines.items())
     assert again == stored["metadata"]["annotations"][INJECTED]
     assert not found.is_refused

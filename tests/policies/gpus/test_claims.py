@@ -1,11 +1,8 @@
 """What the claims of a pod ask for, and which of them rules do not see."""
 
 import msgspec
-import pytest
 
 from policies.gpus.claims import (
-    NO_DEVICES,
-    ClaimedDevices,
     as_rules_see_it,
     decode_claim,
     device_class_names,
@@ -19,6 +16,7 @@ from policies.gpus.resource_mapping import (
 )
 from policies.pods.pod import Pod
 from tests.builders import JSON, container, pod, view
+from tests.cases import cases
 
 GPU = DeviceClassPattern(pattern="gpu.example.com", resource="example.com/gpu")
 NIC = DeviceClassPattern(pattern="nic.example.com", measure=Measure.NOTHING)
@@ -47,27 +45,23 @@ def exactly(name: str) -> JSON:
     return {"name": "wanted", "exactly": {"deviceClassName": name}}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("requests", "named"),
-    [
-        pytest.param([exactly("gpu.example.com")], {"gpu.example.com"}, id="v1"),
-        pytest.param(
-            [{"name": "flat", "deviceClassName": "gpu.example.com"}], {"gpu.example.com"}, id="v1beta1"
-        ),
-        pytest.param(
+    {
+        "v1": ([exactly("gpu.example.com")], {"gpu.example.com"}),
+        "v1beta1": ([{"name": "flat", "deviceClassName": "gpu.example.com"}], {"gpu.example.com"}),
+        "two-requests": (
             [exactly("gpu.example.com"), exactly("nic.example.com")],
             {"gpu.example.com", "nic.example.com"},
-            id="two-requests",
         ),
-        pytest.param(
+        "alternatives": (
             [{"name": "any", "firstAvailable": [{"deviceClassName": "a"}, {"deviceClassName": "b"}]}],
             {"a", "b"},
-            id="alternatives",
         ),
-        pytest.param([{"name": "new", "byMagic": {}}], None, id="a-kind-of-request-that-nobody-knows"),
-        pytest.param([exactly("nic.example.com"), {"name": "new"}], None, id="one-of-them-is-unknown"),
-        pytest.param([], set(), id="nothing"),
-    ],
+        "a-kind-of-request-that-nobody-knows": ([{"name": "new", "byMagic": {}}], None),
+        "one-of-them-is-unknown": ([exactly("nic.example.com"), {"name": "new"}], None),
+        "nothing": ([], set()),
+    },
 )
 def test_the_device_classes_of_a_claim(requests: list[JSON], named: set[str] | None) -> None:
     claim = decode_claim(msgspec.json.encode({"spec": {"devices": {"requests": requests}}}))
@@ -75,37 +69,23 @@ def test_the_device_classes_of_a_claim(requests: list[JSON], named: set[str] | N
     assert device_class_names(claim.spec) == named
 
 
-@pytest.mark.parametrize(
+GPU_CLASS, NIC_CLASS, WHAT_CLASS = "gpu.example.com", "nic.example.com", "what.example.com"
+
+
+@cases(
     ("known", "left", "claimed"),
-    [
-        pytest.param({"a": classes("nic.example.com")}, [], NO_DEVICES, id="a-nic"),
-        pytest.param({"a": classes()}, [], NO_DEVICES, id="nothing-is-asked-for"),
-        pytest.param(
-            {"a": classes("gpu.example.com")}, ["a"], ClaimedDevices(("gpu.example.com",)), id="a-gpu"
-        ),
-        pytest.param(
-            {"a": classes("gpu.example.com", "nic.example.com")},
-            ["a"],
-            ClaimedDevices(("gpu.example.com",)),
-            id="a-gpu-and-a-nic-in-one-claim",
-        ),
-        pytest.param({}, ["a"], ClaimedDevices(), id="nobody-knows-the-claim"),
-        pytest.param(
-            {"a": classes("what.example.com")},
-            ["a"],
-            ClaimedDevices(),
-            id="nothing-says-what-the-device-class-has",
-        ),
-        pytest.param(
-            {"a": classes("gpu.example.com", "what.example.com")},
-            ["a"],
-            ClaimedDevices(("gpu.example.com",)),
-            id="a-gpu-and-perhaps-more",
-        ),
-    ],
+    {
+        "a-nic": ({"a": classes(NIC_CLASS)}, [], ()),
+        "nothing-is-requested": ({"a": classes()}, [], ()),
+        "a-gpu": ({"a": classes(GPU_CLASS)}, ["a"], (GPU_CLASS,)),
+        "a-gpu-and-a-nic-in-one-claim": ({"a": classes(GPU_CLASS, NIC_CLASS)}, ["a"], (GPU_CLASS,)),
+        "nobody-knows-the-claim": ({}, ["a"], ()),
+        "nothing-says-what-the-device-class-has": ({"a": classes(WHAT_CLASS)}, ["a"], ()),
+        "a-gpu-and-perhaps-more": ({"a": classes(GPU_CLASS, WHAT_CLASS)}, ["a"], (GPU_CLASS,)),
+    },
 )
 def test_the_claims_that_rules_see(
-    known: dict[str, frozenset[str]], left: list[str], claimed: ClaimedDevices
+    known: dict[str, frozenset[str]], left: list[str], claimed: tuple[str, ...]
 ) -> None:
     seen, found = as_rules_see_it(claiming("a"), known, MAPPING)
 
@@ -124,7 +104,7 @@ def test_the_claim_of_a_nic_beside_one_of_a_gpu() -> None:
 
     seen, claimed = as_rules_see_it(claiming("card", "link"), known, MAPPING)
 
-    assert claimed == ClaimedDevices(("gpu.example.com",))
+    assert claimed == ("gpu.example.com",)
     assert seen == claiming("card")
 
 
@@ -136,7 +116,7 @@ def test_device_classes_that_are_ignored_are_not_seen() -> None:
 
     seen, claimed = as_rules_see_it(claiming("a", "b"), known, ResourceMapping((ignore,)))
 
-    assert claimed == ClaimedDevices(("gpu.example.com",))
+    assert claimed == ("gpu.example.com",)
     assert seen == claiming("b")
 
 
@@ -152,5 +132,5 @@ def test_lists_of_containers_that_are_missing_stay_missing() -> None:
 def test_a_pod_without_claims_is_itself() -> None:
     plain = view(pod())
 
-    assert as_rules_see_it(plain, {}, MAPPING) == (plain, NO_DEVICES)
+    assert as_rules_see_it(plain, {}, MAPPING) == (plain, ())
     assert as_rules_see_it(plain, {}, MAPPING)[0] is plain

@@ -1,7 +1,6 @@
 """Which DeviceClasses have GPUs, read from their selectors, and by which names pods ask for those."""
 
 import msgspec
-import pytest
 
 from policies.gpus.device_classes import (
     DeviceClass,
@@ -16,6 +15,7 @@ from policies.gpus.resource_mapping import (
     ResourceMappingSpec,
     UnknownDeviceClasses,
 )
+from tests.cases import cases
 from webhook.configuration.loader import load_directory
 
 BUILT_IN = load_directory(None).resource_mapping
@@ -29,54 +29,36 @@ def device_class(*expressions: str, name: str = "mine", extended: str | None = N
     return decode_device_class(msgspec.json.encode({"metadata": {"name": name}, "spec": spec}))
 
 
-@pytest.mark.parametrize(
-    ("expressions", "measure", "resource"),
-    [
-        pytest.param(
-            ["device.driver == 'gpu.nvidia.com'"], Measure.DEVICES, "nvidia.com/gpu", id="single-quotes"
-        ),
-        pytest.param(['device.driver == "gpu.amd.com"'], Measure.DEVICES, "amd.com/gpu", id="double-quotes"),
-        pytest.param(
-            ["'gpu.nvidia.com'==device.driver"], Measure.DEVICES, "nvidia.com/gpu", id="other-way-round"
-        ),
-        pytest.param(
-            ["device.driver in ['dra.net', 'gpu.nvidia.com']"], Measure.DEVICES, "nvidia.com/gpu", id="in"
-        ),
-        pytest.param([ATTRIBUTES], Measure.DEVICES, "nvidia.com/gpu", id="as-nvidia-writes-it"),
-        pytest.param(
-            ["device.attributes['gpu.nvidia.com'].productName == 'A10'"],
-            Measure.DEVICES,
-            "nvidia.com/gpu",
-            id="an-attribute-of-a-driver",
-        ),
-        pytest.param(
-            ["device.driver in ['gpu.amd.com', 'gpu.nvidia.com']"], Measure.DEVICES, None, id="of-two-vendors"
-        ),
-        pytest.param(["device.driver == 'gpu.example.com'"], Measure.DEVICES, None, id="gpu-in-front"),
-        pytest.param(
-            ["true", "device.driver == 'gpu.nvidia.com'"], Measure.DEVICES, "nvidia.com/gpu", id="second"
-        ),
-        pytest.param(["device.driver == 'nic.example.com'"], Measure.NOTHING, None, id="another-driver"),
-        pytest.param(
-            ["device.driver in ['a.example', \"b.example\"]"], Measure.NOTHING, None, id="other-drivers"
-        ),
-        pytest.param(["device . driver=='dra.net'"], Measure.NOTHING, None, id="a-known-other-driver"),
-        pytest.param(
-            ["device.driver == 'a.example' || device.driver.startsWith('gpu.')"],
-            None,
-            None,
-            id="or-any-other",
-        ),
-        pytest.param(["device.driver.endsWith('nvidia.com')"], None, None, id="a-part-of-a-name"),
-        pytest.param(["device.allowMultipleAllocations"], None, None, id="no-driver"),
-        pytest.param([], None, None, id="no-selectors"),
-    ],
+OTHER, UNKNOWN = (Measure.NOTHING, None), (None, None)
+NVIDIA, AMD, ANY_GPU = ((Measure.DEVICES, resource) for resource in ("nvidia.com/gpu", "amd.com/gpu", None))
+
+
+@cases(
+    ("expressions", "want"),
+    {
+        "single-quotes": (["device.driver == 'gpu.nvidia.com'"], NVIDIA),
+        "double-quotes": (['device.driver == "gpu.amd.com"'], AMD),
+        "other-way-round": (["'gpu.nvidia.com'==device.driver"], NVIDIA),
+        "in": (["device.driver in ['dra.net', 'gpu.nvidia.com']"], NVIDIA),
+        "as-nvidia-writes-it": ([ATTRIBUTES], NVIDIA),
+        "an-attribute": (["device.attributes['gpu.nvidia.com'].productName == 'A10'"], NVIDIA),
+        "of-two-vendors": (["device.driver in ['gpu.amd.com', 'gpu.nvidia.com']"], ANY_GPU),
+        "gpu-in-front": (["device.driver == 'gpu.example.com'"], ANY_GPU),
+        "second": (["true", "device.driver == 'gpu.nvidia.com'"], NVIDIA),
+        "another-driver": (["device.driver == 'nic.example.com'"], OTHER),
+        "other-drivers": (["device.driver in ['a.example', \"b.example\"]"], OTHER),
+        "a-known-other-driver": (["device . driver=='dra.net'"], OTHER),
+        "or-any-other": (["device.driver == 'a.example' || device.driver.startsWith('gpu.')"], UNKNOWN),
+        "a-part-of-a-name": (["device.driver.endsWith('nvidia.com')"], UNKNOWN),
+        "no-driver": (["device.allowMultipleAllocations"], UNKNOWN),
+        "no-selectors": ([], UNKNOWN),
+    },
 )
-def test_what_selectors_say(expressions: list[str], measure: Measure | None, resource: str | None) -> None:
+def test_what_selectors_say(expressions: list[str], want: tuple[Measure | None, str | None]) -> None:
     (found,) = device_class_mapping([device_class(*expressions)], NO_DOCUMENTS, BUILT_IN).device_classes
 
-    assert (found.pattern, found.measure, found.resource) == ("mine", measure, resource)
-    assert found.extended_resource_name == ""
+    assert (found.pattern, found.extended_resource_name) == ("mine", "")
+    assert (found.measure, found.resource) == want
 
 
 def test_selectors_cost_no_more_than_their_length() -> None:
@@ -117,17 +99,15 @@ def test_two_device_classes_with_one_extended_name() -> None:
     assert ResourceMapping((derived,)).resource("example.com/card") is not None
 
 
-@pytest.mark.parametrize(
+@cases(
     ("expressions", "unknown", "want"),
-    [
-        pytest.param(["device.driver == 'gpu.nvidia.com'"], UnknownDeviceClasses.IGNORE, (), id="gpus"),
-        pytest.param(["device.driver == 'dra.net'"], UnknownDeviceClasses.COUNT, (), id="known-to-be-none"),
-        pytest.param(
-            ["device.driver == 'x.example'"], UnknownDeviceClasses.COUNT, ("mine",), id="other-driver"
-        ),
-        pytest.param([], UnknownDeviceClasses.COUNT, (), id="unknown-and-counted"),
-        pytest.param([], UnknownDeviceClasses.IGNORE, ("mine",), id="unknown-and-ignored"),
-    ],
+    {
+        "gpus": (["device.driver == 'gpu.nvidia.com'"], UnknownDeviceClasses.IGNORE, ()),
+        "known-to-be-none": (["device.driver == 'dra.net'"], UnknownDeviceClasses.COUNT, ()),
+        "other-driver": (["device.driver == 'x.example'"], UnknownDeviceClasses.COUNT, ("mine",)),
+        "unknown-and-counted": ([], UnknownDeviceClasses.COUNT, ()),
+        "unknown-and-ignored": ([], UnknownDeviceClasses.IGNORE, ("mine",)),
+    },
 )
 def test_device_classes_that_nothing_charges(
     expressions: list[str], unknown: UnknownDeviceClasses, want: tuple[str, ...]

@@ -13,55 +13,24 @@ from policies.gpus.exposure import (
     names_devices,
 )
 
+NO_WAY = """
+/dev/infiniband /dev/driver /dev/nvme0n1 /dev/null /dev/shm /data /home/dev/nvidia0 /var/log /run/udev /run/nvidia/validations
+/run/containerd/io.containerd.runtime.v2.task /var/lib/kubelet/pods /run/docker/plugins /etc/ssl /proc/sys/net /proc/driver
+/proc/1/net /proc/self/mounts /proc/self/task/1/net /sys
+"""
+WAYS = """
+/var/lib/kubelet/plugins /var/lib/kubelet/plugins/gpu.nvidia.com/dra.sock /var/lib/kubelet/plugins_registry /run/docker
+/var/run/docker/containerd /run/docker/containerd/containerd.sock.ttrpc /dev/vfio /dev/vfio/17 /proc /proc/1 /proc/self/task
+/proc/self/task/1/ /proc/1/root
+"""
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/dev/infiniband",
-        "/dev/driver",
-        "/dev/nvme0n1",
-        "/dev/null",
-        "/dev/shm",  # noqa: S108  of the node, and only a text
-        "/data",
-        "/home/dev/nvidia0",
-        "/var/log",
-        "/run/udev",
-        "/run/nvidia/validations",
-        "/run/containerd/io.containerd.runtime.v2.task",
-        "/var/lib/kubelet/pods",
-        "/run/docker/plugins",
-        "/etc/ssl",
-        "/proc/sys/net",
-        "/proc/driver",
-        "/proc/1/net",
-        "/proc/self/mounts",
-        "/proc/self/task/1/net",
-        "/sys",
-        "",
-    ],
-)
+
+@pytest.mark.parametrize("path", ["", *NO_WAY.split()])
 def test_paths_that_lead_to_no_gpu(path: str) -> None:
     assert not leads_to_gpus(path)
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/var/lib/kubelet/plugins",
-        "/var/lib/kubelet/plugins/gpu.nvidia.com/dra.sock",
-        "/var/lib/kubelet/plugins_registry",
-        "/run/docker",
-        "/var/run/docker/containerd",
-        "/run/docker/containerd/containerd.sock.ttrpc",
-        "/dev/vfio",
-        "/dev/vfio/17",
-        "/proc",
-        "/proc/1",
-        "/proc/self/task",
-        "/proc/self/task/1/",
-        "/proc/1/root",
-    ],
-)
+@pytest.mark.parametrize("path", WAYS.split())
 def test_paths_that_lead_to_gpus(path: str) -> None:
     assert leads_to_gpus(path)
 

@@ -20,6 +20,7 @@ from policies.gpus.resource_mapping import (
 )
 from tests.builders import JSON, container, pod, view
 from tests.builders import RESOURCE_MAPPING as BUILT_IN
+from tests.cases import cases
 from webhook.configuration.loader import load_directory
 
 PATTERNS = (
@@ -30,16 +31,16 @@ PATTERNS = (
 RESOURCE_MAPPING = ResourceMapping((ResourceMappingSpec(device_classes=PATTERNS),))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "want"),
-    [
-        pytest.param("gpu.nvidia.com", PATTERNS[0], id="by-name"),
-        pytest.param("team.gpu.example.com", PATTERNS[1], id="star-in-front"),
-        pytest.param("a100-shared", PATTERNS[2], id="star-behind"),
-        pytest.param("a100-", None, id="star-is-one-character-at-least"),
-        pytest.param("xgpu.nvidia.com", None, id="longer"),
-        pytest.param("rdma.example.com", None, id="unknown"),
-    ],
+    {
+        "by-name": ("gpu.nvidia.com", PATTERNS[0]),
+        "star-in-front": ("team.gpu.example.com", PATTERNS[1]),
+        "star-behind": ("a100-shared", PATTERNS[2]),
+        "star-is-one-character-at-least": ("a100-", None),
+        "longer": ("xgpu.nvidia.com", None),
+        "unknown": ("rdma.example.com", None),
+    },
 )
 def test_device_classes(name: str, want: DeviceClassPattern | None) -> None:
     assert RESOURCE_MAPPING.stated_device_class(name) == want
@@ -56,20 +57,16 @@ def mapping(*unknown: UnknownDeviceClasses | None) -> ResourceMapping:
     return ResourceMapping((*(ResourceMappingSpec(unknown_device_classes=each) for each in unknown), classes))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("unknown", "counted", "refused"),
-    [
-        pytest.param((), True, False, id="counted-by-default"),
-        pytest.param((UnknownDeviceClasses.COUNT,), True, False, id="counted"),
-        pytest.param((UnknownDeviceClasses.IGNORE, None), False, False, id="ignored"),
-        pytest.param((UnknownDeviceClasses.DENY,), True, True, id="denied-and-counted-if-it-is-stored"),
-        pytest.param(
-            (UnknownDeviceClasses.IGNORE, UnknownDeviceClasses.COUNT), True, False, id="the-strictest-holds"
-        ),
-        pytest.param(
-            (UnknownDeviceClasses.IGNORE, UnknownDeviceClasses.DENY), True, True, id="in-any-document"
-        ),
-    ],
+    {
+        "counted-by-default": ((), True, False),
+        "counted": ((UnknownDeviceClasses.COUNT,), True, False),
+        "ignored": ((UnknownDeviceClasses.IGNORE, None), False, False),
+        "denied-and-counted-if-it-is-stored": ((UnknownDeviceClasses.DENY,), True, True),
+        "the-strictest-holds": ((UnknownDeviceClasses.IGNORE, UnknownDeviceClasses.COUNT), True, False),
+        "in-any-document": ((UnknownDeviceClasses.IGNORE, UnknownDeviceClasses.DENY), True, True),
+    },
 )
 @pytest.mark.parametrize("name", ["nobody-knows", "silent"])
 def test_unknown_device_classes(
@@ -95,153 +92,96 @@ def test_a_resource_pattern_comes_before_the_extended_name_of_a_device_class() -
     assert found.resource("example.com/fast") == GPUResource("example.com/fast", Measure.SHARES)
 
 
-@pytest.mark.parametrize(
-    ("name", "measure", "whole_card"),
-    [
-        pytest.param(
-            "nvidia.com/GRID_T4-1Q", Measure.DEVICES, "nvidia.com/gpu", id="vgpu-unknown-part-counts-as-one"
-        ),
-        pytest.param("nvidia.com/L40S-48Q", Measure.DEVICES, "nvidia.com/gpu", id="vgpu-q"),
-        pytest.param("nvidia.com/GRID_A100-10C", Measure.DEVICES, "nvidia.com/gpu", id="vgpu-c"),
-        pytest.param("nvidia.com/A40-2B", Measure.DEVICES, "nvidia.com/gpu", id="vgpu-b"),
-        pytest.param("nvidia.com/A16-4A", Measure.DEVICES, "nvidia.com/gpu", id="vgpu-a"),
-        pytest.param(
-            "nvidia.com/GH100_H100_SXM5_80GB", Measure.DEVICES, "nvidia.com/gpu", id="kubevirt-passthrough"
-        ),
-        pytest.param(
-            "amd.com/cpx_nps4", Measure.DEVICES, "amd.com/gpu", id="amd-partition-unknown-part-counts-as-one"
-        ),
-        pytest.param("intel.com/gpu", Measure.DEVICES, "intel.com/gpu", id="intel"),
-        pytest.param("intel.com/gaudi", Measure.DEVICES, "habana.ai/gaudi", id="intel-gaudi"),
-        pytest.param("npu.intel.com/accel", Measure.DEVICES, "npu.intel.com/accel", id="intel-npu"),
-        pytest.param("aliyun.com/gpu-mem", Measure.MEMORY_GIB, None, id="aliyun-memory"),
-        pytest.param("aliyun.com/gpu-count", Measure.DEVICES, "aliyun.com/gpu-count", id="aliyun-cards"),
-        pytest.param("iluvatar.com/gpu", Measure.DEVICES, "iluvatar.com/gpu", id="iluvatar"),
-        pytest.param(
-            "iluvatar.ai/BI-V100-vgpu", Measure.SHARES, "iluvatar.ai/BI-V100-vgpu", id="iluvatar-share"
-        ),
-        pytest.param("enflame.com/gcu", Measure.DEVICES, "enflame.com/gcu", id="enflame"),
-        pytest.param("mthreads.com/gpu", Measure.DEVICES, "mthreads.com/gpu", id="moore-threads"),
-        pytest.param("kunlunxin.com/xpu", Measure.DEVICES, "kunlunxin.com/xpu", id="kunlunxin"),
-        pytest.param(
-            "koordinator.sh/gpu", Measure.MEMORY_PERCENT, None, id="koordinator-percent-of-any-card"
-        ),
-        pytest.param("tencent.com/vcuda-core", Measure.CORE_PERCENT, None, id="tencent-percent-of-any-card"),
-        pytest.param("volcano.sh/gpu-number", Measure.DEVICES, "volcano.sh/gpu-number", id="volcano-cards"),
-        pytest.param("volcano.sh/gpu-memory", Measure.MEMORY_MIB, None, id="volcano-memory"),
-        pytest.param("nvshare.com/gpu", Measure.SHARES, "nvidia.com/gpu", id="nvshare-share-counts-as-one"),
-    ],
-)
-def test_names_of_the_field(name: str, measure: Measure, whole_card: str | None) -> None:
-    resource_mapping = load_directory(None).resource_mapping
-
-    assert resource_mapping.resource(name) == GPUResource(name, measure)
-    assert resource_mapping.whole_card(name) == whole_card
-    if measure.is_count:
-        assert cards({GPUResource(name, measure): Fraction(2)}, UNKNOWN_CARD) == {
-            GPUResource(name, measure): 2
-        }
+NAMES = {
+    Measure.DEVICES: (
+        # Names of NVIDIA's device plugin, and KubeVirt's names of whole cards and vGPUs: an unknown part counts as one
+        "nvidia.com/a100 nvidia.com/GA102GL_A10 nvidia.com/GH100_H100_SXM5_80GB "
+        "nvidia.com/GRID_T4-1Q nvidia.com/L40S-48Q nvidia.com/GRID_A100-10C nvidia.com/A40-2B nvidia.com/A16-4A "
+        # A partition: an unknown part counts as one
+        "amd.com/cpx_nps4 "
+        "intel.com/gpu intel.com/gaudi npu.intel.com/accel aliyun.com/gpu-count volcano.sh/gpu-number "
+        "iluvatar.com/gpu enflame.com/gcu mthreads.com/gpu kunlunxin.com/xpu cambricon.com/mlu370 "
+        "huawei.com/ascend-1980 rebellions.ai/ATOM"
+    ),
+    Measure.SHARES: "nvidia.com/a100.shared iluvatar.ai/BI-V100-vgpu nvshare.com/gpu",
+    Measure.SLICES: "nvidia.com/mig-1g.5gb",
+    Measure.MEMORY_GIB: (
+        "aliyun.com/gpu-mem iluvatar.ai/BI-V100.vMem enflame.com/gcu-memory mthreads.com/sgpu-memory "
+        "cambricon.com/mlu.smlu.vmemory cambricon.com/mlu370.smlu.vmemory"
+    ),
+    Measure.MEMORY_MIB: "volcano.sh/gpu-memory",
+    Measure.MEMORY_PERCENT: "koordinator.sh/gpu koordinator.sh/gpu-memory-ratio",
+    Measure.CORE_PERCENT: (
+        "tencent.com/vcuda-core enflame.com/gcu-core mthreads.com/sgpu-core cambricon.com/mlu370.smlu.vcore"
+    ),
+    None: (
+        # NVIDIA's Network Operator
+        "nvidia.com/hostdev nvidia.com/mlnxnics nvidia.com/sriov_resource_rail_0 nvidia.com/rail_0_plane_1 "
+        "nvidia.com/resibp24s0 nvidia.com/switchdev nvidia.com/rdma nvidia.com/bf2_sf "
+        # HAMi, an FPGA, network interfaces, and a domain that nobody knows
+        "nvidia.com/priority amd.com/xilinx_u200_gen3x16_xdma_base_2-0 "
+        "aliyun.com/eni rdma/hca_shared_devices_a vpc.amazonaws.com/efa example.com/npu"
+    ),
+}
+CARDS = {
+    "nvidia.com": "nvidia.com/gpu",
+    "nvshare.com": "nvidia.com/gpu",
+    "amd.com": "amd.com/gpu",
+    "intel.com/gaudi": "habana.ai/gaudi",
+}
+"""The whole card of a name or its domain; other names are those of whole cards themselves."""
 
 
 @pytest.mark.parametrize(
-    ("name", "measure"),
-    [
-        pytest.param("nvidia.com/a100", Measure.DEVICES, id="renamed-by-the-device-plugin"),
-        pytest.param("nvidia.com/a100.shared", Measure.SHARES, id="renamed-and-time-sliced"),
-        pytest.param("nvidia.com/GA102GL_A10", Measure.DEVICES, id="a-whole-card-of-kubevirt"),
-        pytest.param("nvidia.com/GRID_T4-1Q", Measure.DEVICES, id="a-vgpu-of-kubevirt"),
-        pytest.param("nvidia.com/mig-1g.5gb", Measure.SLICES, id="what-stands-before-holds"),
-        pytest.param("nvidia.com/hostdev", None, id="network-operator-host-device"),
-        pytest.param("nvidia.com/mlnxnics", None, id="network-operator-nics"),
-        pytest.param("nvidia.com/sriov_resource_rail_0", None, id="network-operator-sriov"),
-        pytest.param("nvidia.com/rail_0_plane_1", None, id="network-operator-spectrum-x-rail"),
-        pytest.param("nvidia.com/resibp24s0", None, id="network-operator-infiniband-of-dgx"),
-        pytest.param("nvidia.com/switchdev", None, id="network-operator-switchdev"),
-        pytest.param("nvidia.com/rdma", None, id="network-operator-rdma"),
-        pytest.param("nvidia.com/bf2_sf", None, id="network-operator-scalable-functions"),
-        pytest.param("nvidia.com/priority", None, id="priority-of-hami"),
-        pytest.param("amd.com/cpx_nps4", Measure.DEVICES, id="partition-of-amd"),
-        pytest.param("amd.com/xilinx_u200_gen3x16_xdma_base_2-0", None, id="fpga-of-amd"),
-        pytest.param("aliyun.com/gpu-mem", Measure.MEMORY_GIB, id="gpushare"),
-        pytest.param("aliyun.com/gpu-count", Measure.DEVICES, id="gpushare-count"),
-        pytest.param("aliyun.com/eni", None, id="network-interface-of-alibaba"),
-        pytest.param("tencent.com/vcuda-core", Measure.CORE_PERCENT, id="gpu-manager-of-tencent"),
-        pytest.param("koordinator.sh/gpu-memory-ratio", Measure.MEMORY_PERCENT, id="koordinator"),
-        pytest.param("huawei.com/ascend-1980", Measure.DEVICES, id="ascend-of-huawei-cloud"),
-        pytest.param("cambricon.com/mlu370", Measure.DEVICES, id="cambricon"),
-        pytest.param("iluvatar.ai/BI-V100.vMem", Measure.MEMORY_GIB, id="iluvatar"),
-        pytest.param("enflame.com/gcu-memory", Measure.MEMORY_GIB, id="enflame-memory"),
-        pytest.param("enflame.com/gcu-core", Measure.CORE_PERCENT, id="enflame-compute"),
-        pytest.param("mthreads.com/sgpu-memory", Measure.MEMORY_GIB, id="moore-threads-memory-in-512-mib"),
-        pytest.param("mthreads.com/sgpu-core", Measure.CORE_PERCENT, id="moore-threads-compute"),
-        pytest.param("cambricon.com/mlu.smlu.vmemory", Measure.MEMORY_GIB, id="cambricon-memory-in-256-mib"),
-        pytest.param("cambricon.com/mlu370.smlu.vmemory", Measure.MEMORY_GIB, id="cambricon-memory-by-type"),
-        pytest.param("cambricon.com/mlu370.smlu.vcore", Measure.CORE_PERCENT, id="cambricon-compute-by-type"),
-        pytest.param("rebellions.ai/ATOM", Measure.DEVICES, id="rebellions"),
-        pytest.param("rdma/hca_shared_devices_a", None, id="rdma"),
-        pytest.param("vpc.amazonaws.com/efa", None, id="efa"),
-        pytest.param("example.com/npu", None, id="of-a-domain-that-nobody-knows"),
-    ],
+    ("measure", "name"), [(measure, name) for measure, names in NAMES.items() for name in names.split()]
 )
 def test_built_in_names(name: str, measure: Measure | None) -> None:
-    found = load_directory(None).resource_mapping.resource(name)
+    resource_mapping = load_directory(None).resource_mapping
+    found = resource_mapping.resource(name)
 
     assert (found and found.measure) == measure
+    if found is not None and found.measure.is_count:
+        card = CARDS.get(name) or CARDS.get(name.partition("/")[0], name)
+        assert resource_mapping.whole_card(name) == card
+        assert cards({found: Fraction(2)}, UNKNOWN_CARD) == {found: 2}
+    elif found is not None:
+        assert resource_mapping.whole_card(name) is None
 
 
-@pytest.mark.parametrize(
+NO_SCHEDULER = "must be the schedulerName of a scheduler that shares GPUs"
+NO_PATTERN = "must be the name of a DeviceClass such as gpu.example.com, with at most one *"
+
+
+@cases(
     ("spec", "want"),
-    [
-        pytest.param(
-            {"deviceClasses": [{"pattern": "gpu.nvidia.com"}, {"pattern": "*.x.com"}]}, [], id="fine"
-        ),
-        pytest.param(
+    {
+        "fine": ({"deviceClasses": [{"pattern": "gpu.nvidia.com"}, {"pattern": "*.x.com"}]}, []),
+        "schedulers-that-share-nothing": (
             {"fractionSchedulers": ["kai-scheduler", "default-scheduler", ""]},
-            [
-                ("fractionSchedulers[1]", "must be the schedulerName of a scheduler that shares GPUs"),
-                ("fractionSchedulers[2]", "must be the schedulerName of a scheduler that shares GPUs"),
-            ],
-            id="schedulers-that-share-nothing",
+            [f"fractionSchedulers[1]: {NO_SCHEDULER}", f"fractionSchedulers[2]: {NO_SCHEDULER}"],
         ),
-        pytest.param(
-            {"deviceClasses": [{"pattern": "GPU"}]},
-            [
-                (
-                    "deviceClasses[0].pattern",
-                    "must be the name of a DeviceClass such as gpu.example.com, with at most one *",
-                )
-            ],
-            id="no-name",
-        ),
-        pytest.param(
+        "no-name": ({"deviceClasses": [{"pattern": "GPU"}]}, [f"deviceClasses[0].pattern: {NO_PATTERN}"]),
+        "two-stars": (
             {"deviceClasses": [{"pattern": "a"}, {"pattern": "*.*.com"}]},
-            [
-                (
-                    "deviceClasses[1].pattern",
-                    "must be the name of a DeviceClass such as gpu.example.com, with at most one *",
-                )
-            ],
-            id="two-stars",
+            [f"deviceClasses[1].pattern: {NO_PATTERN}"],
         ),
-        pytest.param(
+        "resource-without-domain": (
             {"deviceClasses": [{"pattern": "a", "resource": "gpu"}]},
-            [("deviceClasses[0].resource", "must be a resource name such as example.com/gpu")],
-            id="resource-without-domain",
+            ["deviceClasses[0].resource: must be a resource name such as example.com/gpu"],
         ),
-        pytest.param(
+        "device-class-of-shares": (
             {"deviceClasses": [{"pattern": "a", "measure": "shares"}]},
-            [("deviceClasses[0].measure", "must be devices or nothing")],
-            id="device-class-of-shares",
+            ["deviceClasses[0].measure: must be devices or nothing"],
         ),
-        pytest.param(
+        "annotation-of-slices": (
             {"fractionAnnotations": [{"key": "k", "measure": "slices"}]},
-            [("fractionAnnotations[0].measure", "must be fraction, memoryMiB or devices")],
-            id="annotation-of-slices",
+            ["fractionAnnotations[0].measure: must be fraction, memoryMiB or devices"],
         ),
-    ],
+    },
 )
-def test_problems(spec: JSON, want: list[tuple[str, str]]) -> None:
-    assert list(msgspec.convert(spec, ResourceMappingSpec).problems()) == want
+def test_problems(spec: JSON, want: list[str]) -> None:
+    found = msgspec.convert(spec, ResourceMappingSpec).problems()
+    assert [f"{path}: {message}" for path, message in found] == want
 
 
 def test_unknown_keys_of_a_device_class_are_refused() -> None:
@@ -278,15 +218,15 @@ def test_only_positive_amounts_of_gpu_resources_are_gpu_requests() -> None:
     assert {resource.name: str(quantity) for resource, quantity in requests.items()} == {"amd.com/gpu": "1"}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("limits", "want"),
-    [
-        pytest.param({"nvidia.com/gpu": "4"}, 4, id="whole-cards"),
-        pytest.param({"nvidia.com/mig-1g.10gb": "4"}, 0, id="slices-are-no-cards"),
-        pytest.param({"nvidia.com/gpu.shared": "1"}, 0, id="shares-are-no-cards"),
-        pytest.param({"nvidia.com/gpu": "2", "nvidia.com/gpumem": "4000"}, 2, id="memory-beside-cards"),
-        pytest.param({"nvidia.com/gpu": "1", "amd.com/gpu": "1"}, 2, id="two-vendors"),
-    ],
+    {
+        "whole-cards": ({"nvidia.com/gpu": "4"}, 4),
+        "slices-are-no-cards": ({"nvidia.com/mig-1g.10gb": "4"}, 0),
+        "shares-are-no-cards": ({"nvidia.com/gpu.shared": "1"}, 0),
+        "memory-beside-cards": ({"nvidia.com/gpu": "2", "nvidia.com/gpumem": "4000"}, 2),
+        "two-vendors": ({"nvidia.com/gpu": "1", "amd.com/gpu": "1"}, 2),
+    },
 )
 def test_whole_gpus(limits: dict[str, str], want: int) -> None:
     assert whole_gpus(view(pod(container(resources={"limits": limits}))), BUILT_IN) == want

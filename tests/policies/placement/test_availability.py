@@ -2,16 +2,15 @@
 
 from fractions import Fraction
 
-import pytest
-
 from policies.finding import Severity
 from policies.gpus.classes import ClassCatalogue
 from policies.gpus.resource_mapping import GPUResource
 from policies.placement.availability import Availability, ClassUse, Complaint
 from policies.placement.label_keys import known_keys
-from policies.placement.nodes import NodeFacts, NodePool
+from policies.placement.nodes import NodeFacts, NodeOffer
 from policies.pods.annotations import GPU_CLASS
 from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, gpu_class, pod, view
+from tests.cases import cases
 
 A100_80 = {"accelerator": "nvidia-a100-80gb"}
 A100_40 = {"accelerator": "nvidia-a100-40gb"}
@@ -26,102 +25,83 @@ def resource(name: str) -> GPUResource:
     return found
 
 
+def warning(message: str, remedy: str) -> Complaint:
+    return Complaint(message, remedy, Severity.WARNING)
+
+
 def availability(selector: dict[str, str], catalogue: ClassCatalogue = CLASSES) -> Availability:
     return Availability(view(pod(nodeSelector=selector)), catalogue)
 
 
-@pytest.mark.parametrize(
+BY_80 = "nvidia-a100-80gb (nodeSelector accelerator=nvidia-a100-80gb), to which the pod is pinned: it"
+BY_T4 = "nvidia-t4 (nodeSelector accelerator=nvidia-t4), to which the pod is pinned: it"
+OR_PIN = ", or pin the pod to nvidia-a100-40gb, which has nvidia.com/mig-1g.5gb"
+NEAR_11 = "request nvidia.com/mig-1g.10gb or nvidia.com/mig-1g.5gb"
+UNLISTED = warning("should be a slice that some GPU class has: none lists 1g.11gb", NEAR_11)
+
+
+@cases(
     ("selector", "profile", "want"),
-    [
-        pytest.param(ANYWHERE, "1g.10gb", None, id="some-class-has-it"),
-        pytest.param(A100_80, "1g.10gb", None, id="the-pinned-class-has-it"),
-        pytest.param(A100, "1g.5gb", None, id="one-of-the-pinned-family-has-it"),
-        pytest.param(A100_40, "1g.5gb.me", None, id="resource-names-have-no-plus"),
-        pytest.param({"accelerator": "unknown"}, "1g.10gb", None, id="a-selector-that-pins-nothing"),
-        pytest.param(
-            ANYWHERE,
-            "1g.11gb",
-            Complaint(
-                "should be a slice that some GPU class has: none lists 1g.11gb",
-                "request nvidia.com/mig-1g.10gb or nvidia.com/mig-1g.5gb",
-                Severity.WARNING,
-            ),
-            id="nobody-has-it",
-        ),
-        pytest.param(
+    {
+        "some-class-has-it": (ANYWHERE, "1g.10gb", None),
+        "the-pinned-class-has-it": (A100_80, "1g.10gb", None),
+        "one-of-the-pinned-family-has-it": (A100, "1g.5gb", None),
+        "resource-names-have-no-plus": (A100_40, "1g.5gb.me", None),
+        "a-selector-that-pins-nothing": ({"accelerator": "unknown"}, "1g.10gb", None),
+        "nobody-has-it": (ANYWHERE, "1g.11gb", UNLISTED),
+        "another-class-has-it": (
             A100_80,
             "1g.5gb",
             Complaint(
-                "must be a slice of nvidia-a100-80gb (nodeSelector accelerator=nvidia-a100-80gb), to which the pod "
-                "is pinned: it has no 1g.5gb",
-                "request nvidia.com/mig-1g.20gb or nvidia.com/mig-1g.10gb, "
-                "or pin the pod to nvidia-a100-40gb, which has nvidia.com/mig-1g.5gb",
+                f"must be a slice of {BY_80} has no 1g.5gb",
+                f"request nvidia.com/mig-1g.20gb or nvidia.com/mig-1g.10gb{OR_PIN}",
             ),
-            id="another-class-has-it",
         ),
-        pytest.param(
+        "pinned-and-nobody-has-it": (
             A100_80,
             "9g.99gb",
-            Complaint(
-                "should be a slice of nvidia-a100-80gb (nodeSelector accelerator=nvidia-a100-80gb), to which the pod "
-                "is pinned: it lists no 9g.99gb",
+            warning(
+                f"should be a slice of {BY_80} lists no 9g.99gb",
                 "request nvidia.com/mig-7g.80gb or nvidia.com/mig-3g.40gb",
-                Severity.WARNING,
             ),
-            id="pinned-and-nobody-has-it",
         ),
-        pytest.param(
+        "pinned-to-a-class-that-lists-no-slices": (
             T4,
             "1g.5gb",
-            Complaint(
-                "should be a slice of nvidia-t4 (nodeSelector accelerator=nvidia-t4), to which the pod is pinned: it "
-                "lists no 1g.5gb",
-                "request whole GPUs (nvidia.com/gpu), "
-                "or pin the pod to nvidia-a100-40gb, which has nvidia.com/mig-1g.5gb",
-                Severity.WARNING,
+            warning(
+                f"should be a slice of {BY_T4} lists no 1g.5gb",
+                f"request whole GPUs (nvidia.com/gpu){OR_PIN}",
             ),
-            id="pinned-to-a-class-that-lists-no-slices",
         ),
-    ],
+    },
 )
 def test_slices_that_no_class_has(selector: dict[str, str], profile: str, want: Complaint | None) -> None:
     assert availability(selector).unknown_slice(resource(f"nvidia.com/mig-{profile}")) == want
 
 
-def sliced(*profiles: str, pools: tuple[NodePool, ...] = ()) -> NodeFacts:
+def sliced(*profiles: str, pools: tuple[NodeOffer, ...] = ()) -> NodeFacts:
     """Return a node for each of the profiles, labelled as GPU Feature Discovery does, and the pools."""
     label_sets = frozenset({((f"nvidia.com/mig-{each}.count", "7"),) for each in profiles})
     return NodeFacts(keys=known_keys(CLASSES.label_keys, ()), label_sets=label_sets, pools=pools)
 
 
-NOWHERE = Complaint(
-    "must be a slice that some node has: none has 1g.11gb",
-    "request nvidia.com/mig-1g.10gb or nvidia.com/mig-1g.5gb",
-)
-UNLISTED = Complaint(
-    "should be a slice that some GPU class has: none lists 1g.11gb", NOWHERE.remedy, Severity.WARNING
-)
-CLOSED = Complaint("must be a slice that some GPU class has: none has 1g.11gb", NOWHERE.remedy)
+NOWHERE = Complaint("must be a slice that some node has: none has 1g.11gb", NEAR_11)
+CLOSED = Complaint("must be a slice that some GPU class has: none has 1g.11gb", NEAR_11)
+ON_DEMAND = ClassUse(autoscaled_classes=("nvidia-a100",))
+POOLS = (NodeOffer({}, pool="gpus"),)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("nodes", "use", "is_closed", "want"),
-    [
-        pytest.param(None, ClassUse(), True, CLOSED, id="the-catalogue-is-closed"),
-        pytest.param(sliced("1g.10gb"), ClassUse(), False, NOWHERE, id="no-node-has-it"),
-        pytest.param(sliced("1g.10gb", "1g.11gb"), ClassUse(), False, None, id="a-node-has-it"),
-        pytest.param(sliced(), ClassUse(), False, UNLISTED, id="no-node-says-which-slices-it-has"),
-        pytest.param(
-            sliced("1g.10gb", pools=(NodePool("gpus", ()),)), ClassUse(), False, UNLISTED, id="nodes-to-come"
-        ),
-        pytest.param(
-            sliced("1g.10gb"),
-            ClassUse(autoscaled_classes=("nvidia-a100",)),
-            False,
-            UNLISTED,
-            id="nodes-to-come-by-the-word-of-the-policy",
-        ),
-    ],
+    {
+        "the-catalogue-is-closed": (None, ClassUse(), True, CLOSED),
+        "no-node-has-it": (sliced("1g.10gb"), ClassUse(), False, NOWHERE),
+        "closed-and-no-node-has-it": (sliced("1g.10gb"), ClassUse(), True, CLOSED),
+        "a-node-has-it": (sliced("1g.10gb", "1g.11gb"), ClassUse(), False, None),
+        "no-node-says-which-slices-it-has": (sliced(), ClassUse(), False, UNLISTED),
+        "nodes-to-come": (sliced("1g.10gb", pools=POOLS), ClassUse(), False, UNLISTED),
+        "nodes-to-come-by-the-policy": (sliced("1g.10gb"), ON_DEMAND, False, UNLISTED),
+    },
 )
 def test_profiles_that_no_class_lists(
     nodes: NodeFacts | None, use: ClassUse, is_closed: bool, want: Complaint | None
@@ -131,40 +111,23 @@ def test_profiles_that_no_class_lists(
     assert found.unknown_slice(resource("nvidia.com/mig-1g.11gb"), is_closed=is_closed) == want
 
 
-ONLY_T4 = ClassUse(allowed=("nvidia-t4",))
-SHARED = "nvidia.com/gpu.shared: 1 (a time-sliced share)"
+ONLY_T4, BY_DEFAULT = ClassUse(allowed=("nvidia-t4",)), ClassUse(default="nvidia-t4")
+ONLY_40 = ClassUse(default="nvidia-t4", allowed=("nvidia-a100-40gb",))
+NAMED = {"annotations": {GPU_CLASS: "nvidia-a100-80gb"}}
+SHARE = "nvidia.com/gpu.shared: 1 (a time-sliced share)"
+HALF_40, HALF_80 = "nvidia.com/mig-3g.20gb: 1 (a slice)", "nvidia.com/mig-3g.40gb: 1 (a slice)"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "use", "want"),
-    [
-        pytest.param(pod(), ONLY_T4, [SHARED], id="no-allowed-class-has-slices"),
-        pytest.param(pod(), ClassUse(default="nvidia-t4"), [SHARED], id="the-default-has-none"),
-        pytest.param(
-            pod(),
-            ClassUse(default="nvidia-t4", allowed=("nvidia-a100-40gb",)),
-            [SHARED],
-            id="a-default-that-is-not-allowed",
-        ),
-        pytest.param(
-            pod(),
-            ClassUse(default="nvidia-a100-40gb"),
-            ["nvidia.com/mig-3g.20gb: 1 (a slice)", SHARED],
-            id="of-the-default",
-        ),
-        pytest.param(
-            pod(annotations={GPU_CLASS: "nvidia-a100-80gb"}),
-            ClassUse(default="nvidia-t4"),
-            ["nvidia.com/mig-3g.40gb: 1 (a slice)", SHARED],
-            id="of-the-class-that-the-pod-names",
-        ),
-        pytest.param(
-            pod(annotations={GPU_CLASS: "nvidia-a100-80gb"}, nodeName="node-1"),
-            ClassUse(default="nvidia-t4"),
-            [SHARED],
-            id="named-in-vain",
-        ),
-    ],
+    {
+        "no-allowed-class-has-slices": (pod(), ONLY_T4, [SHARE]),
+        "the-default-has-none": (pod(), BY_DEFAULT, [SHARE]),
+        "a-default-that-is-not-allowed": (pod(), ONLY_40, [SHARE]),
+        "of-the-default": (pod(), ClassUse(default="nvidia-a100-40gb"), [HALF_40, SHARE]),
+        "of-the-class-that-the-pod-names": (pod(**NAMED), BY_DEFAULT, [HALF_80, SHARE]),
+        "named-in-vain": (pod(**NAMED, nodeName="node-1"), BY_DEFAULT, [SHARE]),
+    },
 )
 def test_suggestions_that_the_namespace_can_follow(document: JSON, use: ClassUse, want: list[str]) -> None:
     found = Availability(view(document), CLASSES, use)
@@ -175,10 +138,8 @@ def test_suggestions_that_the_namespace_can_follow(document: JSON, use: ClassUse
 def test_no_class_is_suggested_that_the_namespace_may_not_use() -> None:
     found = Availability(view(pod(nodeSelector=T4)), CLASSES, ONLY_T4)
 
-    assert found.unknown_slice(resource("nvidia.com/mig-1g.5gb")) == Complaint(
-        "should be a slice of nvidia-t4 (nodeSelector accelerator=nvidia-t4), to which the pod is pinned: it lists no 1g.5gb",
-        "request whole GPUs (nvidia.com/gpu)",
-        Severity.WARNING,
+    assert found.unknown_slice(resource("nvidia.com/mig-1g.5gb")) == warning(
+        f"should be a slice of {BY_T4} lists no 1g.5gb", "request whole GPUs (nvidia.com/gpu)"
     )
     assert found.other_vendor(resource("amd.com/gpu")) == Complaint(
         "must be nvidia.com/gpu: the pod is pinned to nvidia-t4 (nodeSelector accelerator=nvidia-t4)",
@@ -196,59 +157,49 @@ SIZED = ClassCatalogue(
 )
 
 
-@pytest.mark.parametrize(
-    ("document", "count", "want"),
-    [
-        pytest.param(pod(nodeSelector={"accelerator": "big"}), 8, None, id="as-many-as-a-node-has"),
-        pytest.param(
-            pod(nodeSelector={"accelerator": "big"}),
-            64,
-            Complaint(
-                "must be at most 8: no node of big (nodeSelector accelerator=big) has more",
-                "request nvidia.com/gpu: 8 or less, and spread the work over several pods",
-            ),
-            id="more-than-a-node-has",
-        ),
-        pytest.param(
-            pod(annotations={GPU_CLASS: "small"}),
+BIG, FAMILY = {"nodeSelector": {"accelerator": "big"}}, {"nodeSelector": {"accelerator": "nvidia"}}
+BY_NAME = "annotation gpu-admission.dev/gpu-class"
+
+
+def at_most(most: int, why: str, name: str = "nvidia.com/gpu") -> Complaint:
+    remedy = f"request {name}: {most} or less, and spread the work over several pods"
+    return Complaint(f"must be at most {most}{why}", remedy)
+
+
+@cases(
+    ("spec", "count", "most", "of"),
+    {
+        "as-many-as-a-node-has": (BIG, 8, None, ""),
+        "more-than-a-node-has": (BIG, 64, 8, "big (nodeSelector accelerator=big)"),
+        "of-the-class-that-the-pod-names": (
+            {"annotations": {GPU_CLASS: "small"}},
             5,
-            Complaint(
-                "must be at most 4: no node of small (annotation gpu-admission.dev/gpu-class) has more",
-                "request nvidia.com/gpu: 4 or less, and spread the work over several pods",
-            ),
-            id="of-the-class-that-the-pod-names",
+            4,
+            f"small ({BY_NAME})",
         ),
-        pytest.param(pod(nodeSelector={"accelerator": "nvidia"}), 8, None, id="largest-of-a-family"),
-        pytest.param(
-            pod(nodeSelector={"accelerator": "nvidia"}),
-            9,
-            Complaint(
-                "must be at most 8: no node of big or small (nodeSelector accelerator=nvidia) has more",
-                "request nvidia.com/gpu: 8 or less, and spread the work over several pods",
-            ),
-            id="more-than-the-largest-of-a-family",
-        ),
-        pytest.param(
-            pod(nodeSelector={"accelerator": "unsaid"}), 64, None, id="a-class-that-does-not-say-it"
-        ),
-        pytest.param(pod(nodeSelector={"accelerator": "sliced"}), 64, None, id="units-that-are-no-cards"),
-        pytest.param(pod(), 64, None, id="pinned-to-nothing"),
-    ],
+        "largest-of-a-family": (FAMILY, 8, None, ""),
+        "more-than-the-largest-of-a-family": (FAMILY, 9, 8, "big or small (nodeSelector accelerator=nvidia)"),
+        "a-class-that-does-not-say-it": ({"nodeSelector": {"accelerator": "unsaid"}}, 64, None, ""),
+        "units-that-are-no-cards": ({"nodeSelector": {"accelerator": "sliced"}}, 64, None, ""),
+        "pinned-to-nothing": ({}, 64, None, ""),
+    },
 )
-def test_more_cards_than_a_node_has(document: JSON, count: int, want: Complaint | None) -> None:
-    assert Availability(view(document), SIZED).too_many_cards(resource("nvidia.com/gpu"), count) == want
+def test_more_cards_than_a_node_has(spec: JSON, count: int, most: int | None, of: str) -> None:
+    want = None if most is None else at_most(most, f": no node of {of} has more")
+    assert Availability(view(pod(**spec)), SIZED).too_many_cards(resource("nvidia.com/gpu"), count) == want
+
+
+SLICE_OF_80 = "nvidia.com/mig-3g.40gb"
 
 
 def test_slices_on_the_cards_that_the_class_states() -> None:
     profiles = CLASSES.named({"nvidia-a100-80gb"})[0].mig_profiles
     catalogue = ClassCatalogue((gpu_class("dgx", "nvidia", 80, gpus_per_node=4, mig_profiles=profiles),))
 
-    assert availability({"accelerator": "dgx"}, catalogue).too_many_slices(
-        resource("nvidia.com/mig-3g.40gb"), 9, 8
-    ) == Complaint(
-        "must be at most 8, for a pod runs on one node: 2 on each dgx, 4 GPUs in a node",
-        "request nvidia.com/mig-3g.40gb: 8 or less, and spread the work over several pods",
-    )
+    found = availability({"accelerator": "dgx"}, catalogue).too_many_slices(resource(SLICE_OF_80), 9, 8)
+
+    why = ", for a pod runs on one node: 2 on each dgx, 4 GPUs in a node"
+    assert found == at_most(8, why, SLICE_OF_80)
 
 
 def test_a_catalogue_that_knows_no_slices_judges_none() -> None:
@@ -262,42 +213,35 @@ def test_whole_cards_are_no_slices() -> None:
     assert availability(T4).too_many_slices(resource("nvidia.com/gpu"), 10**9, 8) is None
 
 
-@pytest.mark.parametrize(
-    ("selector", "count", "want"),
-    [
-        pytest.param(A100_80, 16, None, id="as-many-as-a-node-holds"),
-        pytest.param(
-            A100_80,
-            17,
-            Complaint(
-                "must be at most 16, for a pod runs on one node: 2 on each nvidia-a100-80gb, 8 GPUs in a node",
-                "request nvidia.com/mig-3g.40gb: 16 or less, and spread the work over several pods",
-            ),
-            id="one-more",
-        ),
-        pytest.param(A100_40, 17, None, id="a-class-without-the-profile-is-complained-of-elsewhere"),
-    ],
+@cases(
+    ("selector", "count", "is_too_many"),
+    {
+        "as-many-as-a-node-holds": (A100_80, 16, False),
+        "one-more": (A100_80, 17, True),
+        "a-class-without-the-profile-is-complained-of-elsewhere": (A100_40, 17, False),
+    },
 )
-def test_more_slices_than_a_node_has(selector: dict[str, str], count: int, want: Complaint | None) -> None:
-    assert availability(selector).too_many_slices(resource("nvidia.com/mig-3g.40gb"), count, 8) == want
+def test_more_slices_than_a_node_has(selector: dict[str, str], count: int, is_too_many: bool) -> None:
+    why = ", for a pod runs on one node: 2 on each nvidia-a100-80gb, 8 GPUs in a node"
+    want = at_most(16, why, SLICE_OF_80) if is_too_many else None
+    assert availability(selector).too_many_slices(resource(SLICE_OF_80), count, 8) == want
 
 
-@pytest.mark.parametrize(
+@cases(
     ("selector", "name", "want"),
-    [
-        pytest.param(ANYWHERE, "amd.com/gpu", None, id="pinned-to-nothing"),
-        pytest.param(T4, "nvidia.com/gpu", None, id="own-vendor"),
-        pytest.param(T4, "volcano.sh/vgpu-number", None, id="a-scheduler-s-name-belongs-to-no-vendor"),
-        pytest.param(
+    {
+        "pinned-to-nothing": (ANYWHERE, "amd.com/gpu", None),
+        "own-vendor": (T4, "nvidia.com/gpu", None),
+        "a-scheduler-s-name-belongs-to-no-vendor": (T4, "volcano.sh/vgpu-number", None),
+        "another-vendor": (
             T4,
             "amd.com/gpu",
             Complaint(
                 "must be nvidia.com/gpu: the pod is pinned to nvidia-t4 (nodeSelector accelerator=nvidia-t4)",
                 "request nvidia.com/gpu, or pin the pod to amd-mi300x, which has amd.com/gpu",
             ),
-            id="another-vendor",
         ),
-    ],
+    },
 )
 def test_the_other_vendor_s_resource(selector: dict[str, str], name: str, want: Complaint | None) -> None:
     assert availability(selector).other_vendor(resource(name)) == want
@@ -311,58 +255,30 @@ def test_the_other_vendor_s_slices_are_complained_of_once() -> None:
 
 
 def test_contradictory_constraints_pin_nothing_here() -> None:
-    affinity: JSON = {
-        "nodeAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": {
-                "nodeSelectorTerms": [
-                    {
-                        "matchExpressions": [
-                            {"key": "accelerator", "operator": "In", "values": ["nvidia-a100-80gb"]}
-                        ]
-                    }
-                ]
-            }
-        }
-    }
+    requirement = {"key": "accelerator", "operator": "In", "values": ["nvidia-a100-80gb"]}
+    required = {"nodeSelectorTerms": [{"matchExpressions": [requirement]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
     contradictory = Availability(view(pod(nodeSelector=T4, affinity=affinity)), CLASSES)
 
     assert contradictory.unknown_slice(resource("nvidia.com/mig-1g.10gb")) is None
     assert contradictory.other_vendor(resource("amd.com/gpu")) is None
 
 
-SHARE = "nvidia.com/gpu.shared: 1 (a time-sliced share)"
-
-
-@pytest.mark.parametrize(
-    ("selector", "name", "part", "want"),
-    [
-        pytest.param(
-            A100_80,
-            "nvidia.com/gpu",
-            Fraction(1, 4),
-            ["nvidia.com/mig-1g.20gb: 1 (a slice)", SHARE],
-            id="quarter",
-        ),
-        pytest.param(
-            A100_80,
-            "nvidia.com/gpu",
-            Fraction(1, 10),
-            ["nvidia.com/mig-1g.10gb: 1 (a slice)", SHARE],
-            id="tenth",
-        ),
-        pytest.param(
-            A100_40,
-            "nvidia.com/gpu",
-            Fraction(1, 100),
-            ["nvidia.com/mig-1g.5gb: 1 (a slice)", SHARE],
-            id="no-variants",
-        ),
-        pytest.param(A100_40, "nvidia.com/gpu", Fraction(3, 4), [SHARE], id="no-slice-is-so-large"),
-        pytest.param(T4, "nvidia.com/gpu", Fraction(1, 2), [SHARE], id="no-slices-at-all"),
-        pytest.param(ANYWHERE, "amd.com/gpu", Fraction(1, 2), [], id="a-vendor-without-either"),
-    ],
+@cases(
+    ("selector", "part", "want"),
+    {
+        "quarter": (A100_80, Fraction(1, 4), ["nvidia.com/mig-1g.20gb: 1 (a slice)", SHARE]),
+        "tenth": (A100_80, Fraction(1, 10), ["nvidia.com/mig-1g.10gb: 1 (a slice)", SHARE]),
+        "no-variants": (A100_40, Fraction(1, 100), ["nvidia.com/mig-1g.5gb: 1 (a slice)", SHARE]),
+        "no-slice-is-so-large": (A100_40, Fraction(3, 4), [SHARE]),
+        "no-slices-at-all": (T4, Fraction(1, 2), [SHARE]),
+    },
 )
-def test_ways_to_get_a_part_of_a_gpu(
-    selector: dict[str, str], name: str, part: Fraction, want: list[str]
-) -> None:
-    assert availability(selector).smaller_than(resource(name), part, RESOURCE_MAPPING) == want
+def test_ways_to_get_a_part_of_a_gpu(selector: dict[str, str], part: Fraction, want: list[str]) -> None:
+    assert availability(selector).smaller_than(resource("nvidia.com/gpu"), part, RESOURCE_MAPPING) == want
+
+
+def test_a_vendor_without_slices_and_shares() -> None:
+    assert (
+        availability(ANYWHERE).smaller_than(resource("amd.com/gpu"), Fraction(1, 2), RESOURCE_MAPPING) == []
+    )

@@ -5,26 +5,27 @@ import pytest
 from policies.placement.hardware import HARDWARE
 from policies.placement.label_keys import KNOWN, LabelKeys, known_keys
 from policies.pods.names import is_qualified_name
+from tests.cases import cases
 
 
-@pytest.mark.parametrize(
+@cases(
     ("globs", "key", "want"),
-    [
-        pytest.param((), "a", False, id="none"),
-        pytest.param((), "named", True, id="by-name"),
-        pytest.param(("!*",), "named", True, id="a-name-before-any-glob"),
-        pytest.param(("a*",), "ab", True, id="a-glob"),
-        pytest.param(("a*",), "ba", False, id="the-whole-key"),
-        pytest.param(("A*",), "ab", False, id="upper-and-lower-case"),
-        pytest.param(("a.b",), "aXb", False, id="a-dot-is-a-dot"),
-        pytest.param(("!ab", "a*"), "ab", False, id="an-exception"),
-        pytest.param(("!ab", "a*"), "ac", True, id="beside-an-exception"),
-        pytest.param(("a*", "!ab"), "ab", True, id="the-first-that-fits"),
-        pytest.param(("x", "!a*", "y", "ab"), "ab", False, id="an-exception-between-others"),
-        pytest.param(("[",), "[", True, id="what-is-no-pattern-stands-for-itself"),
-        pytest.param(("*",), "a" * 318, False, id="longer-than-any-key"),
-        pytest.param(("*a*a*a*a*a*a*a*a*b",), "a" * 300, False, id="a-pattern-that-could-take-long"),
-    ],
+    {
+        "none": ((), "a", False),
+        "by-name": ((), "named", True),
+        "a-name-before-any-glob": (("!*",), "named", True),
+        "a-glob": (("a*",), "ab", True),
+        "the-whole-key": (("a*",), "ba", False),
+        "upper-and-lower-case": (("A*",), "ab", False),
+        "a-dot-is-a-dot": (("a.b",), "aXb", False),
+        "an-exception": (("!ab", "a*"), "ab", False),
+        "beside-an-exception": (("!ab", "a*"), "ac", True),
+        "the-first-that-fits": (("a*", "!ab"), "ab", True),
+        "an-exception-between-others": (("x", "!a*", "y", "ab"), "ab", False),
+        "what-is-no-pattern-stands-for-itself": (("[",), "[", True),
+        "longer-than-any-key": (("*",), "a" * 318, False),
+        "a-pattern-that-could-take-long": (("*a*a*a*a*a*a*a*a*b",), "a" * 300, False),
+    },
 )
 def test_which_keys_are_in(globs: tuple[str, ...], key: str, want: bool) -> None:
     assert (key in LabelKeys(frozenset({"named"}), globs)) is want

@@ -2,8 +2,9 @@
 
 import pytest
 
-from policies.placement.nodes import MOST_COMPARISONS, NodeFacts, NodePool
+from policies.placement.nodes import MOST_COMPARISONS, NodeFacts, NodeOffer
 from tests.builders import JSON, gpu_container, pod, view
+from tests.cases import cases
 
 KEYS = frozenset({"accelerator", "product"})
 T4 = (("accelerator", "nvidia-t4"), ("product", "Tesla-T4"))
@@ -20,53 +21,44 @@ def demand(key: str, operator: str, *values: str) -> JSON:
     return {"key": key, "operator": operator, **({"values": list(values)} if values else {})}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("spec", "values", "label_sets", "want"),
-    [
-        pytest.param({}, ["nvidia-t4"], [T4], True, id="the-class-is-there"),
-        pytest.param({}, ["nvidia-h100"], [T4], False, id="another-is"),
-        pytest.param({}, ["nvidia-h100", "nvidia-t4"], [T4], True, id="one-of-several"),
-        pytest.param({}, ["nvidia-t4"], [UNLABELLED], False, id="the-label-is-missing"),
-        pytest.param({}, ["nvidia-t4"], [], False, id="no-nodes"),
-        pytest.param({}, [], [UNLABELLED], True, id="a-pod-that-demands-nothing"),
-        pytest.param({"nodeSelector": {"accelerator": "nvidia-t4"}}, [], [T4], True, id="its-own-selector"),
-        pytest.param(
-            {"nodeSelector": {"accelerator": "nvidia-h100"}}, [], [T4], False, id="its-own-selector-in-vain"
-        ),
-        pytest.param({"nodeSelector": {"zone": "b"}}, ["nvidia-t4"], [T4], True, id="labels-nobody-knows"),
-        pytest.param(
-            {"nodeSelector": {"product": "A100"}}, ["nvidia-t4"], [T4], False, id="both-on-the-same-node"
-        ),
-        pytest.param(
+    {
+        "the-class-is-there": ({}, ["nvidia-t4"], [T4], True),
+        "another-is": ({}, ["nvidia-h100"], [T4], False),
+        "one-of-several": ({}, ["nvidia-h100", "nvidia-t4"], [T4], True),
+        "the-label-is-missing": ({}, ["nvidia-t4"], [UNLABELLED], False),
+        "no-nodes": ({}, ["nvidia-t4"], [], False),
+        "a-pod-that-demands-nothing": ({}, [], [UNLABELLED], True),
+        "its-own-selector": ({"nodeSelector": {"accelerator": "nvidia-t4"}}, [], [T4], True),
+        "its-own-selector-in-vain": ({"nodeSelector": {"accelerator": "nvidia-h100"}}, [], [T4], False),
+        "labels-nobody-knows": ({"nodeSelector": {"zone": "b"}}, ["nvidia-t4"], [T4], True),
+        "both-on-the-same-node": ({"nodeSelector": {"product": "A100"}}, ["nvidia-t4"], [T4], False),
+        "each-on-another-node-is-not-enough": (
             {"nodeSelector": {"product": "A100"}},
             ["nvidia-t4"],
             [T4, (("product", "A100"),)],
             False,
-            id="each-on-another-node-is-not-enough",
         ),
-        pytest.param(requiring([demand("product", "In", "A100", "Tesla-T4")]), [], [T4], True, id="in"),
-        pytest.param(requiring([demand("product", "NotIn", "Tesla-T4")]), [], [T4], False, id="not-in"),
-        pytest.param(
-            requiring([demand("product", "NotIn", "A100")]), [], [()], True, id="not-in-what-is-missing"
-        ),
-        pytest.param(requiring([demand("accelerator", "Exists")]), [], [UNLABELLED], False, id="exists"),
-        pytest.param(requiring([demand("accelerator", "DoesNotExist")]), [], [UNLABELLED], True, id="absent"),
-        pytest.param(
+        "in": (requiring([demand("product", "In", "A100", "Tesla-T4")]), [], [T4], True),
+        "not-in": (requiring([demand("product", "NotIn", "Tesla-T4")]), [], [T4], False),
+        "not-in-what-is-missing": (requiring([demand("product", "NotIn", "A100")]), [], [()], True),
+        "exists": (requiring([demand("accelerator", "Exists")]), [], [UNLABELLED], False),
+        "absent": (requiring([demand("accelerator", "DoesNotExist")]), [], [UNLABELLED], True),
+        "terms-are-alternatives": (
             requiring([demand("product", "In", "A100")], [demand("product", "In", "Tesla-T4")]),
             [],
             [T4],
             True,
-            id="terms-are-alternatives",
         ),
-        pytest.param(requiring([]), [], [T4], False, id="an-empty-term-matches-nothing"),
-        pytest.param(
+        "an-empty-term-matches-nothing": (requiring([]), [], [T4], False),
+        "of-more-than-anyone-writes-nothing-is-said": (
             requiring(*[[demand("product", "In", "A100")]] * MOST_COMPARISONS),
             [],
             [T4],
             True,
-            id="of-more-than-anyone-writes-nothing-is-said",
         ),
-    ],
+    },
 )
 def test_could_take(spec: JSON, values: list[str], label_sets: list[object], want: bool) -> None:
     facts = NodeFacts(keys=KEYS, label_sets=frozenset(label_sets))  # type: ignore[arg-type] # tuples of the table
@@ -74,24 +66,25 @@ def test_could_take(spec: JSON, values: list[str], label_sets: list[object], wan
     assert facts.could_take(view(pod(gpu_container(), **spec)), "accelerator", values) is want
 
 
-@pytest.mark.parametrize(
+@cases(
     ("labels", "want"),
-    [
-        pytest.param((("accelerator", ("nvidia-t4",)),), True, id="a-pool-that-makes-it"),
-        pytest.param((("accelerator", None),), True, id="a-pool-that-makes-any"),
-        pytest.param((("accelerator", ("nvidia-l4", "nvidia-t4")),), True, id="a-pool-that-chooses"),
-        pytest.param((("accelerator", ("nvidia-l4",)),), False, id="a-pool-of-others"),
-        pytest.param((), False, id="a-pool-that-says-nothing"),
-    ],
+    {
+        "a-pool-that-makes-it": ({"accelerator": frozenset({"nvidia-t4"})}, True),
+        "a-pool-that-makes-any": ({"accelerator": None}, True),
+        "a-pool-that-chooses": ({"accelerator": frozenset({"nvidia-l4", "nvidia-t4"})}, True),
+        "a-pool-of-others": ({"accelerator": frozenset({"nvidia-l4"})}, False),
+        "a-pool-that-says-nothing": ({}, False),
+    },
 )
-def test_a_pool_counts_as_nodes(labels: tuple[tuple[str, tuple[str, ...] | None], ...], want: bool) -> None:
-    facts = NodeFacts(keys=KEYS, pools=(NodePool("gpu", labels),))
+def test_a_pool_counts_as_nodes(labels: dict[str, frozenset[str] | None], want: bool) -> None:
+    facts = NodeFacts(keys=KEYS, pools=(NodeOffer(labels, pool="gpu"),))
 
     assert facts.could_take(view(pod(gpu_container())), "accelerator", ["nvidia-t4"]) is want
 
 
 def test_open_labels_of_a_pool_have_any_value_but_where_it_says_which() -> None:
-    pool = NodePool("gpu", (("accelerator", ("nvidia-t4",)), ("zone/a", ("x",))), open_prefixes=("zone/",))
+    labels = {"accelerator": frozenset({"nvidia-t4"}), "zone/a": frozenset({"x"})}
+    pool = NodeOffer(labels, open_prefixes=("zone/",), pool="gpu")
     facts = NodeFacts(keys=KEYS | {"zone/a", "zone/b"}, pools=(pool,))
 
     def could_take(**selected: str) -> bool:
@@ -109,12 +102,12 @@ def test_the_values_of_a_label() -> None:
     assert facts.values_of("product") == {"Tesla-T4"}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("zones", "want"),
-    [
-        pytest.param(100, False, id="few-label-sets-are-all-compared"),
-        pytest.param(1000, True, id="of-too-many-comparisons-nothing-is-said"),
-    ],
+    {
+        "few-label-sets-are-all-compared": (100, False),
+        "of-too-many-comparisons-nothing-is-said": (1000, True),
+    },
 )
 def test_how_many_demands_are_read_depends_on_the_nodes(zones: int, want: bool) -> None:
     there = frozenset((("accelerator", "nvidia-t4"), ("product", f"p{number}")) for number in range(zones))

@@ -1,16 +1,15 @@
-"""Which pods are alike: those that differ in nothing that a rule reads."""
+"""Fingerprints: pods that differ only in fields that no rule reads have the same."""
 
 from typing import Any
 
-import pytest
-
 from policies.pods.fingerprint import LONGEST, fingerprint_of
 from tests.builders import JSON, gpu_container, pod, view
+from tests.cases import cases
 
 TOKEN = "kube-api-access-"
 
 
-def sibling(drawn: str = "x7x2k", metadata: JSON | None = None, **more: Any) -> JSON:
+def pod_with(drawn: str = "x7x2k", metadata: JSON | None = None, **more: Any) -> JSON:
     """Return a pod as the API server shows it, with the volume of its token."""
     container = gpu_container(
         volumeMounts=[{"name": f"{TOKEN}{drawn}", "mountPath": "/var/run/secrets/token"}],
@@ -22,62 +21,58 @@ def sibling(drawn: str = "x7x2k", metadata: JSON | None = None, **more: Any) -> 
     return document
 
 
-@pytest.mark.parametrize(
+@cases(
     "other",
-    [
-        pytest.param(sibling(metadata={"name": "train-9", "uid": "u", "namespace": "other"}), id="name"),
-        pytest.param(sibling(metadata={"generateName": "train-", "resourceVersion": "7"}), id="version"),
-        pytest.param(sibling(metadata={"ownerReferences": [{"kind": "Job", "name": "x"}]}), id="owner"),
-        pytest.param(
-            sibling(metadata={"managedFields": [{"manager": "kubectl"}]}), id="not-read-by-any-rule"
-        ),
-        pytest.param(sibling("abcde"), id="volume-of-the-token"),
-    ],
+    {
+        "name": pod_with(metadata={"name": "train-9", "uid": "u", "namespace": "other"}),
+        "version": pod_with(metadata={"generateName": "train-", "resourceVersion": "7"}),
+        "owner": pod_with(metadata={"ownerReferences": [{"kind": "Job", "name": "x"}]}),
+        "not-read-by-any-rule": pod_with(metadata={"managedFields": [{"manager": "kubectl"}]}),
+        "volume-of-the-token": pod_with("abcde"),
+    },
 )
-def test_siblings_are_alike(other: JSON) -> None:
-    assert fingerprint_of(view(other)) == fingerprint_of(view(sibling())) is not None
+def test_pods_of_one_controller_have_one_fingerprint(other: JSON) -> None:
+    assert fingerprint_of(view(other)) == fingerprint_of(view(pod_with())) is not None
 
 
-@pytest.mark.parametrize(
+@cases(
     "other",
-    [
-        pytest.param(sibling(metadata={"labels": {"app": "y"}}), id="label"),
-        pytest.param(sibling(metadata={"annotations": {"gpu-memory": "1"}}), id="annotation"),
-        pytest.param(sibling(metadata={"annotations": {}}), id="empty-map-into-which-a-patch-adds"),
-        pytest.param({**sibling(), "metadata": None}, id="no-metadata"),
-        pytest.param(sibling(container={"image": "other"}), id="image"),
-        pytest.param(sibling(container={"env": [{"name": "A", "value": "1"}]}), id="variable"),
-        pytest.param(sibling(nodeSelector={"accelerator": "nvidia-t4"}), id="node-selector"),
-        pytest.param(sibling("toolong"), id="a-name-that-no-token-has"),
-        pytest.param(sibling("A_B.C"), id="nor-such-a-one"),
-    ],
+    {
+        "label": pod_with(metadata={"labels": {"app": "y"}}),
+        "annotation": pod_with(metadata={"annotations": {"gpu-memory": "1"}}),
+        "empty-map-into-which-a-patch-adds": pod_with(metadata={"annotations": {}}),
+        "no-metadata": {**pod_with(), "metadata": None},
+        "image": pod_with(container={"image": "other"}),
+        "variable": pod_with(container={"env": [{"name": "A", "value": "1"}]}),
+        "node-selector": pod_with(nodeSelector={"accelerator": "nvidia-t4"}),
+        "a-name-that-no-token-has": pod_with("toolong"),
+        "nor-such-a-one": pod_with("A_B.C"),
+    },
 )
-def test_what_a_rule_may_read_tells_them_apart(other: JSON) -> None:
-    assert fingerprint_of(view(other)) != fingerprint_of(view(sibling()))
+def test_a_difference_that_a_rule_may_read(other: JSON) -> None:
+    assert fingerprint_of(view(other)) != fingerprint_of(view(pod_with()))
 
 
-@pytest.mark.parametrize(
+@cases(
     "more",
-    [
-        pytest.param(
-            lambda token: {"container": {"args": [f"--volume={TOKEN}{token}"]}}, id="in-an-argument"
-        ),
-        pytest.param(lambda token: {"nodeSelector": {f"{TOKEN}{token}": ""}}, id="in-a-key"),
-        pytest.param(lambda _: {"volumes": [{"name": f"{TOKEN}other"}]}, id="beside-a-second-one"),
-    ],
+    {
+        "in-an-argument": lambda token: {"container": {"args": [f"--volume={TOKEN}{token}"]}},
+        "in-a-key": lambda token: {"nodeSelector": {f"{TOKEN}{token}": ""}},
+        "beside-a-second-one": lambda _: {"volumes": [{"name": f"{TOKEN}other"}]},
+    },
 )
 def test_a_name_that_stands_elsewhere_too_is_not_left_out(more: Any) -> None:
-    one, other = (fingerprint_of(view(sibling(token, **more(token)))) for token in ("aaaaa", "bbbbb"))
+    one, other = (fingerprint_of(view(pod_with(token, **more(token)))) for token in ("aaaaa", "bbbbb"))
     assert one is not None
     assert one != other
 
 
-@pytest.mark.parametrize(
+@cases(
     "document",
-    [
-        pytest.param(sibling(resourceClaims=[{"name": "gpu"}]), id="with-claims-which-are-looked-up"),
-        pytest.param(sibling(container={"args": ["x" * LONGEST]}), id="a-long-one"),
-    ],
+    {
+        "with-claims-which-are-looked-up": pod_with(resourceClaims=[{"name": "gpu"}]),
+        "a-long-one": pod_with(container={"args": ["x" * LONGEST]}),
+    },
 )
 def test_some_are_not_compared(document: JSON) -> None:
     assert fingerprint_of(view(document)) is None

@@ -8,6 +8,7 @@ import pytest
 from policies.pods import annotations, limits
 from policies.pods.limits import check_size, excesses
 from tests.builders import JSON, container, gpu_container, pod, view
+from tests.cases import cases
 from tests.webhook.serving.long_objects import LISTS, Long
 
 
@@ -26,60 +27,53 @@ def test_every_list_has_a_limit_that_is_named_with_its_path(long: Long) -> None:
 LONG_NAME = "nvidia.com/" + "a" * 400
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "want"),
-    [
-        pytest.param(
+    {
+        "the-name-of-a-resource": (
             pod(gpu_container(resource=LONG_NAME)),
             f"spec.containers[0].resources: must have at most {limits.LONGEST_NAME} characters in a name, not 411 [limits]",
-            id="the-name-of-a-resource",
         ),
-        pytest.param(
+        "the-name-of-a-container": (
             pod(container("c" * 400)),
             f"spec.containers[0].name: must have at most {limits.LONGEST_NAME} characters, not 400 [limits]",
-            id="the-name-of-a-container",
         ),
-        pytest.param(
+        "overhead": (
             pod(gpu_container(), overhead={f"example.com/r{number}": "1" for number in range(65)}),
             "spec.overhead: must have at most 64 items, not 65 [limits]",
-            id="overhead",
         ),
-        pytest.param(
+        "ephemeral-containers": (
             pod(gpu_container(), ephemeralContainers=[container(f"e{number}") for number in range(129)]),
             "spec.ephemeralContainers: must have at most 128 items, not 129 [limits]",
-            id="ephemeral-containers",
         ),
-        pytest.param(
+        "an-annotation-that-a-rule-reads": (
             pod(gpu_container(), annotations={annotations.GPU_CLASS: "x" * 5000}),
             "metadata.annotations[gpu-admission.dev/gpu-class]: must have at most 4096 characters, not 5000 [limits]",
-            id="an-annotation-that-a-rule-reads",
         ),
-    ],
+    },
 )
 def test_lengths_above_their_limit(document: JSON, want: str) -> None:
     assert [found.sentence() for found in excesses(view(document))] == [want]
 
 
-@pytest.mark.parametrize(
+@cases(
     "metadata",
-    [
-        pytest.param({"kubectl.kubernetes.io/last-applied-configuration": "x" * 200_000}, id="of-others"),
-        pytest.param({annotations.INJECTED: "x" * 200_000}, id="written-by-us"),
-    ],
+    {
+        "of-others": {"kubectl.kubernetes.io/last-applied-configuration": "x" * 200_000},
+        "written-by-us": {annotations.INJECTED: "x" * 200_000},
+    },
 )
 def test_annotations_that_no_rule_reads_may_be_long(metadata: dict[str, str]) -> None:
     assert excesses(view(pod(gpu_container(), annotations=metadata))) == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "want"),
-    [
-        pytest.param([0] * 20_001, None, id="as-many-values-as-are-read"),
-        pytest.param([0] * 20_002, "must have at most 20000 values, not 20001 (its commas)", id="one-more"),
-        pytest.param(
-            [{}] * 1_000_000, "must have at most 20000 values, not 999999 (its commas)", id="a-million"
-        ),
-    ],
+    {
+        "as-many-values-as-are-read": ([0] * 20_001, None),
+        "one-more": ([0] * 20_002, "must have at most 20000 values, not 20001 (its commas)"),
+        "a-million": ([{}] * 1_000_000, "must have at most 20000 values, not 999999 (its commas)"),
+    },
 )
 def test_an_object_of_too_many_values_is_not_decoded(value: Any, want: str | None) -> None:
     document = msgspec.Raw(msgspec.json.encode(value))

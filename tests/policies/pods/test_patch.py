@@ -17,6 +17,7 @@ from policies.pods.pod import (
     VolumeMount,
 )
 from tests.builders import JSON, apply, container, gpu_container, operations, pod, view
+from tests.cases import cases
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 TOLERATION = Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule")
@@ -38,17 +39,32 @@ FETCH_JSON = {"name": "fetch", "image": "registry.example/fetch:1"}
 
 Verb = Callable[[PodPatch], None]
 
+ACCELERATOR = "example.com/accel~type"
+SELECTED = {ACCELERATOR: "nvidia-t4"}
+INJECTED = {"gpu-admission.dev/injected": "gpu-class"}
+VOID = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
+FROM_FIELD = {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
+GPU = {"nvidia.com/gpu": "1"}
+CSI = {"name": "data", "csi": {"driver": "unread"}}
+DATA = {"name": "data", "mountPath": "/data"}
+STARTUP = {**HTTP, "periodSeconds": 10, "failureThreshold": 9}
+PROXY, SETUP = container("proxy"), container("setup")
+UNREAD = {"podAffinity": {"unread": True}}
+
 
 def first(patch: PodPatch) -> ContainerPlace:
     return next(iter(patch.pod.places))
 
 
-def first_init(patch: PodPatch) -> ContainerPlace:
-    return next(place for place in patch.pod.places if place.list_name == "initContainers")
-
-
 def affinity(*terms: JSON) -> JSON:
     return {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": list(terms)}}}
+
+
+def expressions(*requirements: JSON, **more: Any) -> JSON:
+    return {"matchExpressions": list(requirements), **more}
+
+
+PINNED = affinity(expressions(IN_A100_JSON))
 
 
 def tolerate(patch: PodPatch) -> None:
@@ -56,7 +72,7 @@ def tolerate(patch: PodPatch) -> None:
 
 
 def select(patch: PodPatch) -> None:
-    patch.set_node_selector("example.com/accel~type", "nvidia-t4")
+    patch.set_node_selector(ACCELERATOR, "nvidia-t4")
 
 
 def require(patch: PodPatch) -> None:
@@ -84,7 +100,8 @@ def add_env(patch: PodPatch) -> None:
 
 
 def add_env_to_init(patch: PodPatch) -> None:
-    patch.add_env(first_init(patch), "NVIDIA_VISIBLE_DEVICES", "void")
+    place = next(place for place in patch.pod.places if place.list_name == "initContainers")
+    patch.add_env(place, "NVIDIA_VISIBLE_DEVICES", "void")
 
 
 def delay(patch: PodPatch) -> None:
@@ -94,245 +111,15 @@ def delay(patch: PodPatch) -> None:
 def start(patch: PodPatch) -> None:
     readiness = first(patch).container.readiness_probe
     assert readiness is not None
-    patch.set_startup_probe(
-        first(patch), Probe(http_get=readiness.http_get, period_seconds=10, failure_threshold=9)
-    )
+    probe = Probe(http_get=readiness.http_get, period_seconds=10, failure_threshold=9)
+    patch.set_startup_probe(first(patch), probe)
 
 
 def fetch_at(index: int) -> Verb:
     return lambda patch: patch.add_init_container(FETCH, index)
 
 
-def with_main(**tweaks: Any) -> JSON:
-    return pod(container(**tweaks))
-
-
-@pytest.mark.parametrize(
-    ("document", "verb", "want"),
-    [
-        pytest.param(pod(), tolerate, pod(tolerations=[TOLERATION_JSON]), id="toleration-without-a-list"),
-        pytest.param(
-            pod(tolerations=None),
-            tolerate,
-            pod(tolerations=[TOLERATION_JSON]),
-            id="toleration-where-the-list-is-null",
-        ),
-        pytest.param(
-            pod(tolerations=[]),
-            tolerate,
-            pod(tolerations=[TOLERATION_JSON]),
-            id="toleration-in-an-empty-list",
-        ),
-        pytest.param(
-            pod(tolerations=[OTHER_TOLERATION]),
-            tolerate,
-            pod(tolerations=[OTHER_TOLERATION, TOLERATION_JSON]),
-            id="toleration-behind-another",
-        ),
-        pytest.param(
-            pod(),
-            select,
-            pod(nodeSelector={"example.com/accel~type": "nvidia-t4"}),
-            id="node-selector-without-a-map",
-        ),
-        pytest.param(
-            pod(nodeSelector=None),
-            select,
-            pod(nodeSelector={"example.com/accel~type": "nvidia-t4"}),
-            id="node-selector-where-the-map-is-null",
-        ),
-        pytest.param(
-            pod(nodeSelector={"disk": "ssd"}),
-            select,
-            pod(nodeSelector={"disk": "ssd", "example.com/accel~type": "nvidia-t4"}),
-            id="node-selector-key-with-slash-and-tilde",
-        ),
-        pytest.param(
-            pod(),
-            require,
-            pod(affinity=affinity({"matchExpressions": [IN_A100_JSON]})),
-            id="affinity-without-any",
-        ),
-        pytest.param(
-            pod(affinity=None),
-            require,
-            pod(affinity=affinity({"matchExpressions": [IN_A100_JSON]})),
-            id="affinity-that-is-null",
-        ),
-        pytest.param(
-            pod(affinity={"podAffinity": {"unread": True}}),
-            require,
-            pod(affinity={"podAffinity": {"unread": True}} | affinity({"matchExpressions": [IN_A100_JSON]})),
-            id="affinity-beside-pod-affinity",
-        ),
-        pytest.param(
-            pod(affinity={"nodeAffinity": {"preferred": ["kept"], REQUIRED: None}}),
-            require,
-            pod(
-                affinity={
-                    "nodeAffinity": {
-                        "preferred": ["kept"],
-                        REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [IN_A100_JSON]}]},
-                    }
-                }
-            ),
-            id="affinity-beside-preferred",
-        ),
-        pytest.param(
-            pod(affinity={"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": None}}}),
-            require,
-            pod(affinity=affinity({"matchExpressions": [IN_A100_JSON]})),
-            id="affinity-whose-terms-are-null",
-        ),
-        pytest.param(
-            pod(affinity=affinity({"matchExpressions": [IN_ZONE]}, {"matchFields": [ON_NODE]})),
-            require,
-            pod(
-                affinity=affinity(
-                    {"matchExpressions": [IN_ZONE, IN_A100_JSON]},
-                    {"matchFields": [ON_NODE], "matchExpressions": [IN_A100_JSON]},
-                )
-            ),
-            id="affinity-in-every-alternative",
-        ),
-        pytest.param(
-            pod(affinity=affinity({}, {"matchExpressions": [IN_ZONE]})),
-            require,
-            pod(affinity=affinity({}, {"matchExpressions": [IN_ZONE, IN_A100_JSON]})),
-            id="affinity-not-in-an-empty-alternative-which-matches-nothing",
-        ),
-        pytest.param(pod(), add_volume, pod(volumes=[SHM_JSON]), id="volume-without-a-list"),
-        pytest.param(
-            pod(volumes=[{"name": "data", "csi": {"driver": "unread"}}]),
-            add_volume,
-            pod(volumes=[{"name": "data", "csi": {"driver": "unread"}}, SHM_JSON]),
-            id="volume-behind-one-we-do-not-read",
-        ),
-        pytest.param(
-            pod(), fetch_at(0), pod(initContainers=[FETCH_JSON]), id="init-container-without-a-list"
-        ),
-        pytest.param(
-            pod(initContainers=[]),
-            fetch_at(0),
-            pod(initContainers=[FETCH_JSON]),
-            id="init-container-in-an-empty-list",
-        ),
-        pytest.param(
-            pod(initContainers=[container("proxy"), container("setup")]),
-            fetch_at(1),
-            pod(initContainers=[container("proxy"), FETCH_JSON, container("setup")]),
-            id="init-container-in-between",
-        ),
-        pytest.param(
-            pod(initContainers=[container("proxy")]),
-            fetch_at(1),
-            pod(initContainers=[container("proxy"), FETCH_JSON]),
-            id="init-container-at-the-end",
-        ),
-        pytest.param(
-            pod(),
-            annotate,
-            pod(annotations={"gpu-admission.dev/injected": "gpu-class"}),
-            id="annotation-without-a-map",
-        ),
-        pytest.param(
-            pod(annotations={"a/b": "c"}),
-            annotate,
-            pod(annotations={"a/b": "c", "gpu-admission.dev/injected": "gpu-class"}),
-            id="annotation-beside-another",
-        ),
-        pytest.param(
-            {"spec": {"containers": [container()]}},
-            annotate,
-            {
-                "metadata": {"annotations": {"gpu-admission.dev/injected": "gpu-class"}},
-                "spec": {"containers": [container()]},
-            },
-            id="annotation-without-metadata",
-        ),
-        pytest.param(
-            with_main(),
-            limit,
-            with_main(resources={"limits": {"nvidia.com/gpu": "1"}}),
-            id="limit-without-resources",
-        ),
-        pytest.param(
-            with_main(resources=None),
-            limit,
-            with_main(resources={"limits": {"nvidia.com/gpu": "1"}}),
-            id="limit-where-resources-are-null",
-        ),
-        pytest.param(
-            with_main(resources={"requests": {"nvidia.com/gpu": "1"}, "limits": None}),
-            limit,
-            with_main(resources={"requests": {"nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": "1"}}),
-            id="limit-where-limits-are-null",
-        ),
-        pytest.param(
-            with_main(resources={"limits": {"memory": "1Gi"}}),
-            limit,
-            with_main(resources={"limits": {"memory": "1Gi", "nvidia.com/gpu": "1"}}),
-            id="limit-beside-another",
-        ),
-        pytest.param(
-            with_main(),
-            add_env,
-            with_main(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]),
-            id="env-without-a-list",
-        ),
-        pytest.param(
-            with_main(env=[{"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]),
-            add_env,
-            with_main(
-                env=[
-                    {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
-                    {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"},
-                ]
-            ),
-            id="env-behind-a-value-from",
-        ),
-        pytest.param(
-            pod(initContainers=[container("setup")]),
-            add_env_to_init,
-            pod(
-                initContainers=[container("setup", env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}])]
-            ),
-            id="env-of-an-init-container",
-        ),
-        pytest.param(with_main(), add_mount, with_main(volumeMounts=[MOUNT_JSON]), id="mount-without-a-list"),
-        pytest.param(
-            with_main(volumeMounts=[{"name": "data", "mountPath": "/data"}]),
-            add_mount,
-            with_main(volumeMounts=[{"name": "data", "mountPath": "/data"}, MOUNT_JSON]),
-            id="mount-behind-another",
-        ),
-        pytest.param(
-            with_main(readinessProbe=HTTP),
-            delay,
-            with_main(readinessProbe={**HTTP, "initialDelaySeconds": 72}),
-            id="delay-that-was-not-set",
-        ),
-        pytest.param(
-            with_main(readinessProbe={**HTTP, "initialDelaySeconds": 5, "periodSeconds": 3}),
-            delay,
-            with_main(readinessProbe={**HTTP, "initialDelaySeconds": 72, "periodSeconds": 3}),
-            id="delay-in-place-of-another",
-        ),
-        pytest.param(
-            with_main(readinessProbe=HTTP),
-            start,
-            with_main(readinessProbe=HTTP, startupProbe={**HTTP, "periodSeconds": 10, "failureThreshold": 9}),
-            id="startup-probe-with-a-copied-handler",
-        ),
-        pytest.param(
-            with_main(readinessProbe=HTTP, startupProbe=None),
-            start,
-            with_main(readinessProbe=HTTP, startupProbe={**HTTP, "periodSeconds": 10, "failureThreshold": 9}),
-            id="startup-probe-that-is-null",
-        ),
-    ],
-)
-def test_verb(document: JSON, verb: Verb, want: JSON) -> None:
+def assert_patched(document: JSON, verb: Verb, want: JSON) -> None:
     patch = PodPatch(view(document))
 
     verb(patch)
@@ -343,33 +130,141 @@ def test_verb(document: JSON, verb: Verb, want: JSON) -> None:
     assert len(patch.changes) == 1
 
 
-@pytest.mark.parametrize(
-    ("document", "verb", "want"),
-    [
-        pytest.param(pod(), tolerate, "toleration nvidia.com/gpu:NoSchedule", id="toleration"),
-        pytest.param(pod(), select, "nodeSelector example.com/accel~type=nvidia-t4", id="node-selector"),
-        pytest.param(
-            pod(), require, "node affinity accelerator In nvidia-a100-40gb,nvidia-a100-80gb", id="affinity"
+@cases(
+    ("verb", "field", "before", "after"),
+    {
+        "toleration-without-a-list": (tolerate, "tolerations", ..., [TOLERATION_JSON]),
+        "toleration-where-the-list-is-null": (tolerate, "tolerations", None, [TOLERATION_JSON]),
+        "toleration-in-an-empty-list": (tolerate, "tolerations", [], [TOLERATION_JSON]),
+        "toleration-behind-another": (
+            tolerate,
+            "tolerations",
+            [OTHER_TOLERATION],
+            [OTHER_TOLERATION, TOLERATION_JSON],
         ),
-        pytest.param(pod(), add_volume, "volume shm", id="volume"),
-        pytest.param(pod(), fetch_at(0), "initContainer fetch", id="init-container"),
-        pytest.param(pod(), annotate, "annotation gpu-admission.dev/injected", id="annotation"),
-        pytest.param(pod(), limit, "main: limits nvidia.com/gpu=1", id="limit"),
-        pytest.param(pod(), add_env, "main: env NVIDIA_VISIBLE_DEVICES=void", id="env"),
-        pytest.param(pod(), add_mount, "main: volumeMount /dev/shm", id="mount"),
-        pytest.param(
-            with_main(readinessProbe=HTTP),
+        "node-selector-without-a-map": (select, "nodeSelector", ..., SELECTED),
+        "node-selector-where-the-map-is-null": (select, "nodeSelector", None, SELECTED),
+        "node-selector-beside-another": (select, "nodeSelector", {"a": "b"}, {"a": "b", **SELECTED}),
+        "affinity-without-any": (require, "affinity", ..., PINNED),
+        "affinity-that-is-null": (require, "affinity", None, PINNED),
+        "affinity-beside-pod-affinity": (require, "affinity", UNREAD, UNREAD | PINNED),
+        "affinity-beside-preferred": (
+            require,
+            "affinity",
+            {"nodeAffinity": {"preferred": ["kept"], REQUIRED: None}},
+            {"nodeAffinity": {"preferred": ["kept"], **PINNED["nodeAffinity"]}},
+        ),
+        "affinity-whose-terms-are-null": (
+            require,
+            "affinity",
+            {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": None}}},
+            PINNED,
+        ),
+        "affinity-in-every-alternative": (
+            require,
+            "affinity",
+            affinity(expressions(IN_ZONE), {"matchFields": [ON_NODE]}),
+            affinity(expressions(IN_ZONE, IN_A100_JSON), expressions(IN_A100_JSON, matchFields=[ON_NODE])),
+        ),
+        "affinity-not-in-an-empty-alternative-which-matches-nothing": (
+            require,
+            "affinity",
+            affinity({}, expressions(IN_ZONE)),
+            affinity({}, expressions(IN_ZONE, IN_A100_JSON)),
+        ),
+        "volume-without-a-list": (add_volume, "volumes", ..., [SHM_JSON]),
+        "volume-behind-one-we-do-not-read": (add_volume, "volumes", [CSI], [CSI, SHM_JSON]),
+        "init-container-without-a-list": (fetch_at(0), "initContainers", ..., [FETCH_JSON]),
+        "init-container-in-an-empty-list": (fetch_at(0), "initContainers", [], [FETCH_JSON]),
+        "init-container-in-between": (
+            fetch_at(1),
+            "initContainers",
+            [PROXY, SETUP],
+            [PROXY, FETCH_JSON, SETUP],
+        ),
+        "init-container-at-the-end": (fetch_at(1), "initContainers", [PROXY], [PROXY, FETCH_JSON]),
+        "env-of-an-init-container": (add_env_to_init, "initContainers", [SETUP], [{**SETUP, "env": [VOID]}]),
+    },
+)
+def test_verb_on_the_pod(verb: Verb, field: str, before: Any, after: Any) -> None:
+    assert_patched(pod(**({} if before is ... else {field: before})), verb, pod(**{field: after}))
+
+
+@cases(
+    ("verb", "before", "after"),
+    {
+        "limit-without-resources": (limit, {}, {"resources": {"limits": GPU}}),
+        "limit-where-resources-are-null": (limit, {"resources": None}, {"resources": {"limits": GPU}}),
+        "limit-where-limits-are-null": (
+            limit,
+            {"resources": {"requests": GPU, "limits": None}},
+            {"resources": {"requests": GPU, "limits": GPU}},
+        ),
+        "limit-beside-another": (
+            limit,
+            {"resources": {"limits": {"memory": "1Gi"}}},
+            {"resources": {"limits": {"memory": "1Gi", **GPU}}},
+        ),
+        "env-without-a-list": (add_env, {}, {"env": [VOID]}),
+        "env-behind-a-value-from": (add_env, {"env": [FROM_FIELD]}, {"env": [FROM_FIELD, VOID]}),
+        "mount-without-a-list": (add_mount, {}, {"volumeMounts": [MOUNT_JSON]}),
+        "mount-behind-another": (add_mount, {"volumeMounts": [DATA]}, {"volumeMounts": [DATA, MOUNT_JSON]}),
+        "delay-that-was-not-set": (
             delay,
-            "main: readinessProbe.initialDelaySeconds=72",
-            id="initial-delay",
+            {"readinessProbe": HTTP},
+            {"readinessProbe": {**HTTP, "initialDelaySeconds": 72}},
         ),
-        pytest.param(
-            with_main(readinessProbe=HTTP), start, "main: startupProbe for 90 s", id="startup-probe"
+        "delay-in-place-of-another": (
+            delay,
+            {"readinessProbe": {**HTTP, "initialDelaySeconds": 5, "periodSeconds": 3}},
+            {"readinessProbe": {**HTTP, "initialDelaySeconds": 72, "periodSeconds": 3}},
         ),
+        "startup-probe-with-a-copied-handler": (
+            start,
+            {"readinessProbe": HTTP},
+            {"readinessProbe": HTTP, "startupProbe": STARTUP},
+        ),
+        "startup-probe-that-is-null": (
+            start,
+            {"readinessProbe": HTTP, "startupProbe": None},
+            {"readinessProbe": HTTP, "startupProbe": STARTUP},
+        ),
+    },
+)
+def test_verb_on_a_container(verb: Verb, before: JSON, after: JSON) -> None:
+    assert_patched(pod(container(**before)), verb, pod(container(**after)))
+
+
+@cases(
+    ("before", "after"),
+    {
+        "without-a-map": (pod(), pod(annotations=INJECTED)),
+        "beside-another": (pod(annotations={"a/b": "c"}), pod(annotations={"a/b": "c", **INJECTED})),
+        "without-metadata": ({"spec": {}}, {"spec": {}, "metadata": {"annotations": INJECTED}}),
+    },
+)
+def test_annotation(before: JSON, after: JSON) -> None:
+    assert_patched(before, annotate, after)
+
+
+@pytest.mark.parametrize(
+    ("verb", "want"),
+    [
+        (tolerate, "toleration nvidia.com/gpu:NoSchedule"),
+        (select, "nodeSelector example.com/accel~type=nvidia-t4"),
+        (require, "node affinity accelerator In nvidia-a100-40gb,nvidia-a100-80gb"),
+        (add_volume, "volume shm"),
+        (fetch_at(0), "initContainer fetch"),
+        (annotate, "annotation gpu-admission.dev/injected"),
+        (limit, "main: limits nvidia.com/gpu=1"),
+        (add_env, "main: env NVIDIA_VISIBLE_DEVICES=void"),
+        (add_mount, "main: volumeMount /dev/shm"),
+        (delay, "main: readinessProbe.initialDelaySeconds=72"),
+        (start, "main: startupProbe for 90 s"),
     ],
 )
-def test_words_for_people(document: JSON, verb: Verb, want: str) -> None:
-    patch = PodPatch(view(document))
+def test_words_for_people(verb: Verb, want: str) -> None:
+    patch = PodPatch(view(pod(container(readinessProbe=HTTP))))
 
     verb(patch)
 
@@ -393,24 +288,6 @@ def test_second_toleration_is_appended_to_the_list_that_the_first_one_made() -> 
     ]
 
 
-def test_a_place_is_read_again_after_each_change_to_its_container() -> None:
-    document = with_main(readinessProbe=HTTP)
-    patch = PodPatch(view(document))
-
-    delay(patch)
-    start(patch)
-    add_env(patch)
-
-    patched = apply(document, patch)
-    assert patch.pod == view(patched)
-    assert patched["spec"]["containers"][0] == {
-        **container(),
-        "readinessProbe": {**HTTP, "initialDelaySeconds": 72},
-        "startupProbe": {**HTTP, "periodSeconds": 10, "failureThreshold": 9},
-        "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}],
-    }
-
-
 def test_initial_delay_needs_a_readiness_probe() -> None:
     patch = PodPatch(view(pod(gpu_container())))
 
@@ -430,16 +307,20 @@ def test_fork_leaves_the_draft_alone() -> None:
     assert patch.pod == view(document)
 
 
-def test_two_verbs_with_a_place_that_was_looked_up_once() -> None:
-    patch = PodPatch(view(pod(gpu_container())))
-    place = patch.pod.places[0]
+def test_verbs_with_a_place_that_was_looked_up_once() -> None:
+    document = pod(container(readinessProbe=HTTP))
+    patch = PodPatch(view(document))
+    place = first(patch)
 
     patch.add_env(place, "ONE", "1")
     patch.add_env(place, "TWO", "2")
+    patch.set_initial_delay(place, 72)
 
-    assert [variable.name for variable in patch.pod.places[0].container.env or ()] == ["ONE", "TWO"]
-    patched = apply(pod(gpu_container()), patch)
-    assert patched["spec"]["containers"][0]["env"] == [
-        {"name": "ONE", "value": "1"},
-        {"name": "TWO", "value": "2"},
+    patched = apply(document, patch)
+    assert patch.pod == view(patched)
+    assert patched["spec"]["containers"] == [
+        container(
+            env=[{"name": "ONE", "value": "1"}, {"name": "TWO", "value": "2"}],
+            readinessProbe={**HTTP, "initialDelaySeconds": 72},
+        )
     ]

@@ -7,93 +7,66 @@ import pytest
 from policies.pods.quantity import QuantityError
 from policies.pods.requests import pod_requests
 from tests.builders import JSON, container, gpu_container, pod, view
+from tests.cases import cases
 
 
 def sidecar(quantity: Any, name: str) -> JSON:
     return gpu_container(quantity, name, restartPolicy="Always")
 
 
-@pytest.mark.parametrize(
+def requested(document: JSON) -> dict[str, str]:
+    return {name: str(quantity) for name, quantity in pod_requests(view(document)).items()}
+
+
+def resources(**amounts: JSON) -> JSON:
+    return container(resources=amounts)
+
+
+GPU, AMD, IMPLICIT = "nvidia.com/gpu", "amd.com/gpu", "deviceclass.resource.kubernetes.io/big"
+
+
+@cases(
     ("document", "want"),
-    [
-        pytest.param(pod(), {}, id="nothing-asked"),
-        pytest.param(pod(gpu_container("2")), {"nvidia.com/gpu": "2"}, id="limit-is-the-request-too"),
-        pytest.param(
-            pod(container(resources={"requests": {"nvidia.com/gpu": "1"}})),
-            {"nvidia.com/gpu": "1"},
-            id="request-alone",
-        ),
-        pytest.param(
-            pod(
-                container(resources={"limits": {"nvidia.com/gpu": "4"}, "requests": {"nvidia.com/gpu": "1"}})
-            ),
-            {"nvidia.com/gpu": "1"},
-            id="request-wins-over-limit",
-        ),
-        pytest.param(pod(gpu_container("0")), {"nvidia.com/gpu": "0"}, id="explicit-zero-stays"),
-        pytest.param(pod(gpu_container(None)), {"nvidia.com/gpu": "0"}, id="null-is-zero"),
-        pytest.param(
-            pod(gpu_container("1m", resource="amd.com/gpu")), {"amd.com/gpu": "1m"}, id="milli-stays"
-        ),
-        pytest.param(pod(gpu_container("0.0001")), {"nvidia.com/gpu": "1m"}, id="rounded-up-to-milli"),
-        pytest.param(pod(gpu_container("1k")), {"nvidia.com/gpu": "1000"}, id="suffix"),
-        pytest.param(
-            pod(gpu_container("1", "a"), gpu_container("2", "b")),
-            {"nvidia.com/gpu": "3"},
-            id="app-containers-add-up",
-        ),
-        pytest.param(
-            pod(gpu_container("2"), initContainers=[gpu_container("3", "i"), gpu_container("1", "j")]),
-            {"nvidia.com/gpu": "3"},
-            id="largest-init-step",
-        ),
-        pytest.param(
-            pod(gpu_container("2"), initContainers=[sidecar("1", "s"), gpu_container("4", "i")]),
-            {"nvidia.com/gpu": "5"},
-            id="init-step-runs-beside-earlier-sidecar",
-        ),
-        pytest.param(
-            pod(gpu_container("2"), initContainers=[gpu_container("4", "i"), sidecar("1", "s")]),
-            {"nvidia.com/gpu": "4"},
-            id="later-sidecar-is-not-there-yet",
-        ),
-        pytest.param(
-            pod(gpu_container("2"), initContainers=[sidecar("1", "s"), sidecar("3", "t")]),
-            {"nvidia.com/gpu": "6"},
-            id="sidecars-run-beside-the-app",
-        ),
-        pytest.param(
-            pod(
-                gpu_container("1"),
-                initContainers=[gpu_container("2", "i", resource="amd.com/gpu"), gpu_container("3", "j")],
-            ),
-            {"nvidia.com/gpu": "3", "amd.com/gpu": "2"},
-            id="maximum-is-per-resource",
-        ),
-        pytest.param(
-            pod(gpu_container("1"), overhead={"nvidia.com/gpu": "1", "cpu": "250m"}),
-            {"nvidia.com/gpu": "2"},
-            id="overhead-comes-on-top",
-        ),
-        pytest.param(
-            pod(container(resources={"limits": {"cpu": "1", "memory": "1Gi"}})),
-            {},
-            id="native-resources-are-left-out",
-        ),
-        pytest.param(
-            pod(container(resources={"limits": {"example.com/dongle": "1"}})),
+    {
+        "nothing-requested": (pod(), {}),
+        "limit-is-the-request-too": (pod(gpu_container("2")), {GPU: "2"}),
+        "request-alone": (pod(resources(requests={GPU: "1"})), {GPU: "1"}),
+        "request-wins-over-limit": (pod(resources(limits={GPU: "4"}, requests={GPU: "1"})), {GPU: "1"}),
+        "explicit-zero-stays": (pod(gpu_container("0")), {GPU: "0"}),
+        "null-is-zero": (pod(gpu_container(None)), {GPU: "0"}),
+        "milli-stays": (pod(gpu_container("1m", resource=AMD)), {AMD: "1m"}),
+        "rounded-up-to-milli": (pod(gpu_container("0.0001")), {GPU: "1m"}),
+        "suffix": (pod(gpu_container("1k")), {GPU: "1000"}),
+        "app-containers-add-up": (pod(gpu_container("1"), gpu_container("2", "b")), {GPU: "3"}),
+        "overhead-comes-on-top": (pod(gpu_container("1"), overhead={GPU: "1", "cpu": "250m"}), {GPU: "2"}),
+        "native-resources-are-left-out": (pod(resources(limits={"cpu": "1", "memory": "1Gi"})), {}),
+        "any-named-resource": (
+            pod(resources(limits={"example.com/dongle": "1"})),
             {"example.com/dongle": "1"},
-            id="any-named-resource",
         ),
-        pytest.param(
-            pod(gpu_container("1", resource="deviceclass.resource.kubernetes.io/big")),
-            {"deviceclass.resource.kubernetes.io/big": "1"},
-            id="implicit-device-class",
-        ),
-    ],
+        "implicit-device-class": (pod(gpu_container("1", resource=IMPLICIT)), {IMPLICIT: "1"}),
+    },
 )
 def test_pod_requests(document: JSON, want: dict[str, str]) -> None:
-    assert {name: str(quantity) for name, quantity in pod_requests(view(document)).items()} == want
+    assert requested(document) == want
+
+
+@cases(
+    ("app", "init", "want"),
+    {
+        "largest-init-step": ("2", [gpu_container("3", "i"), gpu_container("1", "j")], {GPU: "3"}),
+        "init-step-beside-earlier-sidecar": ("2", [sidecar("1", "s"), gpu_container("4", "i")], {GPU: "5"}),
+        "later-sidecar-is-not-there-yet": ("2", [gpu_container("4", "i"), sidecar("1", "s")], {GPU: "4"}),
+        "sidecars-run-beside-the-app": ("2", [sidecar("1", "s"), sidecar("3", "t")], {GPU: "6"}),
+        "maximum-is-per-resource": (
+            "1",
+            [gpu_container("2", "i", resource=AMD), gpu_container("3", "j")],
+            {GPU: "3", AMD: "2"},
+        ),
+    },
+)
+def test_init_containers(app: str, init: list[JSON], want: dict[str, str]) -> None:
+    assert requested(pod(gpu_container(app), initContainers=init)) == want
 
 
 def test_what_is_no_quantity_is_never_counted_as_nothing() -> None:

@@ -14,6 +14,7 @@ from policies.pods.restore import Restored, restore
 from policies.pods.submission import as_submitted, injected_changes
 from policies.rule import Rule, RuleOptions
 from tests.builders import JSON, apply, container, gpu_container, pod, view
+from tests.cases import cases
 from tests.policies.test_laws import every_rule, generated, run
 from tests.strategies import PODS
 
@@ -93,15 +94,10 @@ def stored() -> JSON:
     )
 
 
-def put_back(before: JSON, after: JSON, words: dict[str, str] | None = None) -> tuple[JSON, Restored]:
+def put_back(before: JSON, after: JSON, words: dict[str, str] = WORDS) -> tuple[JSON, Restored]:
     """Return the update with what is put back, by a JSON patch library that is not ours."""
-    restored = restore(
-        view(before),
-        msgspec.json.encode(before),
-        msgspec.json.encode(after),
-        WORDS if words is None else words,
-    )
-    changes = [change for _, change in restored.changes] + ([restored.note] if restored.note else [])
+    restored = restore(view(before), msgspec.json.encode(before), msgspec.json.encode(after), words)
+    changes = [*restored.changes, *([restored.note] if restored.note else [])]
     operations = [msgspec.to_builtins(each) for change in changes for each in change.operations]
     completed: JSON = jsonpatch.apply_patch(after, operations)
     return completed, restored
@@ -111,7 +107,7 @@ def test_the_authors_manifest_becomes_the_stored_pod() -> None:
     completed, restored = put_back(stored(), author())
 
     assert completed == stored()
-    assert {change.what: rule for rule, change in restored.changes} == WORDS
+    assert {change.what: change.rule for change in restored.changes} == WORDS
 
 
 @pytest.mark.parametrize("what", [pytest.param(what, id=what.rpartition(": ")[2]) for what in WORDS])
@@ -121,7 +117,7 @@ def test_what_is_not_to_be_put_back_stays_away(what: str) -> None:
 
     completed, restored = put_back(stored(), author(), kept)
 
-    assert {change.what for _, change in restored.changes} == set(kept)
+    assert {change.what for change in restored.changes} == set(kept)
     assert completed != stored()
 
 
@@ -131,25 +127,20 @@ def edited(edit: Callable[[JSON], Any]) -> JSON:
     return document
 
 
-@pytest.mark.parametrize(
+@cases(
     "edit",
-    [
-        pytest.param(lambda spec: spec["tolerations"].reverse(), id="another-order-of-tolerations"),
-        pytest.param(lambda spec: spec["tolerations"].append(OWN), id="a-toleration-more"),
-        pytest.param(
-            lambda spec: spec["tolerations"][1].update(tolerationSeconds=5), id="other-toleration-seconds"
-        ),
-        pytest.param(lambda spec: spec["containers"][0].update(image="x:2"), id="another-image"),
-        pytest.param(lambda spec: spec.update(activeDeadlineSeconds=5), id="a-deadline"),
-        pytest.param(lambda spec: spec["nodeSelector"].update(zone="a"), id="a-node-label-more"),
-        pytest.param(
-            lambda spec: spec["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"][0][
-                "matchExpressions"
-            ].append(requirement("disk", "ssd")),
-            id="a-tighter-affinity",
-        ),
-        pytest.param(lambda spec: spec.pop("schedulingGates", None), id="no-gates"),
-    ],
+    {
+        "another-order-of-tolerations": lambda spec: spec["tolerations"].reverse(),
+        "a-toleration-more": lambda spec: spec["tolerations"].append(OWN),
+        "other-toleration-seconds": lambda spec: spec["tolerations"][1].update(tolerationSeconds=5),
+        "another-image": lambda spec: spec["containers"][0].update(image="x:2"),
+        "a-deadline": lambda spec: spec.update(activeDeadlineSeconds=5),
+        "a-node-label-more": lambda spec: spec["nodeSelector"].update(zone="a"),
+        "a-tighter-affinity": lambda spec: spec["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"][0][
+            "matchExpressions"
+        ].append(requirement("disk", "ssd")),
+        "no-gates": lambda spec: spec.pop("schedulingGates", None),
+    },
 )
 def test_an_update_that_lacks_nothing_stays_as_it_is(edit: Callable[[JSON], Any]) -> None:
     before = stored()
@@ -158,39 +149,39 @@ def test_an_update_that_lacks_nothing_stays_as_it_is(edit: Callable[[JSON], Any]
     assert put_back(before, edited(edit))[1] == Restored()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("edit", "still"),
-    [
-        pytest.param(
-            lambda spec: spec.update(tolerations=[]), lambda spec: spec["tolerations"] == [TOLERATION],
-            id="without-the-author's-toleration",
+    {
+        "without-the-author's-toleration": (
+            lambda spec: spec.update(tolerations=[]),
+            lambda spec: spec["tolerations"] == [TOLERATION],
         ),
-        pytest.param(
+        "without-the-author's-affinity": (
             lambda spec: spec.update(affinity=None),
-            lambda spec: spec["affinity"] == affinity([requirement("cuda", "12")], [requirement("cuda", "12")]),
-            id="without-the-author's-affinity",
+            lambda spec: (
+                spec["affinity"] == affinity([requirement("cuda", "12")], [requirement("cuda", "12")])
+            ),
         ),
-        pytest.param(
-            lambda spec: spec["containers"].pop(0), lambda spec: len(spec["containers"]) == 1,
-            id="without-a-container",
+        "without-a-container": (
+            lambda spec: spec["containers"].pop(0),
+            lambda spec: len(spec["containers"]) == 1,
         ),
-        pytest.param(
+        "without-the-author's-variable": (
             lambda spec: spec["containers"][1].update(env=[]),
-            lambda spec: [each["name"] for each in spec["containers"][1]["env"]] == ["NVIDIA_VISIBLE_DEVICES"],
-            id="without-the-author's-variable",
+            lambda spec: (
+                [each["name"] for each in spec["containers"][1]["env"]] == ["NVIDIA_VISIBLE_DEVICES"]
+            ),
         ),
-        pytest.param(
+        "with-a-longer-delay": (
             lambda spec: spec["containers"][0]["readinessProbe"].update(initialDelaySeconds=90),
             lambda spec: spec["containers"][0]["readinessProbe"]["initialDelaySeconds"] == 90,
-            id="with-a-longer-delay",
         ),
-        pytest.param(
+        "with-another-value-of-the-node-label": (
             lambda spec: spec["nodeSelector"].update(accelerator="nvidia-t4"),
             lambda spec: spec["nodeSelector"] == {"accelerator": "nvidia-t4"},
-            id="with-another-value-of-the-node-label",
         ),
-    ],
-)  # fmt: skip
+    },
+)
 def test_what_the_author_changed_stays_changed(
     edit: Callable[[JSON], Any], still: Callable[[JSON], bool]
 ) -> None:
@@ -209,31 +200,28 @@ def test_containers_are_found_by_their_names() -> None:
     assert completed["spec"]["containers"] == stored()["spec"]["containers"][::-1]
 
 
-@pytest.mark.parametrize(
-    ("path", "sent", "sentences"),
-    [
-        pytest.param(
-            "delay", 10,
-            ['spec.containers[0].readinessProbe.initialDelaySeconds = "10": stays 72: it was raised when the pod was '
-             "created, and cannot be changed since [readiness-delay]"],
-            id="a-delay-that-is-shorter",
-        ),
-        pytest.param("delay", None, [], id="no-delay"),
-        pytest.param(
-            "grace", 30,
-            ['spec.terminationGracePeriodSeconds = "30": stays 120: it was raised when the pod was created, and cannot be '
-             "changed since [spot]"],
-            id="a-grace-period-that-is-shorter",
-        ),
-        pytest.param("grace", None, [], id="no-grace-period"),
-    ],
-)  # fmt: skip
-def test_a_value_that_is_overwritten_is_told(path: str, sent: int | None, sentences: list[str]) -> None:
+RAISED = "it was raised when the pod was created, and cannot be changed since"
+DELAY_STAYS = (
+    f'spec.containers[0].readinessProbe.initialDelaySeconds = "10": stays 72: {RAISED} [readiness-delay]'
+)
+GRACE_STAYS = f'spec.terminationGracePeriodSeconds = "30": stays 120: {RAISED} [spot]'
+
+
+@cases(
+    ("delay", "grace", "sentences"),
+    {
+        "a-delay-that-is-shorter": (10, 120, [DELAY_STAYS]),
+        "no-delay": (None, 120, []),
+        "a-grace-period-that-is-shorter": (72, 30, [GRACE_STAYS]),
+        "no-grace-period": (72, None, []),
+    },
+)
+def test_a_value_that_is_overwritten_is_told(
+    delay: int | None, grace: int | None, sentences: list[str]
+) -> None:
     after = stored()
-    if path == "delay":
-        after["spec"]["containers"][0]["readinessProbe"]["initialDelaySeconds"] = sent
-    else:
-        after["spec"]["terminationGracePeriodSeconds"] = sent
+    after["spec"]["containers"][0]["readinessProbe"]["initialDelaySeconds"] = delay
+    after["spec"]["terminationGracePeriodSeconds"] = grace
 
     completed, restored = put_back(stored(), after)
 
@@ -241,14 +229,14 @@ def test_a_value_that_is_overwritten_is_told(path: str, sent: int | None, senten
     assert [warning.sentence() for warning in restored.warnings] == sentences
 
 
-@pytest.mark.parametrize(
+@cases(
     ("annotations", "spec_lacks", "want"),
-    [
-        pytest.param(None, True, "restored", id="lost-with-something-in-spec"),
-        pytest.param({"own": "1"}, True, "restored", id="lost-beside-another"),
-        pytest.param({INJECTED: "mine"}, True, "mine", id="changed"),
-        pytest.param(None, False, None, id="lost-alone"),
-    ],
+    {
+        "lost-with-something-in-spec": (None, True, "restored"),
+        "lost-beside-another": ({"own": "1"}, True, "restored"),
+        "changed": ({INJECTED: "mine"}, True, "mine"),
+        "lost-alone": (None, False, None),
+    },
 )
 def test_the_annotation_comes_back_only_with_something_in_spec(
     annotations: JSON | None, spec_lacks: bool, want: str | None
@@ -284,7 +272,8 @@ def test_the_authors_own_manifest_sent_again_becomes_the_stored_pod(
     note = "".join(f"{rule.id}: {what}\n" for what in said)
     annotated = {**before, "metadata": {**(before.get("metadata") or {}), "annotations": {INJECTED: note}}}
     named = injected_changes(view(annotated))
-    sent = msgspec.json.decode(msgspec.json.encode(as_submitted(view(document), injected=named)))
+    submitted = as_submitted(view(document), by_author=True, injected=named)
+    sent = msgspec.json.decode(msgspec.json.encode(submitted))
 
     today, _ = run(sent, rule, options)
     words = {change.what: rule.id for change in today.changes if change.what in named}

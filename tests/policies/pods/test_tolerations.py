@@ -5,138 +5,121 @@ import pytest
 
 from policies.pods.pod import Toleration
 from policies.pods.tolerations import covers, describe_toleration, tolerates, toleration_problems
+from tests.builders import JSON
+from tests.cases import cases
 
 GT_900 = {"key": "a", "operator": "Gt", "value": "900"}
 
 
-@pytest.mark.parametrize(
+LT_900 = {**GT_900, "operator": "Lt"}
+EXISTS = {"key": "a", "operator": "Exists"}
+TAINT = {"key": "a", "value": "b", "effect": "NoSchedule"}
+
+
+@cases(
     ("toleration", "taint", "want"),
-    [
-        pytest.param(
-            {"key": "a", "operator": "Exists"},
-            {"key": "a", "value": "b", "effect": "NoSchedule"},
-            True,
-            id="exists",
-        ),
-        pytest.param(
-            {"key": "a", "value": "b"}, {"key": "a", "value": "b", "effect": "NoSchedule"}, True, id="equal"
-        ),
-        pytest.param(
-            {"key": "a", "value": "c"},
-            {"key": "a", "value": "b", "effect": "NoSchedule"},
-            False,
-            id="another-value",
-        ),
-        pytest.param(
-            {"key": "a", "operator": "Exists", "effect": "NoExecute"},
-            {"key": "a", "effect": "NoSchedule"},
-            False,
-            id="another-effect",
-        ),
-        pytest.param({"operator": "Exists"}, {"key": "a", "effect": "NoSchedule"}, True, id="everything"),
-        pytest.param(GT_900, {"key": "a", "value": "950"}, True, id="greater"),
-        pytest.param(GT_900, {"key": "a", "value": "900"}, False, id="greater-is-not-equal"),
-        pytest.param(GT_900, {"key": "a", "value": "1000"}, True, id="greater-as-a-number-not-as-text"),
-        pytest.param(GT_900, {"key": "a", "value": "fast"}, False, id="greater-than-no-number"),
-        pytest.param(GT_900, {"key": "a", "value": "0950"}, False, id="greater-than-leading-zeros"),
-        pytest.param(GT_900, {"key": "a", "value": "9" * 19}, False, id="greater-than-64-bits"),
-        pytest.param(GT_900, {"key": "a"}, False, id="greater-than-a-taint-without-a-value"),
-        pytest.param(GT_900, {"key": "b", "value": "950"}, False, id="greater-of-another-key"),
-        pytest.param({**GT_900, "operator": "Lt"}, {"key": "a", "value": "-5"}, True, id="less"),
-        pytest.param({**GT_900, "operator": "Lt"}, {"key": "a", "value": "900"}, False, id="not-less"),
-        pytest.param(
-            {**GT_900, "operator": "Ge"}, {"key": "a", "value": "900"}, False, id="unknown-operator"
-        ),
-    ],
+    {
+        "exists": (EXISTS, TAINT, True),
+        "equal": ({"key": "a", "value": "b"}, TAINT, True),
+        "another-value": ({"key": "a", "value": "c"}, TAINT, False),
+        "another-effect": ({**EXISTS, "effect": "NoExecute"}, TAINT, False),
+        "everything": ({"operator": "Exists"}, TAINT, True),
+        "greater": (GT_900, {"key": "a", "value": "950"}, True),
+        "greater-is-not-equal": (GT_900, {"key": "a", "value": "900"}, False),
+        "greater-as-a-number-not-as-text": (GT_900, {"key": "a", "value": "1000"}, True),
+        "greater-than-no-number": (GT_900, {"key": "a", "value": "fast"}, False),
+        "greater-than-leading-zeros": (GT_900, {"key": "a", "value": "0950"}, False),
+        "greater-than-64-bits": (GT_900, {"key": "a", "value": "9" * 19}, False),
+        "greater-than-a-taint-without-a-value": (GT_900, {"key": "a"}, False),
+        "greater-of-another-key": (GT_900, {"key": "b", "value": "950"}, False),
+        "less": (LT_900, {"key": "a", "value": "-5"}, True),
+        "not-less": (LT_900, {"key": "a", "value": "900"}, False),
+        "unknown-operator": ({**GT_900, "operator": "Ge"}, {"key": "a", "value": "900"}, False),
+    },
 )
-def test_tolerates(toleration: dict[str, str], taint: dict[str, str], want: bool) -> None:
+def test_tolerates(toleration: JSON, taint: JSON, want: bool) -> None:
     assert tolerates(msgspec.convert(toleration, Toleration), msgspec.convert(taint, Toleration)) is want
 
 
-@pytest.mark.parametrize(
+@cases(
     ("existing", "want"),
-    [
-        pytest.param(Toleration(key="a", operator="Exists", effect="NoSchedule"), True, id="same"),
-        pytest.param(Toleration(key="a", operator="Exists"), True, id="every-effect"),
-        pytest.param(Toleration(operator="Exists"), True, id="every-taint"),
-        pytest.param(
-            Toleration(operator="Exists", effect="NoExecute"), False, id="every-key-of-another-effect"
-        ),
-        pytest.param(Toleration(key="a", operator="Exists", effect="NoExecute"), False, id="another-effect"),
-        pytest.param(Toleration(key="b", operator="Exists"), False, id="another-key"),
-        pytest.param(Toleration(key="a", value="x", effect="NoSchedule"), False, id="one-value-only"),
-        pytest.param(Toleration(value=""), False, id="no-key-and-no-exists"),
-        pytest.param(
-            Toleration(key="a", operator="Exists", toleration_seconds=60), False, id="for-a-while-only"
-        ),
-    ],
+    {
+        "same": ({**EXISTS, "effect": "NoSchedule"}, True),
+        "every-effect": (EXISTS, True),
+        "every-taint": ({"operator": "Exists"}, True),
+        "every-key-of-another-effect": ({"operator": "Exists", "effect": "NoExecute"}, False),
+        "another-effect": ({**EXISTS, "effect": "NoExecute"}, False),
+        "another-key": ({**EXISTS, "key": "b"}, False),
+        "one-value-only": ({"key": "a", "value": "x", "effect": "NoSchedule"}, False),
+        "no-key-and-no-exists": ({"value": ""}, False),
+        "for-a-while-only": ({**EXISTS, "tolerationSeconds": 60}, False),
+        "greater-values-only": (GT_900, False),
+    },
 )
-def test_covers_exists(existing: Toleration, want: bool) -> None:
-    assert covers(existing, Toleration(key="a", operator="Exists", effect="NoSchedule")) is want
+def test_covers_exists(existing: JSON, want: bool) -> None:
+    wanted = Toleration(key="a", operator="Exists", effect="NoSchedule")
+    assert covers(msgspec.convert(existing, Toleration), wanted) is want
 
 
-@pytest.mark.parametrize(
-    ("existing", "want"),
-    [
-        pytest.param(
-            Toleration(key="a", value="x", effect="NoSchedule"), True, id="operator-equal-is-the-default"
-        ),
-        pytest.param(Toleration(key="a", operator="Equal", value="x"), True, id="every-effect"),
-        pytest.param(Toleration(key="a", operator="Exists"), True, id="every-value"),
-        pytest.param(Toleration(key="a", operator="Equal", value="y"), False, id="another-value"),
-        pytest.param(Toleration(key="a", effect="NoSchedule"), False, id="empty-value"),
-        pytest.param(Toleration(key="a", operator="Gt", value="x"), False, id="greater-than-the-same-text"),
-        pytest.param(Toleration(key="a", operator="Lt", value="x"), False, id="less-than-the-same-text"),
-    ],
+@cases(
+    ("existing", "value", "want"),
+    {
+        "equal-is-the-default": ({"key": "a", "value": "x", "effect": "NoSchedule"}, "x", True),
+        "every-effect": ({"key": "a", "operator": "Equal", "value": "x"}, "x", True),
+        "every-value": (EXISTS, "x", True),
+        "another-value": ({"key": "a", "operator": "Equal", "value": "y"}, "x", False),
+        "empty-value": ({"key": "a", "effect": "NoSchedule"}, "x", False),
+        "greater-than-the-same-text": ({**GT_900, "value": "x"}, "x", False),
+        "less-than-the-same-text": ({**LT_900, "value": "x"}, "x", False),
+        "a-value-that-is-greater": (GT_900, "950", True),
+        "a-value-that-is-not-greater": (GT_900, "900", False),
+    },
 )
-def test_covers_equal(existing: Toleration, want: bool) -> None:
-    assert covers(existing, Toleration(key="a", operator="Equal", value="x", effect="NoSchedule")) is want
+def test_covers_equal(existing: JSON, value: str, want: bool) -> None:
+    wanted = Toleration(key="a", operator="Equal", value=value, effect="NoSchedule")
+    assert covers(msgspec.convert(existing, Toleration), wanted) is want
 
 
-@pytest.mark.parametrize(
+@cases(
     ("toleration", "want"),
-    [
-        pytest.param(
-            Toleration(key="dedicated", value="ml", effect="NoSchedule"),
-            "dedicated=ml:NoSchedule",
-            id="value",
-        ),
-        pytest.param(
+    {
+        "value": (Toleration(key="dedicated", value="ml", effect="NoSchedule"), "dedicated=ml:NoSchedule"),
+        "greater": (
             Toleration(key="sla", operator="Gt", value="900", effect="NoSchedule"),
             "sla>900:NoSchedule",
-            id="greater",
         ),
-        pytest.param(
-            Toleration(key="nvidia.com/gpu", operator="Exists"), "nvidia.com/gpu", id="every-effect"
-        ),
-        pytest.param(Toleration(operator="Exists", effect="NoExecute"), "*:NoExecute", id="every-key"),
-    ],
+        "every-effect": (Toleration(key="nvidia.com/gpu", operator="Exists"), "nvidia.com/gpu"),
+        "every-key": (Toleration(operator="Exists", effect="NoExecute"), "*:NoExecute"),
+    },
 )
 def test_describe_toleration(toleration: Toleration, want: str) -> None:
     assert describe_toleration(toleration) == want
 
 
 @pytest.mark.parametrize(
-    ("existing", "wanted", "want"),
+    ("toleration", "want"),
     [
-        pytest.param("900", "950", True, id="a-value-that-is-greater"),
-        pytest.param("900", "900", False, id="the-same-value"),
+        (Toleration(key="a", operator="Exist"), 'operator: must be Exists or Equal, not "Exist"'),
+        (
+            Toleration(key="a", operator="Gt", value="900"),
+            'operator: must be Exists or Equal, not "Gt": many API servers refuse a pod with it '
+            "(feature gate TaintTolerationComparisonOperators)",
+        ),
+        (Toleration(value="x"), "key: is required unless operator is Exists"),
+        (Toleration(key="a b"), 'key: must be a taint key, not "a b"'),
+        (Toleration(key="a", operator="Exists", value="x"), "value: must be empty when operator is Exists"),
+        (Toleration(key="a", value="x y"), 'value: must be a taint value, not "x y"'),
+        (
+            Toleration(key="a", effect="NoRun"),
+            'effect: must be one of NoSchedule, PreferNoSchedule, NoExecute, not "NoRun"',
+        ),
+        (
+            Toleration(key="a", toleration_seconds=5),
+            "tolerationSeconds: is allowed only with effect NoExecute",
+        ),
     ],
 )
-def test_a_comparison_covers_what_it_tolerates(existing: str, wanted: str, want: bool) -> None:
-    greater = Toleration(key="a", operator="Gt", value=existing)
+def test_problems(toleration: Toleration, want: str) -> None:
+    found = toleration_problems(toleration, "spec.tolerations[0]")
 
-    assert covers(greater, Toleration(key="a", operator="Equal", value=wanted)) is want
-    assert not covers(greater, Toleration(key="a", operator="Exists"))
-
-
-def test_our_own_documents_do_not_compare() -> None:
-    [(path, sentence)] = toleration_problems(
-        Toleration(key="a", operator="Gt", value="900"), "tolerations[0]"
-    )
-
-    assert path == "tolerations[0].operator"
-    assert sentence == (
-        'must be Exists or Equal, not "Gt": many API servers refuse a pod with it '
-        "(feature gate TaintTolerationComparisonOperators)"
-    )
+    assert [f"{path}: {sentence}" for path, sentence in found] == [f"spec.tolerations[0].{want}"]

@@ -7,7 +7,7 @@ import pytest
 from policies.finding import Severity
 from policies.placement.label_keys import known_keys
 from policies.placement.named_nodes import Labels
-from policies.placement.nodes import NodeFacts, NodePool
+from policies.placement.nodes import NodeFacts, NodeOffer
 from policies.pods.patch import PodPatch
 from policies.rule import Phase, RuleOptions
 from policies.rules.cuda_version import FULL, MAJOR, check, mutate
@@ -18,7 +18,7 @@ CUDA = "gpu-admission.dev/cuda"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 ANY = RuleOptions()
 CPU: Labels = ()
-POOL = NodePool("spot", (("accelerator", ("nvidia-t4",)),))
+POOL = NodeOffer({"accelerator": frozenset({"nvidia-t4"})}, pool="spot")
 NEWER_THAN_11 = {"key": MAJOR, "operator": "Gt", "values": ["11"]}
 NOT_BEFORE_12_4 = {"key": FULL, "operator": "NotIn", "values": ["12.0", "12.1", "12.2", "12.3"]}
 
@@ -47,7 +47,7 @@ def terms(*expressions: list[JSON]) -> JSON:
     }
 
 
-def facts(*label_sets: Labels, pools: tuple[NodePool, ...] = ()) -> NodeFacts:
+def facts(*label_sets: Labels, pools: tuple[NodeOffer, ...] = ()) -> NodeFacts:
     return NodeFacts(keys=known_keys(CLASSES.label_keys, ()), label_sets=frozenset(label_sets), pools=pools)
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from policies.finding import Severity
 from policies.gpus.classes import ClassCatalogue, NodeLabel
-from policies.placement.class_choice import Choice, ChoiceSource
+from policies.placement.class_choice import Choice
 from policies.placement.pinning import Pinning
 from policies.pods.patch import PodPatch
 from policies.rule import Phase
@@ -262,5 +262,5 @@ def test_class_problems(options: GPUClassOptions, want: list[tuple[str, str]]) -
     },
 )
 def test_a_pod_pins_itself_to_more_than_the_choice(pinned: tuple[str, ...], want: bool) -> None:
-    choice = Choice((H100,), "nvidia-h100", ChoiceSource.ANNOTATION, "", whole_family=False)
+    choice = Choice((H100,), "nvidia-h100", "", by_annotation=True, family=None)
     assert is_wider(Pinning(pinned, ()), choice) is want

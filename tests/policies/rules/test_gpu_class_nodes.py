@@ -2,7 +2,7 @@
 
 from policies.gpus.classes import ClassCatalogue, NodeLabel
 from policies.placement.named_nodes import Labels
-from policies.placement.nodes import NodeFacts, NodePool
+from policies.placement.nodes import NodeFacts, NodeOffer
 from policies.pods.annotations import INJECTED
 from policies.pods.patch import PodPatch
 from policies.rule import Phase
@@ -296,7 +296,7 @@ def test_a_guess_that_no_node_can_meet_together_with_the_pod(
 
 
 def test_a_pool_that_makes_the_class_is_enough() -> None:
-    pools = (NodePool("gpu", (("accelerator", ("nvidia-l4",)),)),)
+    pools = (NodeOffer({"accelerator": frozenset({"nvidia-l4"})}, pool="gpu"),)
 
     assert reported(asking("nvidia-l4"), T4, pools=pools) == []
 

@@ -3,7 +3,6 @@
 from typing import Any
 
 from policies.finding import Severity
-from policies.gpus.claims import ClaimedDevices
 from policies.placement.nodes import NodeFacts
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Toleration
@@ -87,7 +86,7 @@ CLAIMING = pod(restartPolicy="Never", resourceClaims=[{"name": "it", "resourceCl
 
 
 def test_a_claim_of_gpus_is_moved() -> None:
-    assert moved(CLAIMING, ALL, claimed=ClaimedDevices(("gpu.nvidia.com",))) == MOVED
+    assert moved(CLAIMING, ALL, claimed=("gpu.nvidia.com",)) == MOVED
 
 
 NO_ROOM = NodeFacts(
@@ -101,7 +100,7 @@ NO_ROOM = NodeFacts(
         "not-annotated": (job(None), ANNOTATED, {}),
         "annotated-false": (job("false"), ANNOTATED, {}),
         "no-gpu": (pod(container(), annotations={SPOT: "true"}), ALL, {}),
-        "a-claim-that-nobody-knows": (CLAIMING, ALL, {"claimed": ClaimedDevices()}),
+        "a-claim-that-nobody-knows": (CLAIMING, ALL, {"claimed": ()}),
         "server": (pod(gpu_container(), restartPolicy="Always"), ALL, {}),
         "restart-policy-left-out-is-always": (pod(gpu_container()), ALL, {}),
         "phase-that-is-not-valid": (pod(gpu_container(), annotations={PHASE: "dreaming"}), ALL, {}),

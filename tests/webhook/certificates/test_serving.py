@@ -8,11 +8,12 @@ from cryptography import x509
 
 from certs.check import issued_by
 from certs.issue import issue_authority, issue_server
-from certs.reconciler import StoredSecret
+from certs.reconciler import StoredSecret, WebhookConfiguration
 from certs.rotation import Terms, new_state
 from certs.secret import CERTIFICATE, SecretContent, encode
-from webhook.certificates.objects import KINDS, ConfigurationSeen, SecretName
+from webhook.certificates.objects import SecretName
 from webhook.certificates.serving import PrivateDirectory, SecretCertificate
+from webhook.cluster.objects import WEBHOOK_CONFIGURATION_KINDS as KINDS
 from webhook.server.tls import ServingCertificate
 
 SECOND, DAY = dt.timedelta(seconds=1), dt.timedelta(days=1)
@@ -36,9 +37,10 @@ class Cluster:
     def read(self) -> StoredSecret | None:
         return StoredSecret("1", self.content) if self.content else None
 
-    def seen(self) -> list[ConfigurationSeen]:
+    def seen(self) -> list[WebhookConfiguration]:
         return [
-            ConfigurationSeen(kind, "1", (bundle, bundle), (HOST,)) for kind, bundle in self.bundles.items()
+            WebhookConfiguration(kind, "1", (bundle, bundle), (HOST,))
+            for kind, bundle in self.bundles.items()
         ]
 
     def publish(self, bundle: bytes) -> None:

@@ -1,9 +1,9 @@
-"""A server that speaks TLS and answers as a test says: for what the real API server does only once in a blue moon."""
+"""A TLS server that answers as a test says, for answers that the real API server gives very rarely."""
 
 import json
 import ssl
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
@@ -44,6 +44,20 @@ def status(code: int, message: str, reason: str = "") -> Answer:
     return Answer(json.dumps(body).encode(), code)
 
 
+def answering(objects: Mapping[str, Any]) -> Callable[[Request], Answer]:
+    """Answer with the objects by their path: a list is a collection, and what is not there does not exist."""
+
+    def answer(request: Request) -> Answer:
+        found = objects.get(request.path)
+        if found is None:
+            return status(404, f"no {request.path}", "NotFound")
+        if isinstance(found, list):
+            found = {"metadata": {"resourceVersion": "1"}, "items": found}
+        return found if isinstance(found, Answer) else Answer(json.dumps(found).encode())
+
+    return answer
+
+
 def page(names: list[str], revision: str, more: str = "") -> Answer:
     metadata = {"resourceVersion": revision, "continue": more}
     items = [
@@ -59,7 +73,7 @@ def event(kind: str, name: str, revision: str, **fields: Any) -> bytes:
 
 
 class ApiServer:
-    """Asks `answer` about every request, for the length of a `with` block; `requests` are all there were."""
+    """Calls `answer` with every request, for the length of a `with` block. `requests` are all so far."""
 
     def __init__(self, folder: Path, answer: Callable[[Request], Answer]) -> None:
         self.answer = answer
@@ -116,6 +130,57 @@ class ApiServer:
 
     def client(self, read_seconds: float = 5.0) -> ApiClient:
         return ApiClient(load_access(str(self.kubeconfig())), read_seconds=read_seconds)
+
+
+class Script:
+    """Answers with these lists and watches in turn. After these, the last list is repeated and watches stay silent.
+
+    Watches show nothing before `begun`, when the informer has the first list. A request for the revision gets that of the next
+    list. A request for one object gets it from the last list.
+    """
+
+    def __init__(self, lists: list[Answer], watches: list[Answer]) -> None:
+        self.lists = lists
+        self.watches = watches
+        self.listed: list[Answer] = []
+        self.begun, self.ended = threading.Event(), threading.Event()
+
+    def __call__(self, request: Request) -> Answer:
+        if is_list(request):
+            self.listed.append(self.lists.pop(0) if len(self.lists) > 1 else self.lists[0])
+            return self.listed[-1]
+        if request.query.get("limit") == "1":
+            failed = self.lists[0].status != 200 and len(self.lists) > 1
+            return self.lists.pop(0) if failed else self.lists[0]
+        if "fieldSelector" in request.query:
+            found = json.loads(self.listed[-1].body)
+            name = request.query["fieldSelector"].removeprefix("metadata.name=")
+            found["items"] = [each for each in found["items"] if each["metadata"]["name"] == name]
+            return Answer(json.dumps(found).encode())
+        if self.watches:
+            self.begun.wait(60)
+            return self.watches.pop(0)
+        return Answer(stream=[], wait=self.ended)
+
+
+class Slow(Script):
+    """Holds back each list after the first one."""
+
+    def __init__(self, lists: list[Answer], watches: list[Answer], path: str = "/api/v1/pods") -> None:
+        super().__init__(lists, watches)
+        self.path, self.requested, self.held_back = path, threading.Event(), threading.Event()
+
+    def __call__(self, request: Request) -> Answer:
+        answer = super().__call__(request)
+        if is_list(request) and len(self.listed) > 1 and request.path == self.path:
+            self.requested.set()
+            self.held_back.wait(60)
+        return answer
+
+
+def is_list(request: Request) -> bool:
+    """Whether the request is for more than one object."""
+    return not {"watch", "fieldSelector"} & request.query.keys() and request.query["limit"] != "1"
 
 
 class _Handler(BaseHTTPRequestHandler):

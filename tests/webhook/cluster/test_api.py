@@ -8,10 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.cases import cases
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, page, status
 from webhook.cluster import errors
 from webhook.cluster.access import AccessError, load_access
-from webhook.cluster.api import ApiClient, api_path
+from webhook.cluster.api import IDENTITIES_PAGE, METADATA_LIST, ApiClient, Identity, api_path
 
 
 class _Named(msgspec.Struct):
@@ -68,15 +69,32 @@ def test_a_list_that_keeps_expiring_is_given_up(tmp_path: Path) -> None:
         server.client().list("/api/v1/pods", name_of)
 
 
-@pytest.mark.parametrize(
-    "body", [pytest.param(b"<html>", id="no-json"), pytest.param(b'{"items":3}', id="no-list")]
+def test_identities_are_listed_in_large_pages_of_metadata(tmp_path: Path) -> None:
+    last = Answer(b'{"metadata": {"resourceVersion": "7"}, "items": null}')
+    answers = in_turn(page(["a"], "7", "next"), last)
+    with ApiServer(tmp_path, lambda _: next(answers)) as server:
+        listed = server.client().identities("/api/v1/pods")
+
+    assert (listed.items, listed.resource_version) == ([Identity("a", "a", "7", "team")], "7")
+    assert [request.query["limit"] for request in server.requests] == [str(IDENTITIES_PAGE)] * 2
+    assert {request.headers["Accept"] for request in server.requests} == {METADATA_LIST}
+
+
+@cases(
+    "body",
+    {
+        "no-json": b"<html>",
+        "no-list": b'{"items":3}',
+        "cut": b'{"metadata": {"resourceVersion": "43"}, "items": [',
+        "without-a-uid": b'{"metadata": {}, "items": [{"metadata": {"name": "train-0"}}]}',
+    },
 )
 def test_what_is_no_list_is_an_error_with_its_path(tmp_path: Path, body: bytes) -> None:
     with (
         ApiServer(tmp_path, lambda _: Answer(body)) as server,
         pytest.raises(errors.ApiError, match="the list of /api/v1/pods cannot be read"),
     ):
-        server.client().list("/api/v1/pods", name_of)
+        server.client().identities("/api/v1/pods")
 
 
 def test_silence_ends_a_call(tmp_path: Path) -> None:
@@ -96,12 +114,9 @@ def test_nobody_listens(tmp_path: Path) -> None:
         client.get("/version")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("method", "calls"),
-    [
-        pytest.param("get", 2, id="reading-again-changes-nothing"),
-        pytest.param("put", 1, id="a-write-may-have-happened"),
-    ],
+    {"reading-again-changes-nothing": ("get", 2), "a-write-may-have-happened": ("put", 1)},
 )
 def test_a_connection_that_was_closed_just_now(tmp_path: Path, method: str, calls: int) -> None:
     with ApiServer(tmp_path, lambda _: Answer(cut=True)) as server:
@@ -151,14 +166,14 @@ def test_no_kubeconfig_says_what_is_missing(tmp_path: Path) -> None:
         load_access(str(tmp_path / "none"))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("parts", "want"),
-    [
-        pytest.param(["namespaces", "team", "pods"], "/api/v1/namespaces/team/pods", id="a-collection"),
-        pytest.param(["namespaces", "../../x"], "/api/v1/namespaces/..%2F..%2Fx", id="a-path-is-one-name"),
-        pytest.param(["namespaces", "a?b#c d%2e"], "/api/v1/namespaces/a%3Fb%23c%20d%252e", id="no-query"),
-        pytest.param(["clusterroles", "system:node"], "/api/v1/clusterroles/system:node", id="a-colon-stays"),
-    ],
+    {
+        "a-collection": (["namespaces", "team", "pods"], "/api/v1/namespaces/team/pods"),
+        "a-path-is-one-name": (["namespaces", "../../x"], "/api/v1/namespaces/..%2F..%2Fx"),
+        "no-query": (["namespaces", "a?b#c d%2e"], "/api/v1/namespaces/a%3Fb%23c%20d%252e"),
+        "a-colon-stays": (["clusterroles", "system:node"], "/api/v1/clusterroles/system:node"),
+    },
 )
 def test_a_name_is_one_step_of_a_path(parts: list[str], want: str) -> None:
     assert api_path("/api/v1", *parts) == want

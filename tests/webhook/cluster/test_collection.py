@@ -112,22 +112,24 @@ class World:
         """Check that what has a position is the namespace as it was at that revision, and what `changed` made of it."""
         assert self.held.missed == 0
         for namespace in NAMESPACES:
-            snapshot = self.held.snapshot(namespace)
-            assert snapshot.deleted.isdisjoint(self.history[-1]), "what is stored is not deleted"
+            items, deleted, position = (
+                self.held.items(namespace),
+                self.held.deleted(namespace),
+                self.held.position(namespace),
+            )
+            assert deleted.isdisjoint(self.history[-1]), "a stored object is not deleted"
             shown = self.shown[namespace]
             held = self.held._versions.get(namespace, {})
             gone = {uid for uid in shown if hash(uid) not in held}
-            assert gone <= snapshot.deleted, "what was held, and is no longer, was deleted"
+            assert gone <= deleted, "an object that is not held any more was deleted"
             shown.clear()
-            shown |= {each.uid for each in snapshot.items}
-            assert sum(each.version for each in snapshot.items) == self.sums[namespace]
-            if self.held.position(namespace) == NOWHERE:
+            shown |= {each.uid for each in items}
+            assert sum(each.version for each in items) == self.sums[namespace]
+            if position == NOWHERE:
                 continue
-            state = self.history[snapshot.revision].values()
-            assert set(snapshot.items) == {each.item for each in state if each.namespace == namespace} - {
-                None
-            }
-            assert snapshot.revision >= self.began[snapshot.list_started]
+            state = self.history[position.revision].values()
+            assert set(items) == {each.item for each in state if each.namespace == namespace} - {None}
+            assert position.revision >= self.began[position.list_started]
 
     def end(self) -> None:
         """Check that lists of everything give each namespace a position, and that nothing is kept for lists that are over."""
@@ -171,7 +173,7 @@ def test_what_a_list_shows_that_the_watch_had_passed_was_missed() -> None:
         collection.merge("red", Position(9, started), [line("kept", "red", 8, kept=True)])
 
     assert collection.missed == 2
-    assert [each.version for each in collection.snapshot("red").items] == [8]
+    assert [each.version for each in collection.items("red")] == [8]
     assert collection.position("red") == (10, started)
 
 

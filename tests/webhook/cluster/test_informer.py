@@ -9,19 +9,23 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.cases import cases
 from tests.cluster.controllers import eventually
-from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, event, page, status
+from tests.webhook.cluster.apiserver import (
+    Answer,
+    ApiServer,
+    Request,
+    Script,
+    Slow,
+    event,
+    is_list,
+    page,
+    status,
+)
 from webhook.cluster.api import JSON, METADATA_LIST
 from webhook.cluster.collection import NOWHERE
-from webhook.cluster.informer import (
-    AWAY_SECONDS,
-    FEW,
-    ONE_IN,
-    Informer,
-    Pauses,
-    Resource,
-    WatchTimings,
-)
+from webhook.cluster.informer import AWAY_SECONDS, FEW, ONE_IN, Informer, Pauses, Resource, WatchTimings
+from webhook.cluster.objects import decode_metadata
 
 PODS = Resource("/api/v1", "pods")
 A_AT_TEN = b'"a", "namespace": "team", "resourceVersion": "10"'
@@ -35,62 +39,11 @@ class Record(msgspec.Struct, frozen=True):
     resource_version: str = ""
 
 
-class _Metadata(msgspec.Struct, rename="camel"):
-    uid: str
-    name: str
-    namespace: str
-    resource_version: str
-
-
-class _Object(msgspec.Struct):
-    metadata: _Metadata
-
-
-# Made once: msgspec is not safe for threads that use a type for the first time together.
-_OBJECT = msgspec.json.Decoder(_Object)
-
-
 def record(raw: msgspec.Raw) -> Record | None:
-    seen = _OBJECT.decode(raw).metadata
+    seen = decode_metadata(raw)
     if seen.name == "unwanted":
         return None
     return Record(seen.uid, seen.namespace, seen.name, seen.resource_version)
-
-
-class Script:
-    """Lists and watches answered in turn; when there are no more, the last list holds and watches stay silent.
-
-    Watches show nothing before `begun`, when the first list has been taken in. What only asks for the revision gets that of the
-    next list; an object asked for at a revision is that of the last list.
-    """
-
-    def __init__(self, lists: list[Answer], watches: list[Answer]) -> None:
-        self.lists = lists
-        self.watches = watches
-        self.listed: list[Answer] = []
-        self.begun, self.ended = threading.Event(), threading.Event()
-
-    def __call__(self, request: Request) -> Answer:
-        if is_list(request):
-            self.listed.append(self.lists.pop(0) if len(self.lists) > 1 else self.lists[0])
-            return self.listed[-1]
-        if request.query.get("limit") == "1":
-            failed = self.lists[0].status != 200 and len(self.lists) > 1
-            return self.lists.pop(0) if failed else self.lists[0]
-        if "fieldSelector" in request.query:
-            found = json.loads(self.listed[-1].body)
-            name = request.query["fieldSelector"].removeprefix("metadata.name=")
-            found["items"] = [each for each in found["items"] if each["metadata"]["name"] == name]
-            return Answer(json.dumps(found).encode())
-        if self.watches:
-            self.begun.wait(60)
-            return self.watches.pop(0)
-        return Answer(stream=[], wait=self.ended)
-
-
-def is_list(request: Request) -> bool:
-    """Whether it is for more than one object."""
-    return not {"watch", "fieldSelector"} & request.query.keys() and request.query["limit"] != "1"
 
 
 Changes = list[tuple[str | None, str | None]]
@@ -123,7 +76,7 @@ def followed(
 
 
 def names(informer: Informer[Record]) -> list[str]:
-    return sorted(each.name for each in informer.snapshot("team").items)
+    return sorted(each.name for each in informer.items("team"))
 
 
 def names_at(informer: Informer[Record]) -> dict[str, str]:
@@ -145,36 +98,25 @@ def test_one_object_that_is_nested_too_deeply_hides_no_other(tmp_path: Path) -> 
         assert shows(informer, "a", "b", "c")
 
 
-def test_events_are_taken_in_and_told(tmp_path: Path) -> None:
+def test_events_are_taken_in_and_told_in_whatever_pieces_they_come(tmp_path: Path) -> None:
     events = [
         event("ADDED", "b", "11"),
         event("MODIFIED", "unwanted", "12"),
         event("DELETED", "a", "13"),
         event("BOOKMARK", "", "40"),
     ]
-    script = Script([page(["a"], "10")], [Answer(stream=events)])
+    whole = b"".join(events)
+    pieces = [whole[:20], whole[20 : len(whole) - 30], whole[-30:]]
+    script = Script([page(["a"], "10")], [Answer(stream=pieces)])
     with followed(tmp_path, script) as (informer, server, changes):
         assert shows(informer, "b")
-        assert eventually(lambda: informer.snapshot("team").revision == 40)
+        assert eventually(lambda: informer.position("team").revision == 40)
 
     assert changes == [(None, "a"), (None, "b"), ("a", None)]
     watches = [request.query for request in server.requests if "watch" in request.query]
     assert watches[0]["resourceVersion"] == "10"
     assert watches[0]["allowWatchBookmarks"] == "true"
     assert watches[1]["resourceVersion"] == "40"  # goes on after the bookmark
-
-
-def test_a_deletion_that_the_watch_told_is_remembered(tmp_path: Path) -> None:
-    events = [event("ADDED", "b", "11"), event("DELETED", "b", "12"), event("DELETED", "unwanted", "13")]
-    with followed(tmp_path, Script([page(["a"], "10")], [Answer(stream=events)])) as (informer, _, _):
-        assert eventually(lambda: informer.snapshot("team").revision == 13)
-        snapshot = informer.snapshot("team")
-
-    assert [each.name for each in snapshot.items] == ["a"]
-    assert len(snapshot.deleted) == 1
-    assert snapshot.deleted.isdisjoint(each.uid for each in snapshot.items), (
-        "what is not kept is not remembered either"
-    )
 
 
 def test_a_change_is_called_with_at_the_revision_that_has_it(tmp_path: Path) -> None:
@@ -203,30 +145,23 @@ def test_a_change_is_called_with_at_the_revision_that_has_it(tmp_path: Path) -> 
     assert informer.failures == 0
 
 
-def test_an_event_may_come_in_pieces(tmp_path: Path) -> None:
-    whole = event("ADDED", "b", "11") + event("ADDED", "c", "12")
-    pieces = [whole[:20], whole[20 : len(whole) - 30], whole[-30:]]
-    with followed(tmp_path, Script([page(["a"], "10")], [Answer(stream=pieces)])) as (informer, _, _):
-        assert shows(informer, "a", "b", "c")
-
-
 GONE_EVENT = (
     b'{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"too old"}}\n'
 )
 OTHER_EVENT = b'{"type":"ERROR","object":{"kind":"Status","code":500,"message":"etcd is away"}}\n'
 
 
-@pytest.mark.parametrize(
+@cases(
     ("broken", "lists"),
-    [
-        pytest.param(lambda: Answer(stream=[GONE_EVENT]), 2, id="410-as-an-event"),
-        pytest.param(lambda: status(410, "too old", "Expired"), 2, id="410-as-an-answer"),
-        pytest.param(lambda: Answer(stream=[OTHER_EVENT]), 1, id="500-as-an-event"),
-        pytest.param(lambda: status(429, "slow down"), 1, id="429"),
-        pytest.param(lambda: Answer(cut=True), 1, id="cut"),
-        pytest.param(lambda: Answer(stream=[b"garbage\n"]), 1, id="garbage"),
-        pytest.param(lambda: Answer(stream=[], wait=threading.Event()), 1, id="half-open"),
-    ],
+    {
+        "410-as-an-event": (lambda: Answer(stream=[GONE_EVENT]), 2),
+        "410-as-an-answer": (lambda: status(410, "too old", "Expired"), 2),
+        "500-as-an-event": (lambda: Answer(stream=[OTHER_EVENT]), 1),
+        "429": (lambda: status(429, "slow down"), 1),
+        "cut": (lambda: Answer(cut=True), 1),
+        "garbage": (lambda: Answer(stream=[b"garbage\n"]), 1),
+        "half-open": (lambda: Answer(stream=[], wait=threading.Event()), 1),
+    },
 )
 def test_a_broken_watch_is_begun_again(tmp_path: Path, broken: Callable[[], Answer], lists: int) -> None:
     good = Answer(stream=[event("ADDED", "b", "21")])
@@ -237,7 +172,9 @@ def test_a_broken_watch_is_begun_again(tmp_path: Path, broken: Callable[[], Answ
         assert eventually(lambda: sum(map(is_list, server.requests)) == lists)
 
 
-def test_what_goes_on_failing_alike_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failure_that_stays_the_same_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     forbidden = [status(403, "pods is forbidden", "Forbidden") for _ in range(4)]
     script = Script([*forbidden, status(503, "away"), page(["a"], "10")], [])
     with caplog.at_level("WARNING", "gpu_admission.cluster"), followed(tmp_path, script) as (informer, *_):
@@ -258,53 +195,6 @@ def test_a_kind_that_nobody_changes_is_no_failure(tmp_path: Path, caplog: pytest
         assert (informer.failures, informer.relists) == (0, 1)
 
     assert caplog.messages == []
-
-
-def test_what_a_new_list_lacks_has_gone(tmp_path: Path) -> None:
-    script = Script([page(["a", "b"], "10"), page(["b"], "20")], [status(410, "too old")])
-    with followed(tmp_path, script) as (informer, _, changes):
-        assert shows(informer, "b")
-
-    assert ("a", None) in changes
-
-
-def test_events_that_a_newer_list_contained_are_passed_over(tmp_path: Path) -> None:
-    """The watch lags behind: it still tells of `a`, deleted by the time of the list at 50."""
-    go_on = threading.Event()
-
-    class Lagging(Script):
-        def __call__(self, request: Request) -> Answer:
-            if "watch" in request.query and self.watches:
-                go_on.wait(60)
-            return super().__call__(request)
-
-    lagging = [event("MODIFIED", "a", "30"), event("DELETED", "a", "40"), event("ADDED", "c", "60")]
-    script = Lagging([page(["a"], "10"), page(["b"], "50")], [Answer(stream=lagging)])
-    with followed(tmp_path, script) as (informer, _, changes):
-        before = informer.snapshot("team").list_started
-        informer.refresh("team")
-
-        assert names(informer) == ["b"]
-        assert informer.snapshot("team").revision == 50
-        assert informer.snapshot("team").list_started > before
-        assert informer.position("other") == (10, before)
-        go_on.set()
-        assert shows(informer, "b", "c")
-        assert informer.snapshot("team").revision == 60
-
-    assert ("a", "a") not in changes
-
-
-def test_a_list_older_than_the_watch_changes_nothing(tmp_path: Path) -> None:
-    watch = Answer(stream=[event("ADDED", "b", "60")])
-    with followed(tmp_path, Script([page(["a"], "10"), page(["a"], "50")], [watch])) as (informer, _, _):
-        assert shows(informer, "a", "b")
-        begun = informer.snapshot("team").list_started
-        informer.refresh("team")
-
-        assert names(informer) == ["a", "b"]
-        assert informer.snapshot("team").revision == 60
-        assert informer.snapshot("team").list_started > begun
 
 
 def test_a_list_is_of_metadata_and_of_the_bodies_that_are_not_held(tmp_path: Path) -> None:
@@ -352,20 +242,10 @@ def test_the_namespace_is_read_in_full_where_bodies_cannot_be_read_one_by_one(
 
 def test_the_watch_goes_on_while_everything_is_listed_anew(tmp_path: Path) -> None:
     """After a 410 one namespace is listed alone, and has its place, before the list of everything has come."""
-    held_back, requested = threading.Event(), threading.Event()
-
-    class Slow(Script):
-        def __call__(self, request: Request) -> Answer:
-            answer = super().__call__(request)
-            if is_list(request) and len(self.listed) > 1 and request.path == "/api/v1/pods":
-                requested.set()
-                held_back.wait(60)
-            return answer
-
     lists = [page(["a"], "10"), page(["a", "b"], "20"), page(["a", "b"], "20")]
     script = Slow(lists, [status(410, "too old"), Answer(stream=[event("ADDED", "c", "21")])])
     with followed(tmp_path, script) as (informer, *_):
-        assert requested.wait(30)
+        assert script.requested.wait(30)
         assert shows(informer, "a", "c")
         assert informer.position("team") == NOWHERE
         informer.refresh("team")
@@ -373,7 +253,7 @@ def test_the_watch_goes_on_while_everything_is_listed_anew(tmp_path: Path) -> No
         assert names(informer) == ["a", "b", "c"]
         assert informer.position("team").revision == 21
         assert informer.position("other") == NOWHERE
-        held_back.set()
+        script.held_back.set()
         assert eventually(lambda: informer.position("other").revision == 21)
         assert informer.missed == 0
 
@@ -396,7 +276,9 @@ def everywhere(revision: str, **pods: int) -> Answer:
     return Answer(json.dumps({"metadata": {"resourceVersion": revision}, "items": items}).encode())
 
 
-def test_what_somebody_waits_for_is_listed_first_the_smallest_before_all(tmp_path: Path) -> None:
+def test_awaited_namespaces_are_listed_first_and_the_smallest_of_them_before_the_others(
+    tmp_path: Path,
+) -> None:
     lists = [
         everywhere("10", large=3, other=1, small=2),
         everywhere("20"),
@@ -429,17 +311,12 @@ def test_very_many_namespaces_that_somebody_waits_for_are_listed_together(tmp_pa
 
 def test_what_somebody_waits_for_is_listed_though_a_list_of_everything_goes_on(tmp_path: Path) -> None:
     """A watch may begin anew twice while a large cluster is listed once."""
-    requested, held_back = threading.Event(), threading.Event()
 
-    class Slow(Script):
+    class Twice(Slow):
         def __call__(self, request: Request) -> Answer:
             if "watch" in request.query and len(self.watches) == 1:
-                requested.wait(60)
-            answer = super().__call__(request)
-            if is_list(request) and request.path == "/api/v1/pods" and len(self.listed) > 1:
-                requested.set()
-                held_back.wait(60)
-            return answer
+                self.requested.wait(60)
+            return super().__call__(request)
 
     lists = [
         everywhere("10", team=2),
@@ -447,7 +324,7 @@ def test_what_somebody_waits_for_is_listed_though_a_list_of_everything_goes_on(t
         everywhere("20", team=2),
         everywhere("30", team=1),
     ]
-    script = Slow(lists, [status(410, "too old"), status(410, "too old")])
+    script = Twice(lists, [status(410, "too old"), status(410, "too old")])
     with followed(tmp_path, script, awaited=lambda: ["team"]) as (held, server, changes):
         assert eventually(lambda: held.position("team").revision == 30)
 
@@ -455,21 +332,12 @@ def test_what_somebody_waits_for_is_listed_though_a_list_of_everything_goes_on(t
         everything, team = "/api/v1/pods", "/api/v1/namespaces/team/pods"
         assert listed == [everything, team, everything, team]
         assert ("team-1", None) in changes
-        held_back.set()
+        script.held_back.set()
         assert eventually(lambda: held.relists == 3), "once more, since the second was of before the watch"
 
 
-def test_who_waits_for_a_list_of_a_namespace_needs_no_other(tmp_path: Path) -> None:
-    held_back = threading.Event()
-
-    class Slow(Script):
-        def __call__(self, request: Request) -> Answer:
-            answer = super().__call__(request)
-            if is_list(request) and len(self.listed) > 1:
-                held_back.wait(60)
-            return answer
-
-    script = Slow([page(["a"], "10"), page(["a"], "20")], [])
+def test_a_caller_that_waited_for_a_list_of_a_namespace_needs_no_other(tmp_path: Path) -> None:
+    script = Slow([page(["a"], "10"), page(["a"], "20")], [], "/api/v1/namespaces/team/pods")
     with followed(tmp_path, script) as (held, server, _):
         before = held.position("team").list_started
 
@@ -484,7 +352,7 @@ def test_who_waits_for_a_list_of_a_namespace_needs_no_other(tmp_path: Path) -> N
         second = threading.Thread(target=held.refresh, args=("team",), kwargs={"since": before + 1e-9})
         second.start()
         assert not eventually(lambda: count() > 2, seconds=0.3)
-        held_back.set()
+        script.held_back.set()
         first.join(60)
         second.join(60)
 
@@ -532,16 +400,22 @@ def test_pauses_stay_short_while_the_api_server_is_away_and_as_it_starts(
     assert pauses.next() == timings.pause_least
 
 
+def calls_of(monkeypatch: pytest.MonkeyPatch, method: str) -> list[Pauses]:
+    """Return a list that gets each Pauses of which the method is called."""
+    noted, original = list[Pauses](), getattr(Pauses, method)
+
+    def noting(pauses: Pauses) -> None:
+        noted.append(pauses)
+        original(pauses)
+
+    monkeypatch.setattr(Pauses, method, noting)
+    return noted
+
+
 def test_only_what_is_not_answered_keeps_pauses_short(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    noted, note = list[Pauses](), Pauses.unanswered
-
-    def unanswered(pauses: Pauses) -> None:
-        noted.append(pauses)
-        note(pauses)
-
-    monkeypatch.setattr(Pauses, "unanswered", unanswered)
+    noted = calls_of(monkeypatch, "unanswered")
     script = Script([page(["a"], "10")], [Answer(cut=True), status(503, "away")])
     with followed(tmp_path, script) as (held, *_):
         assert eventually(lambda: held.failures == 2)
@@ -553,14 +427,8 @@ def test_only_what_is_not_answered_keeps_pauses_short(
 def test_pauses_begin_anew_after_a_watch_that_lasted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lasting: float, resets: int
 ) -> None:
-    noted, reset = list[Pauses](), Pauses.reset
-
-    def resetting(pauses: Pauses) -> None:
-        noted.append(pauses)
-        reset(pauses)
-
     monkeypatch.setattr("webhook.cluster.informer.AWAY_SECONDS", lasting)
-    monkeypatch.setattr(Pauses, "reset", resetting)
+    noted = calls_of(monkeypatch, "reset")
     failing = [status(503, "away") for _ in range(3)]
     with followed(tmp_path, Script([page(["a"], "10")], failing)) as (_, server, _):
         assert eventually(lambda: sum("watch" in each.query for each in server.requests) == 4)

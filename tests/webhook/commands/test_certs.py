@@ -9,6 +9,7 @@ from click.testing import CliRunner, Result
 
 from certs.files import ensure_self_signed
 from certs.issue import issue_authority
+from tests.cases import cases
 from webhook.commands import main
 
 NOW = dt.datetime.now(dt.UTC)
@@ -46,15 +47,13 @@ def test_all_that_is_wrong_with_files_is_reported_at_once(directory: Path) -> No
     assert "fix: renew the files" in text
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "want"),
-    [
-        pytest.param(["check", "--name", "x"], "--name needs --dir", id="name-without-files"),
-        pytest.param(["check", "--dir", "/nowhere"], "does not exist", id="no-directory"),
-        pytest.param(["show", "--kubeconfig", "/nowhere"], "error: ", id="no-kubeconfig"),
-        pytest.param(["rotate", "--timeout-seconds", "0"], "--timeout-seconds", id="no-time"),
-        pytest.param(["rotate", "--leaf"], "--leaf", id="unknown-option"),
-    ],
+    {
+        "name-without-files": (["check", "--name", "x"], "--name needs --dir"),
+        "no-directory": (["check", "--dir", "/nowhere"], "does not exist"),
+        "no-time": (["rotate", "--timeout-seconds", "0"], "--timeout-seconds"),
+    },
 )
 def test_bad_use(arguments: list[str], want: str) -> None:
     result = certs(*arguments)
@@ -68,25 +67,15 @@ def test_a_directory_without_certificates(tmp_path: Path) -> None:
     assert result.output == f"error: {tmp_path / 'tls.crt'}: No such file or directory\n"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "want"),
-    [
-        pytest.param(
+    {
+        "two-certificates": (
             ["--certificate-secret", "x", "--self-signed", "y"],
             "--certificate-secret says where the certificate is",
-            id="two-certificates",
         ),
-        pytest.param(
-            ["--certificate-secret", "x", "--standalone"],
-            "--certificate-secret needs a cluster",
-            id="no-cluster",
-        ),
-        pytest.param(
-            ["--standalone", "--kubeconfig", "x"],
-            "--standalone works without a cluster",
-            id="a-cluster-and-none",
-        ),
-    ],
+        "no-cluster": (["--certificate-secret", "x", "--standalone"], "--certificate-secret needs a cluster"),
+    },
 )
 def test_serve_refuses_what_does_not_go_together(arguments: list[str], want: str) -> None:
     result = CliRunner().invoke(main, ["serve", *arguments])
@@ -94,13 +83,13 @@ def test_serve_refuses_what_does_not_go_together(arguments: list[str], want: str
     assert want in " ".join(result.output.split())
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "want"),
-    [
-        pytest.param(["--certificate-name", "no name"], '"no name" is not a valid DNS name', id="name"),
-        pytest.param(["--leaf-days", "0.1"], "--leaf-days", id="leaf-too-short"),
-        pytest.param(["--ca-days", "1"], "--ca-days", id="authority-too-short"),
-    ],
+    {
+        "name": (["--certificate-name", "no name"], '"no name" is not a valid DNS name'),
+        "leaf-too-short": (["--leaf-days", "0.1"], "--leaf-days"),
+        "authority-too-short": (["--ca-days", "1"], "--ca-days"),
+    },
 )
 def test_controller_refuses_what_cannot_work(arguments: list[str], want: str) -> None:
     result = CliRunner().invoke(main, ["controller", *arguments])

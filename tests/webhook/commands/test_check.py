@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.cases import cases
 from webhook.commands import main
 from webhook.configuration.yaml_documents import YamlDocument, load_documents
 
@@ -64,26 +65,20 @@ def stream(*texts: str) -> str:
     return "---\n".join(texts)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "want", "summary"),
-    [
-        pytest.param(TOLERANT, 0, "1 object: 0 refused, 0 would change, 1 ok", id="ok"),
-        pytest.param(GOOD, 0, "1 object: 0 refused, 1 would change, 0 ok", id="changed"),
-        pytest.param(HALF, 1, "1 object: 1 refused, 0 would change, 0 ok", id="refused"),
-        pytest.param(
-            SERVICE,
+    {
+        "ok": (TOLERANT, 0, "1 object: 0 refused, 0 would change, 1 ok"),
+        "changed": (GOOD, 0, "1 object: 0 refused, 1 would change, 0 ok"),
+        "refused": (HALF, 1, "1 object: 1 refused, 0 would change, 0 ok"),
+        "skipped": (SERVICE,
             0,
-            "1 object: 0 refused, 0 would change, 0 ok, 1 skipped (not known to have pods: Service)",
-            id="skipped",
-        ),
-        pytest.param("a: [", 2, "0 objects: 0 refused, 0 would change, 0 ok; 1 problem in the input", id="bad-input"),
-        pytest.param(
-            stream(HALF, "a: ["),
+            "1 object: 0 refused, 0 would change, 0 ok, 1 skipped (not known to have pods: Service)"),
+        "bad-input": ("a: [", 2, "0 objects: 0 refused, 0 would change, 0 ok; 1 problem in the input"),
+        "bad-input-beside-a-refusal": (stream(HALF, "a: ["),
             2,
-            "1 object: 1 refused, 0 would change, 0 ok; 1 problem in the input",
-            id="bad-input-beside-a-refusal",
-        ),
-    ],
+            "1 object: 1 refused, 0 would change, 0 ok; 1 problem in the input"),
+    },
 )  # fmt: skip
 def test_exit_status_and_summary(text: str, want: int, summary: str) -> None:
     result = check("-f", "-", stdin=text)
@@ -118,14 +113,12 @@ def test_text() -> None:
     assert result.stderr.splitlines() == ["error: stdin:38: apiVersion: Required value"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("templates", "want"),
-    [
-        pytest.param(
-            "warn", "the Deployment itself is admitted with a warning; its pods are denied", id="warn"
-        ),
-        pytest.param("enforce", "the Deployment itself is denied (policy: templates: enforce)", id="enforce"),
-    ],
+    {
+        "warn": ("warn", "the Deployment itself is admitted with a warning; its pods are denied"),
+        "enforce": ("enforce", "the Deployment itself is denied (policy: templates: enforce)"),
+    },
 )
 def test_a_workload_whose_pods_would_be_refused(tmp_path: Path, templates: str, want: str) -> None:
     config = configuration(tmp_path, f"{{templates: {templates}}}")
@@ -281,7 +274,7 @@ def test_json_of_a_change_and_a_refusal() -> None:
         "ask": "",
     }
     assert shown["problems"] == [
-        {"file": "stdin", "line": 21, "column": 1, "path": "apiVersion", "message": "Required value"},
+        {"file": "stdin", "line": 21, "column": 1, "path": "apiVersion", "message": "Required value"}
     ]
     assert shown["summary"]["skippedKinds"] == {"Service": 1}
 
@@ -326,16 +319,14 @@ def test_a_bad_configuration_checks_nothing(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "want"),
-    [
-        pytest.param([], "Missing option '-f' / '--filename'", id="nothing-to-check"),
-        pytest.param(["-f", "-", "-o", "xml"], "'xml' is not one of", id="unknown-output"),
-        pytest.param(["-f", "-", "--now", "soon"], '"soon" is not a valid time', id="no-time"),
-        pytest.param(
-            ["-f", "-", "--now", "2027-01-01T00:00:00"], "must have a time zone", id="time-without-zone"
-        ),
-    ],
+    {
+        "nothing-to-check": ([], "Missing option '-f' / '--filename'"),
+        "unknown-output": (["-f", "-", "-o", "xml"], "'xml' is not one of"),
+        "no-time": (["-f", "-", "--now", "soon"], '"soon" is not a valid time'),
+        "time-without-zone": (["-f", "-", "--now", "2027-01-01T00:00:00"], "must have a time zone"),
+    },
 )
 def test_usage_errors(arguments: list[str], want: str) -> None:
     result = check(*arguments, stdin="")
@@ -344,13 +335,7 @@ def test_usage_errors(arguments: list[str], want: str) -> None:
     assert want in result.stderr
 
 
-@pytest.mark.parametrize(
-    ("text", "path"),
-    [
-        pytest.param(GPU_POD, "spec.containers[0]", id="pod"),
-        pytest.param(DEPLOYMENT, "containers[0]", id="template"),
-    ],
-)
+@cases(("text", "path"), {"pod": (GPU_POD, "spec.containers[0]"), "template": (DEPLOYMENT, "containers[0]")})
 @pytest.mark.parametrize("mode", ["enforce", "disabled"])
 def test_what_exceeds_a_limit_is_refused_whatever_the_mode(
     tmp_path: Path, text: str, path: str, mode: str

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.cases import cases
 from webhook.commands.check import check
 
 QUOTA = """
@@ -81,10 +82,7 @@ def words(result: Result) -> str:
     return " ".join(result.output.split())
 
 
-@pytest.mark.parametrize(
-    ("namespace", "warns"),
-    [pytest.param("team", True, id="never-fits"), pytest.param("other", False, id="no-quota")],
-)
+@cases(("namespace", "warns"), {"never-fits": ("team", True), "no-quota": ("other", False)})
 def test_a_template_that_never_fits_is_reported_with_its_line(
     tmp_path: Path, namespace: str, warns: bool
 ) -> None:
@@ -97,42 +95,38 @@ def test_a_template_that_never_fits_is_reported_with_its_line(
     assert "1 object: 0 refused, 0 would change, 1 ok" in words(done)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("claims", "rule", "said"),
-    [
-        pytest.param(
+    {
+        "more-than-the-quota": (
             [filled(CLAIM, "gpu.nvidia.com", count=3)],
             "{}",
             "warning: request 2 GPUs or fewer; exceeded quota: team/default, 3 can never fit: the quota grants 2 in all",
-            id="more-than-the-quota",
         ),
-        pytest.param(
+        "two-that-together-are-more": (
             [
                 filled(CLAIM, "gpu.nvidia.com", count=2),
                 filled(CLAIM, "gpu.nvidia.com").replace("cards", "more"),
             ],
             "{}",
             "warning: wait until others release 1 GPU; exceeded quota: team/default, requested: gpus=1, used: gpus=2",
-            id="two-that-together-are-more",
         ),
-        pytest.param(
+        "what-a-quota-cannot-count": (
             [filled(CLAIM, "gpu.nvidia.com").replace("count: 1", "allocationMode: Some")],
             "{}",
             'allocationMode = "Some": set allocationMode ExactCount with a count, or All; must be',
-            id="what-a-quota-cannot-count",
         ),
-        pytest.param([filled(CLAIM, "gpu.nvidia.com", count=3)], "{mode: audit}", "1 ok", id="only-audited"),
-        pytest.param([filled(CLAIM, "gpu.nvidia.com", count=2)], "{}", "1 ok", id="fits"),
-        pytest.param([filled(CLAIM, "gpu.nvidia.com", namespace="other")], "{}", "1 ok", id="no-quota"),
-        pytest.param([filled(CLAIM, "dra.net", count=3)], "{}", "1 ok", id="links"),
-        pytest.param([CLAIM.replace("requests", "list")], "{}", "1 ok", id="nothing-is-asked-for"),
-        pytest.param(
+        "only-audited": ([filled(CLAIM, "gpu.nvidia.com", count=3)], "{mode: audit}", "1 ok"),
+        "fits": ([filled(CLAIM, "gpu.nvidia.com", count=2)], "{}", "1 ok"),
+        "no-quota": ([filled(CLAIM, "gpu.nvidia.com", namespace="other")], "{}", "1 ok"),
+        "links": ([filled(CLAIM, "dra.net", count=3)], "{}", "1 ok"),
+        "nothing-is-asked-for": ([CLAIM.replace("requests", "list")], "{}", "1 ok"),
+        "the-api-servers-to-reject": (
             [filled(CLAIM, "gpu.nvidia.com").replace("name: gpu", "name: [1]")],
             "{}",
             "1 ok",
-            id="the-api-servers-to-reject",
         ),
-    ],
+    },
 )
 def test_claims_are_charged_to_the_quota(tmp_path: Path, claims: list[str], rule: str, said: str) -> None:
     done = checked(tmp_path, "---".join(claims), quota_rule=rule)
@@ -169,13 +163,13 @@ def test_a_pod_and_its_claim(
     assert ("0 would change, 2 ok" in words(done)) is not is_gpu_pod
 
 
-@pytest.mark.parametrize(
+@cases(
     "others",
-    [
-        pytest.param("", id="no-claim"),
-        pytest.param(filled(TEMPLATE, "gpu.nvidia.com", namespace="other"), id="in-another-namespace"),
-        pytest.param(filled(CLAIM, "gpu.nvidia.com"), id="a-claim-of-the-templates-name"),
-    ],
+    {
+        "no-claim": "",
+        "in-another-namespace": filled(TEMPLATE, "gpu.nvidia.com", namespace="other"),
+        "a-claim-of-the-templates-name": filled(CLAIM, "gpu.nvidia.com"),
+    },
 )
 def test_a_claim_that_is_not_among_the_documents_is_perhaps_for_a_gpu(tmp_path: Path, others: str) -> None:
     done = checked(tmp_path, others + POD.replace("REFERENCE", "resourceClaimTemplateName"))

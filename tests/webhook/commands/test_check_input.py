@@ -5,9 +5,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 from rich.console import Console
 
+from tests.cases import cases
 from tests.webhook.commands.test_check import GOOD, check
 from tests.webhook.commands.test_check import GPU_POD as POD
 from webhook.commands.check import LARGE, track
@@ -24,22 +24,20 @@ def document(path: Path) -> dict[str, Any]:
     return shown
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "text", "want", "said"),
-    [
-        pytest.param("values.yaml", "replicas: 1\n", 0, "1 other document without apiVersion and kind", id="values"),
-        pytest.param("patch.yaml", "- {op: remove, path: /a}\n", 0, "1 other document without", id="json-patch"),
-        pytest.param("kustomization.yaml", KUSTOMIZATION, 0, "1 kustomization not checked (", id="kustomization"),
-        pytest.param("pod.yaml", "metadata: {name: {{ name }}}\n", 0, "1 template not checked (", id="template"),
-        pytest.param(
-            "pod.yaml", GOOD + "  tolerations: []\n  tolerations: []\n", 0,
-            'pod.yaml:11: Duplicate value: key "tolerations"; the last one counts', id="duplicate-keys",
-        ),
-        pytest.param("pod.yaml", POD.replace("COUNT", "$GPUS"), 0, "1 unknown (render first)", id="placeholder"),
-        pytest.param("pod.yaml", "kind: Pod\nspec: {}\n", 2, "pod.yaml:1: apiVersion: Required value", id="no-apiversion"),
-        pytest.param("pod.yaml", "kind: Pod\n a: b\n", 2, "pod.yaml:2: mapping values are not allowed", id="broken-yaml"),
-        pytest.param("pod.yaml", "# nothing\n", 2, "pod.yaml: must contain an object", id="nothing"),
-    ],
+    {
+        "values": ("values.yaml", "replicas: 1\n", 0, "1 other document without apiVersion and kind"),
+        "json-patch": ("patch.yaml", "- {op: remove, path: /a}\n", 0, "1 other document without"),
+        "kustomization": ("kustomization.yaml", KUSTOMIZATION, 0, "1 kustomization not checked ("),
+        "template": ("pod.yaml", "metadata: {name: {{ name }}}\n", 0, "1 template not checked ("),
+        "duplicate-keys": ("pod.yaml", GOOD + "  tolerations: []\n  tolerations: []\n", 0,
+            'pod.yaml:11: Duplicate value: key "tolerations"; the last one counts'),
+        "placeholder": ("pod.yaml", POD.replace("COUNT", "$GPUS"), 0, "1 unknown (render first)"),
+        "no-apiversion": ("pod.yaml", "kind: Pod\nspec: {}\n", 2, "pod.yaml:1: apiVersion: Required value"),
+        "broken-yaml": ("pod.yaml", "kind: Pod\n a: b\n", 2, "pod.yaml:2: mapping values are not allowed"),
+        "nothing": ("pod.yaml", "# nothing\n", 2, "pod.yaml: must contain an object"),
+    },
 )  # fmt: skip
 def test_exit_status_is_2_only_for_what_is_broken(
     tmp_path: Path, name: str, text: str, want: int, said: str
@@ -143,24 +141,19 @@ spec:
     assert shown["problems"] == []
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
-    [
-        pytest.param(
+    {
+        "quota": (
             "apiVersion: gpu-admission.dev/v1alpha1\nkind: GPUQuota\nmetadata: {name: default}\n"
-            'spec: {hard: {resources: {nvidia.com/gpu: "4"}}}\n',
-            id="quota",
+            'spec: {hard: {resources: {nvidia.com/gpu: "4"}}}\n'
         ),
-        pytest.param(
+        "class": (
             "apiVersion: gpu-admission.dev/v1alpha1\nkind: GPUClass\nmetadata: {name: half}\n"
-            "spec: {equivalents: {nvidia.com/gpu: [nvidia.com/gpu.shared]}}\n",
-            id="class",
+            "spec: {equivalents: {nvidia.com/gpu: [nvidia.com/gpu.shared]}}\n"
         ),
-        pytest.param(
-            "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: plugin}\ndata: {nvidia.com/gpu: 8}\n",
-            id="text",
-        ),
-    ],
+        "text": ("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: plugin}\ndata: {nvidia.com/gpu: 8}\n"),
+    },
 )
 def test_documents_about_gpus_ask_for_none(text: str) -> None:
     result = check("-f", "-", stdin=text)
@@ -191,13 +184,13 @@ def test_json_lists_everything_apart(tmp_path: Path) -> None:
     assert (shown["summary"]["unknown"], shown["summary"]["otherDocuments"]) == (1, 1)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("number", "is_terminal", "want"),
-    [
-        pytest.param(LARGE, True, "reading", id="many-on-a-terminal"),
-        pytest.param(LARGE - 1, True, "", id="few"),
-        pytest.param(LARGE, False, "", id="no-terminal"),
-    ],
+    {
+        "many-on-a-terminal": (LARGE, True, "reading"),
+        "few": (LARGE - 1, True, ""),
+        "no-terminal": (LARGE, False, ""),
+    },
 )
 def test_a_terminal_shows_how_far_it_is(number: int, is_terminal: bool, want: str) -> None:
     stream = io.StringIO()

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.cases import cases
 from tests.webhook.commands.test_check import GPU_POD as POD
 from webhook.commands import main
 
@@ -41,26 +42,21 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "begins"),
-    [
-        pytest.param(["half.yaml"], ["half.yaml:9: error: spec.containers[0].resources"], id="denied"),
-        pytest.param(
-            ["warned.yaml"], ["warned.yaml:10: warning: spec.containers[0].env[0]"], id="warned-about"
-        ),
-        pytest.param(
-            ["half.yaml", "--config", "audit"], ["half.yaml:9: note: spec.containers[0]."], id="audited"
-        ),
-        pytest.param(["open.yaml"], ["open.yaml:9: note: "], id="to-be-rendered-first"),
-        pytest.param(["broken.yaml"], ["broken.yaml:2: error: while parsing"], id="no-yaml"),
-        pytest.param(["twice.yaml"], ["twice.yaml:9: warning: "], id="a-key-that-stands-twice"),
-        pytest.param(["whole.yaml"], [], id="nothing-to-say"),
-        pytest.param(
+    {
+        "denied": (["half.yaml"], ["half.yaml:9: error: spec.containers[0].resources"]),
+        "warned-about": (["warned.yaml"], ["warned.yaml:10: warning: spec.containers[0].env[0]"]),
+        "audited": (["half.yaml", "--config", "audit"], ["half.yaml:9: note: spec.containers[0]."]),
+        "to-be-rendered-first": (["open.yaml"], ["open.yaml:9: note: "]),
+        "no-yaml": (["broken.yaml"], ["broken.yaml:2: error: while parsing"]),
+        "a-key-that-stands-twice": (["twice.yaml"], ["twice.yaml:9: warning: "]),
+        "nothing-to-say": (["whole.yaml"], []),
+        "several": (
             ["half.yaml", "whole.yaml", "warned.yaml"],
             ["half.yaml:9: error: ", "warned.yaml:10: warning: "],
-            id="several",
         ),
-    ],
+    },
 )
 def test_lines(arguments: list[str], begins: list[str]) -> None:
     lines = check(*arguments, "-o", "lines").stdout.splitlines()
@@ -70,16 +66,16 @@ def test_lines(arguments: list[str], begins: list[str]) -> None:
 
 
 @pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "code", "strict"),
-    [
-        pytest.param(["whole.yaml"], 0, 0, id="nothing-to-say"),
-        pytest.param(["warned.yaml"], 0, 1, id="warned-about"),
-        pytest.param(["twice.yaml"], 0, 1, id="warned-about-the-input"),
-        pytest.param(["half.yaml", "--config", "audit"], 0, 0, id="audited"),
-        pytest.param(["half.yaml"], 1, 1, id="denied"),
-        pytest.param(["broken.yaml", "warned.yaml"], 2, 2, id="no-yaml"),
-    ],
+    {
+        "nothing-to-say": (["whole.yaml"], 0, 0),
+        "warned-about": (["warned.yaml"], 0, 1),
+        "warned-about-the-input": (["twice.yaml"], 0, 1),
+        "audited": (["half.yaml", "--config", "audit"], 0, 0),
+        "denied": (["half.yaml"], 1, 1),
+        "no-yaml": (["broken.yaml", "warned.yaml"], 2, 2),
+    },
 )
 def test_exit_code(arguments: list[str], code: int, strict: int) -> None:
     assert (check(*arguments).exit_code, check(*arguments, "--strict").exit_code) == (code, strict)

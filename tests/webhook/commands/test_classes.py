@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 
-import pytest
 from click.testing import CliRunner, Result
 
+from tests.cases import cases
 from webhook.commands import main
 
 HEAD = "apiVersion: gpu-admission.dev/v1alpha1\n"
@@ -22,32 +22,29 @@ def policy(options: str, more: str = "") -> str:
     return f"{HEAD}kind: GPUPolicy\nmetadata: {{name: default}}\nspec: {{rules: {{gpu-class: {options}}}{more}}}\n"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "allowed", "because"),
-    [
-        pytest.param(policy("{}"), True, "", id="nothing-is-restricted"),
-        pytest.param(policy(ONLY_T4), False, GRANTS, id="not-named"),
-        pytest.param(policy("{allowed: [nvidia-a100]}"), True, "", id="by-its-family"),
-        pytest.param(
+    {
+        "nothing-is-restricted": (policy("{}"), True, ""),
+        "not-named": (policy(ONLY_T4), False, GRANTS),
+        "by-its-family": (policy("{allowed: [nvidia-a100]}"), True, ""),
+        "audited": (
             policy("{mode: audit, allowed: [nvidia-t4]}"),
             True,
             f"{GRANTS}; it is in mode audit here",
-            id="audited",
         ),
-        pytest.param(
+        "exempt": (
             policy(ONLY_T4, ", exemptions: [{namespaces: [team], reason: pilot}]"),
             True,
             f"{GRANTS}; it is in mode disabled here",
-            id="exempt",
         ),
-        pytest.param(
+        "none-of-its-family": (
             f"{HEAD}kind: GPUQuota\nmetadata: {{name: default, namespace: team}}\n"
             "spec: {hard: {classes: {nvidia-a100: 0}}}\n",
             False,
             "the GPUQuota grants 0 of classes/nvidia-a100",
-            id="none-of-its-family",
         ),
-    ],
+    },
 )
 def test_what_a_namespace_may_use(tmp_path: Path, text: str, allowed: bool, because: str) -> None:
     shown = run(tmp_path, text, "-n", "team", "-o", "json")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.cases import cases
 from webhook.commands import COMMANDS, main, run
 
 
@@ -14,24 +15,21 @@ def completion(*arguments: str) -> Result:
     return CliRunner().invoke(main, ["completion", *arguments])
 
 
-@pytest.mark.parametrize(
+@cases(
     ("words", "want"),
-    [
-        pytest.param(
-            ["class"], ["classes\tList the GPU classes, what is allowed and...", ":4"], id="a-command"
-        ),
-        pytest.param(["classes", "-o", ""], ["text", "json", ":4"], id="values-of-an-option"),
-        pytest.param(
+    {
+        "a-command": (["class"], ["classes\tList the GPU classes, what is allowed and...", ":4"]),
+        "values-of-an-option": (["classes", "-o", ""], ["text", "json", ":4"]),
+        "an-option": (
             ["classes", "--stand"],
             [
                 "--standalone\tWork without a cluster: documents come from --config or are the built-in ones.",
                 ":4",
             ],
-            id="an-option",
         ),
-        pytest.param(["classes", "--config", "exa"], [":0"], id="a-path-is-left-to-the-shell"),
-        pytest.param(["rules", ""], [":4"], id="an-argument-of-which-nothing-is-known"),
-    ],
+        "a-path-is-left-to-the-shell": (["classes", "--config", "exa"], [":0"]),
+        "an-argument-of-which-nothing-is-known": (["rules", ""], [":4"]),
+    },
 )
 def test_words_for_kubectl(words: list[str], want: list[str]) -> None:
     assert completion("kubectl", "--", *words).stdout.splitlines() == want
@@ -75,12 +73,12 @@ def test_bash_completes_by_the_script(tmp_path: Path) -> None:
     assert done.stdout == "classes\n"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("called", "want"),
-    [
-        pytest.param("/usr/bin/gpu-admission", "Usage: gpu-admission ", id="by-its-name"),
-        pytest.param("/usr/bin/kubectl-gpu_admission", "Usage: kubectl gpu-admission ", id="as-a-plugin"),
-    ],
+    {
+        "by-its-name": ("/usr/bin/gpu-admission", "Usage: gpu-admission "),
+        "as-a-plugin": ("/usr/bin/kubectl-gpu_admission", "Usage: kubectl gpu-admission "),
+    },
 )
 def test_help_says_how_it_was_called(
     called: str, want: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

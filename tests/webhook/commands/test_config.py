@@ -6,7 +6,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from policies.registry import RULES
-from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
+from tests.cases import cases
+from tests.webhook.cluster.apiserver import ApiServer, answering
 from webhook.commands import main
 
 HEAD = "apiVersion: gpu-admission.dev/v1alpha1\n"
@@ -72,7 +73,7 @@ def document(*arguments: str) -> dict[str, Any]:
     return shown
 
 
-def test_text_shows_policies_in_the_order_in_which_they_are_asked(directory: str) -> None:
+def test_text_shows_policies_in_the_order_of_precedence(directory: str) -> None:
     shown = lines(directory, *BEFORE)
 
     assert [line for line in shown if line.startswith("policy ")] == [
@@ -128,7 +129,7 @@ def test_what_is_over_is_marked(directory: str) -> None:
     assert "  EXPIRED: exempt legacy from gpu-requests until the end of 2027-01-31:" in shown
 
 
-def test_namespaces_that_are_asked_for(directory: str) -> None:
+def test_requested_namespaces(directory: str) -> None:
     shown = document(directory, "-n", "ml-a", "-n", "legacy", "-n", "kube-system", *BEFORE)
 
     found = {
@@ -152,14 +153,12 @@ def test_namespaces_that_are_asked_for(directory: str) -> None:
 
 def test_an_exemption_that_is_over_does_not_hold(directory: str) -> None:
     (namespace,) = document(directory, "-n", "legacy", *AFTER)["namespaces"]
-
     assert {"id": "gpu-requests", "mode": "warn", "because": None} in namespace["rules"]
 
 
 def test_namespaces_in_text(directory: str) -> None:
     shown = lines(directory, "-n", "legacy", *BEFORE)
     start = shown.index("namespace legacy")
-
     assert shown[start + 1] == "  policy default: matches * with priority 0"
     assert shown[start + 2].split() == ["gpu-requests", "disabled", "(exempted:", "migration)"]
 
@@ -271,39 +270,6 @@ def test_problems_are_reported_all_at_once(tmp_path: Path) -> None:
     assert last == "2 problems; the configuration is not valid"
 
 
-def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
-    result = config(f"{tmp_path}/missing")
-
-    assert result.exit_code == 2
-    assert result.stderr.startswith(f"error: {tmp_path}/missing: No such file or directory\n")
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        pytest.param(["DIR"], id="directory"),
-        pytest.param(["-n", "ml", "DIR"], id="option-first"),
-        pytest.param(["DIR", "-n", "ml"], id="option-last"),
-    ],
-)
-def test_ways_to_say_it(directory: str, arguments: list[str]) -> None:
-    assert config(*[directory if each == "DIR" else each for each in arguments]).exit_code == 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "want"),
-    [
-        pytest.param(["a", "b"], "unexpected extra argument", id="two-directories"),
-        pytest.param(["--kubeconfig", "nowhere"], "nowhere", id="no-kubeconfig"),
-    ],
-)
-def test_usage_errors(arguments: list[str], want: str) -> None:
-    result = config(*arguments)
-
-    assert result.exit_code == 2
-    assert want in result.stderr
-
-
 KINDS = "/apis/gpu-admission.dev/v1alpha1"
 
 
@@ -318,16 +284,11 @@ def stored(name: str, spec: dict[str, Any], accepted: dict[str, Any] | None = No
 def of_cluster(folder: Path, policies: list[dict[str, Any]], *arguments: str) -> Result:
     """Run `config` on a cluster of these policies, without the kind GPUResourceMapping, and with one namespace."""
     objects = {
-        f"{KINDS}/gpupolicies": {"metadata": {"resourceVersion": "1"}, "items": policies},
-        f"{KINDS}/gpuclasses": {"metadata": {"resourceVersion": "1"}, "items": []},
+        f"{KINDS}/gpupolicies": policies,
+        f"{KINDS}/gpuclasses": [],
         "/api/v1/namespaces/ml-serving": {"metadata": {"name": "ml-serving", "labels": {"tier": "gold"}}},
     }
-
-    def answer(request: Request) -> Answer:
-        found = objects.get(request.path)
-        return Answer(json.dumps(found).encode()) if found else status(404, f"no {request.path}", "NotFound")
-
-    with ApiServer(folder, answer) as server:
+    with ApiServer(folder, answering(objects)) as server:
         return config("--kubeconfig", str(server.kubeconfig()), *arguments)
 
 
@@ -360,16 +321,12 @@ def test_what_was_in_force_before_a_mistake_is_shown_with_the_mistake(tmp_path: 
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "want"),
-    [
-        pytest.param(("-n", "elsewhere"), "error: no /api/v1/namespaces/elsewhere\n", id="no-such-namespace"),
-        pytest.param(
-            ("some-directory",),
-            "DIRECTORY must not be combined with --kubeconfig",
-            id="a-directory-as-well",
-        ),
-    ],
+    {
+        "no-such-namespace": (("-n", "elsewhere"), "error: no /api/v1/namespaces/elsewhere\n"),
+        "a-directory-as-well": (("some-directory",), "DIRECTORY must not be combined with --kubeconfig"),
+    },
 )
 def test_what_cannot_be_shown_of_a_cluster(arguments: tuple[str, ...], want: str, tmp_path: Path) -> None:
     result = of_cluster(tmp_path, [], *arguments)

@@ -12,6 +12,7 @@ import urllib3
 from click.testing import CliRunner
 from werkzeug.serving import BaseWSGIServer
 
+from tests.cases import cases
 from tests.webhook.cluster.apiserver import ApiServer, status
 from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
@@ -53,10 +54,7 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "opened"),
-    [pytest.param((), 1, id="by-default"), pytest.param(("--no-browser",), 0, id="no-browser")],
-)
+@cases(("arguments", "opened"), {"by-default": ((), 1), "no-browser": (("--no-browser",), 0)})
 def test_the_address_is_printed_and_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], opened: int
 ) -> None:

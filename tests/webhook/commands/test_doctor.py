@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from tests.cases import cases
 from tests.webhook.cluster.apiserver import ApiServer, status
 from webhook.commands.doctor import doctor, document, is_healthy, print_text, summary
 from webhook.tools.doctor.check import CheckResult, DoctorCheck, NotChecked, Note, failure, warning
@@ -15,23 +16,18 @@ WARNED = warning("w", "Node a", "has no taint", "taint it")
 WRONG = failure("e", "Service/a in b", "is " + "very " * 20 + "wrong", "correct it")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("results", "want", "healthy"),
-    [
-        pytest.param(
-            [CheckResult(CHECK), CheckResult(CHECK)], "2 checks, no findings", True, id="all-is-well"
-        ),
-        pytest.param([CheckResult(CHECK, (WARNED, WRONG))], "1 check, 2 findings", False, id="findings"),
-        pytest.param(
+    {
+        "all-is-well": ([CheckResult(CHECK), CheckResult(CHECK)], "2 checks, no findings", True),
+        "findings": ([CheckResult(CHECK, (WARNED, WRONG))], "1 check, 2 findings", False),
+        "what-was-not-checked-is-not-fine": (
             [CheckResult(CHECK, (), (NotChecked("no right"),))],
             "1 check, no findings, 1 not checked, or not in full",
             False,
-            id="what-was-not-checked-is-not-fine",
         ),
-        pytest.param(
-            [CheckResult(CHECK, (), (), (Note("by Secret"),))], "1 check, no findings", True, id="a-note"
-        ),
-    ],
+        "a-note": ([CheckResult(CHECK, (), (), (Note("by Secret"),))], "1 check, no findings", True),
+    },
 )
 def test_the_summary(results: list[CheckResult], want: str, healthy: bool) -> None:
     assert summary(results) == want
@@ -74,20 +70,6 @@ def test_json_says_the_same() -> None:
             }
         ],
     }
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        pytest.param(["--kubeconfig", "nowhere"], id="no-kubeconfig"),
-        pytest.param(["--output", "yaml"], id="bad-use"),
-    ],
-)
-def test_a_cluster_out_of_reach_is_another_status(arguments: list[str]) -> None:
-    result = CliRunner().invoke(doctor, arguments)
-
-    assert result.exit_code == 2
-    assert "rror: " in result.output
 
 
 def test_a_server_that_refuses_everything_is_out_of_reach(tmp_path: Path) -> None:

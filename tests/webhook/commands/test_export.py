@@ -5,6 +5,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from tests.cases import cases
 from webhook.commands import main
 
 POLICY = """\
@@ -41,14 +42,14 @@ def mutating(version: str) -> set[tuple[str, str]]:
     return {(version, "MutatingAdmissionPolicy"), (version, "MutatingAdmissionPolicyBinding")}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "want"),
-    [
-        pytest.param([], VALIDATING | mutating("v1"), id="1.36-by-default"),
-        pytest.param(["--kubernetes", "v1.34.4"], VALIDATING | mutating("v1beta1"), id="1.34"),
-        pytest.param(["--kubernetes", "1.33"], VALIDATING, id="1.33"),
-        pytest.param(["--api-version", "v1beta1"], VALIDATING | mutating("v1beta1"), id="version-of-the-api"),
-    ],
+    {
+        "1.36-by-default": ([], VALIDATING | mutating("v1")),
+        "1.34": (["--kubernetes", "v1.34.4"], VALIDATING | mutating("v1beta1")),
+        "1.33": (["--kubernetes", "1.33"], VALIDATING),
+        "version-of-the-api": (["--api-version", "v1beta1"], VALIDATING | mutating("v1beta1")),
+    },
 )
 def test_versions(directory: str, arguments: list[str], want: set[tuple[str, str]]) -> None:
     result = export("--config", directory, *arguments)
@@ -68,7 +69,7 @@ def test_the_header_says_what_is_not_in_it_and_what_ends(directory: str) -> None
     assert "as of 2026-11-21T12:00:00Z.\n" in head
     assert "# - policy default exempts legacy until the end of 2026-11-30\n" in head
     assert "# Rules in here: gpu-requests, gpu-toleration, gpu-isolation.\n" in head
-    assert "# - gpu-quota: all of it: it counts over all pods of a namespace" in head
+    assert "# - gpu-quota: all of it: it counts all pods of a namespace" in head
     labels = "app.kubernetes.io/part-of=gpu-admission,app.kubernetes.io/component=admission-policies"
     assert f"kubectl delete -l {labels}" in head
     assert result.stderr.startswith(
@@ -109,22 +110,19 @@ def test_expressions_are_blocks_that_people_can_read(directory: str) -> None:
     assert max(len(line) for line in text.splitlines()) < 700
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "want"),
-    [
-        pytest.param(
+    {
+        "misspelt-rule": (
             ["--rules", "gpu-isolatoin"],
             '"gpu-isolatoin" is not a rule; use gpu-requests, gpu-toleration, gpu-isolation',
-            id="misspelt-rule",
         ),
-        pytest.param(["--rules", "gpu-quota"], '"gpu-quota" cannot be exported', id="rule-that-cannot-be"),
-        pytest.param(["--kubernetes", "1.32"], "must be 1.33 or newer", id="too-old"),
-        pytest.param(["--kubernetes", "new"], '"new" must be a version of Kubernetes', id="no-version"),
-        pytest.param(
-            ["--config", "/nowhere"], "error: /nowhere: No such file or directory", id="no-directory"
-        ),
-        pytest.param(["--kubeconfig", "/nowhere"], "error: ", id="no-cluster"),
-    ],
+        "rule-that-cannot-be": (["--rules", "gpu-quota"], '"gpu-quota" cannot be exported'),
+        "too-old": (["--kubernetes", "1.32"], "must be 1.33 or newer"),
+        "no-version": (["--kubernetes", "new"], '"new" must be a version of Kubernetes'),
+        "no-directory": (["--config", "/nowhere"], "error: /nowhere: No such file or directory"),
+        "no-cluster": (["--kubeconfig", "/nowhere"], "error: "),
+    },
 )
 def test_errors(arguments: list[str], want: str) -> None:
     result = export(*arguments)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import cases
 from webhook.commands.log_options import JsonLines, TextLines
 from webhook.serving.audit import LONGEST_LINE
 
@@ -69,40 +70,36 @@ AS_JSON = (
 )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("formatter", "record", "line"),
-    [
-        pytest.param(
+    {
+        "text": (
             TextLines(),
             logged(),
             "2026-11-22T07:40:00.123Z WARNING gpu_admission.server: pods: two\n  lines",
-            id="text",
         ),
-        pytest.param(JsonLines(), logged(), AS_JSON + "}", id="json-in-one-line"),
-        pytest.param(
+        "json-in-one-line": (JsonLines(), logged(), AS_JSON + "}"),
+        "json-with-an-exception": (
             JsonLines(),
             logged(exception=True),
             AS_JSON + ',"exception":"ValueError: no number"}',
-            id="json-with-an-exception",
         ),
-    ],
+    },
 )
 def test_line(formatter: logging.Formatter, record: logging.LogRecord, line: str) -> None:
     assert formatter.format(record) == line
 
 
-@pytest.mark.parametrize(
-    "formatter", [pytest.param(TextLines(), id="text"), pytest.param(JsonLines(), id="json")]
-)
-@pytest.mark.parametrize(
+@cases("formatter", {"text": TextLines(), "json": JsonLines()})
+@cases(
     "text",
-    [
-        pytest.param("x" * 250_000, id="a-long-name"),
-        pytest.param("\N{BUG}" * 100_000, id="of-characters-of-four-bytes"),
-        pytest.param('"' * 100_000, id="of-characters-that-json-escapes"),
-        pytest.param("\n" * 100_000, id="of-line-breaks"),
-        pytest.param("\x1b[2J\x9b2J\u202e" * 50_000, id="of-commands-to-a-terminal"),
-    ],
+    {
+        "a-long-name": "x" * 250_000,
+        "of-characters-of-four-bytes": "\N{BUG}" * 100_000,
+        "of-characters-that-json-escapes": '"' * 100_000,
+        "of-line-breaks": "\n" * 100_000,
+        "of-commands-to-a-terminal": "\x1b[2J\x9b2J\u202e" * 50_000,
+    },
 )
 def test_no_line_is_longer_or_obeyed_whatever_a_tenant_writes(
     formatter: logging.Formatter, text: str

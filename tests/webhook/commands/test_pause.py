@@ -6,21 +6,22 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.cases import cases
 from tests.webhook.cluster.apiserver import Answer, ApiServer, status
 from webhook.commands import main
 from webhook.commands.pause import pause_duration
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "want"),
-    [
-        pytest.param("30m", timedelta(minutes=30), id="minutes"),
-        pytest.param("1h30m", timedelta(hours=1, minutes=30), id="hours-and-minutes"),
-        pytest.param("90s", timedelta(seconds=90), id="seconds"),
-        pytest.param("24h", timedelta(days=1), id="the-longest"),
-        pytest.param("1.5h", timedelta(minutes=90), id="fraction"),
-        pytest.param("30m1h", timedelta(minutes=90), id="in-any-order-as-in-go"),
-    ],
+    {
+        "minutes": ("30m", timedelta(minutes=30)),
+        "hours-and-minutes": ("1h30m", timedelta(hours=1, minutes=30)),
+        "seconds": ("90s", timedelta(seconds=90)),
+        "the-longest": ("24h", timedelta(days=1)),
+        "fraction": ("1.5h", timedelta(minutes=90)),
+        "in-any-order-as-in-go": ("30m1h", timedelta(minutes=90)),
+    },
 )
 def test_durations(text: str, want: timedelta) -> None:
     assert pause_duration(text) == want
@@ -42,26 +43,23 @@ def run(folder: Path, answer: Answer, *arguments: str) -> Result:
 NONE_THERE = Answer(b'{"metadata": {"resourceVersion": "1"}, "items": []}')
 
 
-@pytest.mark.parametrize(
+@cases(
     ("answer", "want"),
-    [
-        pytest.param(
+    {
+        "no-policy": (
             NONE_THERE,
             "error: the cluster has no GPUPolicy to pause: the built-in defaults are in force; "
             "apply a policy whose rules audit instead\n",
-            id="no-policy",
         ),
-        pytest.param(
+        "no-kind": (
             status(404, "the server could not find the requested resource"),
             "error: the kind GPUPolicy is not installed in the cluster\n",
-            id="no-kind",
         ),
-        pytest.param(
+        "forbidden": (
             status(403, "gpupolicies is forbidden"),
             "error: failed to list the policies: gpupolicies is forbidden\n",
-            id="forbidden",
         ),
-    ],
+    },
 )
 def test_nothing_to_pause(tmp_path: Path, answer: Answer, want: str) -> None:
     result = run(tmp_path, answer, "pause", "--for", "5m", "--reason", "incident")

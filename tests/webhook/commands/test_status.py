@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+from tests.cases import cases
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request
 from tests.webhook.cluster.apiserver import status as refused
 from webhook.cluster import errors
@@ -207,15 +208,13 @@ def test_nothing_is_said_of_what_is_not_known(capsys: pytest.CaptureFixture[str]
     assert rest == ["", "quotas                                             used + reserved of hard"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("tweaks", "line"),
-    [
-        pytest.param({"policies": ()}, "  the built-in defaults are in force", id="no-policy"),
-        pytest.param({"quotas": ()}, "  there is no GPUQuota that you may read", id="no-quota"),
-        pytest.param(
-            {"quotas": (), "namespaces": ("a", "b")}, "  there is no GPUQuota in a, b", id="no-quota-there"
-        ),
-    ],
+    {
+        "no-policy": ({"policies": ()}, "  the built-in defaults are in force"),
+        "no-quota": ({"quotas": ()}, "  there is no GPUQuota that you may read"),
+        "no-quota-there": ({"quotas": (), "namespaces": ("a", "b")}, "  there is no GPUQuota in a, b"),
+    },
 )
 def test_what_is_missing_is_said(
     tweaks: dict[str, Any], line: str, capsys: pytest.CaptureFixture[str]
@@ -232,7 +231,7 @@ CHANGED = msgspec.structs.replace(LATER, configuration="def")
 
 
 def test_only_changes_are_printed_into_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
-    """All moments differ; of those alike the first is printed."""
+    """All times differ; a status that differs in nothing else is not printed again."""
     found = readings(status(), LATER, errors.Unreachable("no answer"), LATER, CHANGED)
     assert list(command.changes(found)) == [status(), CHANGED]
     assert capsys.readouterr().err == "error: no answer\n"

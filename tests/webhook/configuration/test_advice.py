@@ -7,6 +7,7 @@ import pytest
 
 from policies.policy import Labels
 from policies.registry import RULES_BY_ID
+from tests.cases import cases
 from webhook.configuration.advice import glob_contains, globs_meet, policy_advice
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import load_objects
@@ -97,51 +98,44 @@ def exempt(*namespaces: str, **more: Any) -> dict[str, Any]:
     return {"exemptions": [{"namespaces": list(namespaces), "reason": "x", **more}]}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("spec", "want"),
-    [
-        pytest.param(exempt("*"), [f"spec.exemptions[0]: {EVERYTHING}"], id="everything"),
-        pytest.param(exempt("kube-*", "**"), [f"spec.exemptions[0]: {EVERYTHING}"], id="beside-others"),
-        pytest.param(
-            exempt("ml-*") | {"match": ML}, [f"spec.exemptions[0]: {EVERYTHING}"], id="all-that-is-matched"
-        ),
-        pytest.param(exempt("*", rules=RULES), [f"spec.exemptions[0]: {EVERYTHING}"], id="each-rule-by-name"),
-        pytest.param(exempt("*", rules=["gpu-quota"]), [], id="of-one-rule"),
-        pytest.param(exempt("*", rules=[]), [], id="of-no-rule"),
-        pytest.param(exempt("*-a") | {"match": ML}, [], id="some-of-what-is-matched"),
-        pytest.param(exempt("*", namespaceSelector=TEAM), [], id="by-labels"),
-        pytest.param(exempt("kube-system", "gpu-operator"), [], id="named-namespaces"),
-        pytest.param(
+    {
+        "everything": (exempt("*"), [f"spec.exemptions[0]: {EVERYTHING}"]),
+        "beside-others": (exempt("kube-*", "**"), [f"spec.exemptions[0]: {EVERYTHING}"]),
+        "all-that-is-matched": (exempt("ml-*") | {"match": ML}, [f"spec.exemptions[0]: {EVERYTHING}"]),
+        "each-rule-by-name": (exempt("*", rules=RULES), [f"spec.exemptions[0]: {EVERYTHING}"]),
+        "of-one-rule": (exempt("*", rules=["gpu-quota"]), []),
+        "of-no-rule": (exempt("*", rules=[]), []),
+        "some-of-what-is-matched": (exempt("*-a") | {"match": ML}, []),
+        "by-labels": (exempt("*", namespaceSelector=TEAM), []),
+        "named-namespaces": (exempt("kube-system", "gpu-operator"), []),
+        "ended": (
             exempt("*", until="2026-11-20"),
             ["spec.exemptions[0].until: has passed: this exemption has ended"],
-            id="ended",
         ),
-    ],
+    },
 )
 def test_an_exemption_of_everything(spec: dict[str, Any], want: list[str]) -> None:
     assert advice(spec) == want
 
 
-@pytest.mark.parametrize(
+@cases(
     ("source", "variable", "value", "is_secret"),
-    [
-        pytest.param("hf", "HF_TOKEN", "hf_abcdefghijklmnop", True, id="token"),
-        pytest.param("s3", "AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMI/K7MDENG", True, id="key"),
-        pytest.param(
-            "https", "HTTPS_PROXY", "http://fetcher:hunter2@proxy:3128", True, id="password-of-a-proxy"
-        ),
-        pytest.param("s3", "DB_PASSWORD", "hunter22", True, id="password"),
-        pytest.param("https", "HTTPS_PROXY", "http://proxy:3128", False, id="proxy"),
-        pytest.param("s3", "AWS_KMS_KEY_PREFIX", "models/llama", False, id="key-of-something-else"),
-        pytest.param("s3", "AWS_REGION", "eu-central-1", False, id="region"),
-        pytest.param(
-            "s3", "AWS_WEB_IDENTITY_TOKEN_FILE", "/var/run/secrets/token", False, id="path-of-a-token"
-        ),
-        pytest.param("gs", "GOOGLE_APPLICATION_CREDENTIALS", "/keys/key.json", False, id="path-of-a-key"),
-        pytest.param("hf", "HF_HUB_DISABLE_IMPLICIT_TOKEN", "1", False, id="switch"),
-        pytest.param("hf", "HF_TOKEN", "$(HUB_TOKEN)", False, id="reference-to-a-variable"),
-        pytest.param("hf", "HF_TOKEN", "", False, id="empty"),
-    ],
+    {
+        "token": ("hf", "HF_TOKEN", "hf_abcdefghijklmnop", True),
+        "key": ("s3", "AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMI/K7MDENG", True),
+        "password-of-a-proxy": ("https", "HTTPS_PROXY", "http://fetcher:hunter2@proxy:3128", True),
+        "password": ("s3", "DB_PASSWORD", "hunter22", True),
+        "proxy": ("https", "HTTPS_PROXY", "http://proxy:3128", False),
+        "key-of-something-else": ("s3", "AWS_KMS_KEY_PREFIX", "models/llama", False),
+        "region": ("s3", "AWS_REGION", "eu-central-1", False),
+        "path-of-a-token": ("s3", "AWS_WEB_IDENTITY_TOKEN_FILE", "/var/run/secrets/token", False),
+        "path-of-a-key": ("gs", "GOOGLE_APPLICATION_CREDENTIALS", "/keys/key.json", False),
+        "switch": ("hf", "HF_HUB_DISABLE_IMPLICIT_TOKEN", "1", False),
+        "reference-to-a-variable": ("hf", "HF_TOKEN", "$(HUB_TOKEN)", False),
+        "empty": ("hf", "HF_TOKEN", "", False),
+    },
 )
 def test_a_literal_secret(source: str, variable: str, value: str, is_secret: bool) -> None:
     spec = {"rules": {"model-warming": {"sources": {source: {"env": {variable: value}}}}}}
@@ -161,23 +155,23 @@ def test_namespaces_that_do_not_exist() -> None:
     assert advice(spec) == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("one", "other", "meet", "contains"),
-    [
-        pytest.param("*", "ml-*", True, True, id="everything"),
-        pytest.param("ml-*", "*", True, False, id="part"),
-        pytest.param("ml-*", "ml-serving", True, True, id="name"),
-        pytest.param("ml-*", "ml-", True, True, id="empty-rest"),
-        pytest.param("ml-*", "*-a", True, False, id="crossing"),
-        pytest.param("ml-?", "ml-*", True, False, id="one-character"),
-        pytest.param("ml-?", "ml-a", True, True, id="one-character-fits"),
-        pytest.param("ml-?", "ml-ab", False, False, id="two-characters-do-not"),
-        pytest.param("ml-[ab]", "ml-a", True, True, id="set"),
-        pytest.param("ml-a", "ml-[ab]", True, False, id="of-a-set"),
-        pytest.param("a*b*c", "axbyc", True, True, id="several-wildcards"),
-        pytest.param("web", "ml", False, False, id="apart"),
-        pytest.param("*-a", "ml-b", False, False, id="other-end"),
-    ],
+    {
+        "everything": ("*", "ml-*", True, True),
+        "part": ("ml-*", "*", True, False),
+        "name": ("ml-*", "ml-serving", True, True),
+        "empty-rest": ("ml-*", "ml-", True, True),
+        "crossing": ("ml-*", "*-a", True, False),
+        "one-character": ("ml-?", "ml-*", True, False),
+        "one-character-fits": ("ml-?", "ml-a", True, True),
+        "two-characters-do-not": ("ml-?", "ml-ab", False, False),
+        "set": ("ml-[ab]", "ml-a", True, True),
+        "of-a-set": ("ml-a", "ml-[ab]", True, False),
+        "several-wildcards": ("a*b*c", "axbyc", True, True),
+        "apart": ("web", "ml", False, False),
+        "other-end": ("*-a", "ml-b", False, False),
+    },
 )
 def test_globs(one: str, other: str, meet: bool, contains: bool) -> None:
     assert globs_meet(one, other) is meet

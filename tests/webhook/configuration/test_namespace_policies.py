@@ -3,23 +3,22 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
-import pytest
-
 from policies.policy import Labels
 from policies.rule import Mode
+from tests.cases import cases
 from tests.webhook.configuration.test_loader import policy, write
 from webhook.configuration.loader import load_directory
 
 
-@pytest.mark.parametrize(
+@cases(
     ("namespace", "labels", "asks", "want"),
-    [
-        pytest.param("ml-a", (("team", "ml"),), True, "labelled", id="name-and-label"),
-        pytest.param("ml-a", (("team", "web"),), True, "default", id="name-alone"),
-        pytest.param("web", (("team", "ml"),), False, "default", id="label-alone"),
-        pytest.param("exempt", (), True, "exempting", id="exemptions-ask-too"),
-        pytest.param("first", (), False, "first", id="decided-before-any-label-matters"),
-    ],
+    {
+        "name-and-label": ("ml-a", (("team", "ml"),), True, "labelled"),
+        "name-alone": ("ml-a", (("team", "web"),), True, "default"),
+        "label-alone": ("web", (("team", "ml"),), False, "default"),
+        "exemptions-ask-too": ("exempt", (), True, "exempting"),
+        "decided-before-any-label-matters": ("first", (), False, "first"),
+    },
 )
 def test_labels_and_names_choose_together(
     tmp_path: Path, namespace: str, labels: Labels, asks: bool, want: str
@@ -41,15 +40,15 @@ def test_labels_and_names_choose_together(
     assert policies.for_namespace(namespace, labels).name == want
 
 
-@pytest.mark.parametrize(
+@cases(
     ("globs", "exempted"),
-    [
-        pytest.param("ml-a", True, id="its-name"),
-        pytest.param("ml-*", True, id="a-glob"),
-        pytest.param("other, ml-a", True, id="one-of-several"),
-        pytest.param("ml-old", False, id="another-namespace"),
-        pytest.param("ml", False, id="the-beginning-of-its-name"),
-    ],
+    {
+        "its-name": ("ml-a", True),
+        "a-glob": ("ml-*", True),
+        "one-of-several": ("other, ml-a", True),
+        "another-namespace": ("ml-old", False),
+        "the-beginning-of-its-name": ("ml", False),
+    },
 )
 def test_an_exemption_by_name(tmp_path: Path, globs: str, exempted: bool) -> None:
     write(tmp_path, p=policy(f"{{exemptions: [{{namespaces: [{globs}], reason: migration}}]}}"))

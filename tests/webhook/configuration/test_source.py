@@ -2,10 +2,12 @@
 
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.cases import cases
 from tests.cluster.controllers import eventually
 from webhook.configuration import source as source_module
 from webhook.configuration.loader import ConfigurationError
@@ -36,9 +38,14 @@ def test_the_first_load_must_succeed(tmp_path: Path) -> None:
         DirectorySource(tmp_path, lambda _state: None)
 
 
-def test_nothing_changes_without_a_change(tmp_path: Path) -> None:
+@pytest.fixture
+def watched(tmp_path: Path) -> Watched:
+    """Return a source on a directory with the policy `one`."""
     (tmp_path / "p.yaml").write_text(policy("one"))
-    watched = Watched(tmp_path)
+    return Watched(tmp_path)
+
+
+def test_nothing_changes_without_a_change(watched: Watched) -> None:
     configuration = watched.source.configuration
 
     watched.source.poll()
@@ -47,9 +54,7 @@ def test_nothing_changes_without_a_change(tmp_path: Path) -> None:
     assert watched.states == []
 
 
-def test_a_new_version_takes_over(tmp_path: Path) -> None:
-    (tmp_path / "p.yaml").write_text(policy("one"))
-    watched = Watched(tmp_path)
+def test_a_new_version_takes_over(watched: Watched, tmp_path: Path) -> None:
     before = watched.source.state
 
     (tmp_path / "p.yaml").write_text(policy("second"))
@@ -60,71 +65,45 @@ def test_a_new_version_takes_over(tmp_path: Path) -> None:
     assert watched.states == [watched.source.state]
 
 
-@pytest.mark.parametrize(
+@cases(
     "change",
-    [
-        pytest.param(lambda directory: (directory / "q.yaml").write_text(policy("added", "{priority: 1}")), id="added"),
-        pytest.param(lambda directory: (directory / "p.yaml").rename(directory / "r.yml"), id="renamed"),
-        pytest.param(lambda directory: (directory / "extra.yaml").unlink(), id="removed"),
-    ],
-)  # fmt: skip
-def test_every_change_of_the_directory_is_seen(tmp_path: Path, change: object) -> None:
+    {
+        "added": (lambda folder: (folder / "q.yaml").write_text(policy("added", "{priority: 1}"))),
+        "renamed": lambda folder: (folder / "p.yaml").rename(folder / "r.yml"),
+        "removed": lambda folder: (folder / "extra.yaml").unlink(),
+    },
+)
+def test_every_change_of_the_directory_is_seen(tmp_path: Path, change: Callable[[Path], object]) -> None:
     (tmp_path / "p.yaml").write_text(policy("one"))
     (tmp_path / "extra.yaml").write_text(policy("two", "{priority: -1}"))
     watched = Watched(tmp_path)
 
-    assert callable(change)
     change(tmp_path)
     watched.source.poll()
 
     assert len(watched.states) == 1
 
 
-def test_a_bad_version_is_refused_and_the_old_one_stays(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_a_bad_version_is_refused_once_and_a_repaired_one_takes_over(
+    watched: Watched, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "p.yaml").write_text(policy("one"))
-    watched = Watched(tmp_path)
     before = watched.source.state
 
     (tmp_path / "p.yaml").write_text(policy("second", "{x: 1, priority: high}"))
     with caplog.at_level(logging.ERROR, logger="gpu_admission.configuration"):
         watched.source.poll()
+        watched.source.poll()
 
-    assert watched.governing() == "one"
-    assert watched.source.state == ConfigurationState(
-        before.version,
-        before.loaded_at,
-        (
-            'p.yaml:4: GPUPolicy/second spec.priority: must be a whole number, not text "high"',
-            "p.yaml:4: GPUPolicy/second spec.x: unknown field: must be one of priority, match, pausedUntil, exemptions, "
-            "templates, help, rules",
-        ),
+    refused = (
+        'p.yaml:4: GPUPolicy/second spec.priority: must be a whole number, not text "high"',
+        "p.yaml:4: GPUPolicy/second spec.x: unknown field: must be one of priority, match, pausedUntil, exemptions, "
+        "templates, help, rules",
     )
-    assert watched.states == [watched.source.state]
-    reported = [record.getMessage() for record in caplog.records]
-    assert reported == [
-        f"new configuration rejected, version {before.version} stays in force: {problem}"
-        for problem in watched.source.state.refused
-    ]
-
-
-def test_a_refused_version_is_reported_once(tmp_path: Path) -> None:
-    (tmp_path / "p.yaml").write_text(policy("one"))
-    watched = Watched(tmp_path)
-    (tmp_path / "p.yaml").write_text("[")
-
-    watched.source.poll()
-    watched.source.poll()
-
-    assert len(watched.states) == 1
-
-
-def test_a_repaired_version_takes_over(tmp_path: Path) -> None:
-    (tmp_path / "p.yaml").write_text(policy("one"))
-    watched = Watched(tmp_path)
-    (tmp_path / "p.yaml").write_text("[")
-    watched.source.poll()
+    assert watched.governing() == "one"
+    assert watched.states == [ConfigurationState(before.version, before.loaded_at, refused)]
+    assert watched.source.state == watched.states[0]
+    rejected = f"new configuration rejected, version {before.version} stays in force"
+    assert caplog.messages == [f"{rejected}: {problem}" for problem in refused]
 
     (tmp_path / "p.yaml").write_text(policy("repaired"))
     watched.source.poll()
@@ -164,22 +143,15 @@ def mounted(directory: Path, version: str, text: str) -> None:
 def test_a_config_map_volume_is_followed(tmp_path: Path) -> None:
     mounted(tmp_path, "..2027_01_01", policy("one"))
     watched = Watched(tmp_path)
-
-    mounted(tmp_path, "..2027_01_02", policy("two"))
-    watched.source.poll()
-
-    assert watched.governing() == "two"
-
-
-def test_the_same_content_in_a_new_volume_version_is_the_same_version(tmp_path: Path) -> None:
-    mounted(tmp_path, "..2027_01_01", policy("one"))
-    watched = Watched(tmp_path)
-    before = watched.source.state.version
+    first = watched.source.state.version
 
     mounted(tmp_path, "..2027_01_02", policy("one"))
     watched.source.poll()
+    assert watched.source.state.version == first, "the same content is the same version"
 
-    assert watched.source.state.version == before
+    mounted(tmp_path, "..2027_01_03", policy("two"))
+    watched.source.poll()
+    assert watched.governing() == "two"
 
 
 def test_without_a_directory_the_built_in_documents_hold() -> None:
@@ -192,13 +164,13 @@ def test_without_a_directory_the_built_in_documents_hold() -> None:
     assert watched.states == []
 
 
-def test_the_thread_finds_a_change_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_thread_finds_a_change_by_itself(
+    watched: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(source_module, "POLL_SECONDS", 0.02)
-    (tmp_path / "p.yaml").write_text(policy("one"))
-    source = DirectorySource(tmp_path, lambda _state: None)
-    source.start()
+    watched.source.start()
 
     (tmp_path / "p.yaml").write_text(policy("second"))
 
-    assert eventually(lambda: source.configuration.policies.for_namespace("ml").name == "second")
-    source.stop()
+    assert eventually(lambda: watched.governing() == "second")
+    watched.source.stop()

@@ -1,9 +1,10 @@
-"""Kinds of workloads in documents: read strictly, before the built-in ones, and without weight."""
+"""Kinds of workloads in documents: read strictly, before the built-in ones, and without effect on quotas."""
 
 from pathlib import Path
 
 import pytest
 
+from tests.cases import cases
 from webhook.configuration.loader import ConfigurationError, load_directory, load_objects
 from webhook.configuration.workload_kinds import Factor, plural, steps
 
@@ -41,7 +42,7 @@ def test_of_two_documents_the_first_by_name_holds(tmp_path: Path) -> None:
     assert load_objects(configuration.documents).workload_kinds[KEY].pods[0].path == "spec.a"
 
 
-def test_kinds_weigh_nothing_but_are_a_version(tmp_path: Path) -> None:
+def test_kinds_change_the_version_but_not_the_digest_of_the_mapping(tmp_path: Path) -> None:
     (tmp_path / "kinds.yaml").write_text(HEAD % "ours" + ROW)
 
     built_in, own = load_directory(None), load_directory(tmp_path)
@@ -60,26 +61,24 @@ def test_kinds_stand_beside_resources(tmp_path: Path) -> None:
     assert configuration.resource_mapping.resource("example.com/npu") is not None
 
 
-@pytest.mark.parametrize(
+@cases(
     ("rows", "want"),
-    [
-        pytest.param(
+    {
+        "names": (
             "  - {group: Example, kind: trainingJob, pods: [{path: spec.template}]}\n",
             [
                 "spec.workloadKinds[0].group: must be an API group such as example.com",
                 "spec.workloadKinds[0].kind: must be a kind such as TrainingJob",
             ],
-            id="names",
         ),
-        pytest.param(
+        "form": (
             "  - {group: example.com, kind: T, resource: T, pods: [{path: '.a', form: podspec}]}\n",
             [
                 'spec.workloadKinds[0].pods[0].form: Unsupported value: "podspec": must be one of template, podSpec, '
-                "resources, amounts, patch, object; did you mean podSpec?",
+                "resources, amounts, patch, object; did you mean podSpec?"
             ],
-            id="form",
         ),
-        pytest.param(
+        "paths": (
             "  - {group: example.com, kind: T, resource: T, pods: [{path: .a, form: amounts, replicas: [a or b, '']}]}\n",
             [
                 "spec.workloadKinds[0].pods[0].gpus: must say where the amounts are",
@@ -88,9 +87,8 @@ def test_kinds_stand_beside_resources(tmp_path: Path) -> None:
                 "spec.workloadKinds[0].pods[0].replicas[1]: must be a path such as .replicas, or .replicas else 0",
                 "spec.workloadKinds[0].resource: must be the plural in the API's paths, such as trainingjobs",
             ],
-            id="paths",
         ),
-        pytest.param(
+        "amounts-and-conditions": (
             "  - {group: example.com, kind: T, stopped: {'a b': 'true'}, together: .x,"
             " pods: [{path: a, form: amounts, gpus: [{quantity: 'a..b', resource: gpu}]}]}\n",
             [
@@ -99,50 +97,46 @@ def test_kinds_stand_beside_resources(tmp_path: Path) -> None:
                 "spec.workloadKinds[0].stopped.a b: must be a path such as spec.suspend",
                 "spec.workloadKinds[0].together: must be a path such as spec.suspend",
             ],
-            id="amounts-and-conditions",
         ),
-        pytest.param(
-            ROW + ROW, ["spec.workloadKinds[1].kind: Duplicate value: TrainingJob of example.com"], id="twice"
-        ),
-        pytest.param(
+        "twice": (ROW + ROW, ["spec.workloadKinds[1].kind: Duplicate value: TrainingJob of example.com"]),
+        "unknown-field": (
             "  - {group: example.com, kind: T, pod: []}\n",
             ["spec.workloadKinds[0].pod: unknown field; did you mean pods?"],
-            id="unknown-field",
         ),
-    ],
+    },
 )
 def test_what_is_wrong_is_reported_with_its_path(tmp_path: Path, rows: str, want: list[str]) -> None:
     assert sorted(problems_of(tmp_path, rows)) == want
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "want"),
-    [
-        pytest.param(".replicas", Factor((".replicas",)), id="a-path"),
-        pytest.param("4", Factor((), 4), id="a-number"),
-        pytest.param("unknown", Factor((), None), id="unknown"),
-        pytest.param("spec.a else .b else 0", Factor(("spec.a", ".b"), 0), id="the-first-that-has-one"),
-        pytest.param(".a else unknown", Factor((".a",), None), id="or-unknown"),
-        pytest.param(".a less .b at least .c at most .d", Factor((".a",), 1, ".b", ".c", ".d"), id="bounds"),
-        pytest.param(".a else", None, id="nothing-after-else"),
-        pytest.param(".a at most", None, id="no-bound"),
-        pytest.param(".a, .b", None, id="a-list"),
-        pytest.param("", None, id="nothing"),
-    ],
+    {
+        "a-path": (".replicas", Factor((".replicas",))),
+        "a-number": ("4", Factor((), 4)),
+        "unknown": ("unknown", Factor((), None)),
+        "the-first-that-has-one": ("spec.a else .b else 0", Factor(("spec.a", ".b"), 0)),
+        "or-unknown": (".a else unknown", Factor((".a",), None)),
+        "bounds": (".a less .b at least .c at most .d", Factor((".a",), 1, ".b", ".c", ".d")),
+        "nothing-after-else": (".a else", None),
+        "no-bound": (".a at most", None),
+        "a-list": (".a, .b", None),
+        "nothing": ("", None),
+    },
 )
 def test_factors(text: str, want: Factor | None) -> None:
     assert Factor.of(text) == want
 
 
-@pytest.mark.parametrize(
+@cases(
     ("path", "beside", "want"),
-    [
-        pytest.param("spec.template", "", ("spec", "template"), id="keys"),
-        pytest.param("spec.a[].b.*.c", "", ("spec", "a", "[]", "b", "*", "c"), id="branches"),
-        pytest.param("metadata.annotations[a.b/c-d]", "", ("metadata", "annotations", "a.b/c-d"), id="a-key-in-brackets"),
-        pytest.param(".replicas", "spec.tasks[].template", ("spec", "tasks", "[]", "replicas"), id="beside-a-template"),
-        pytest.param(".replicas", "objects[]", ("objects", "replicas"), id="beside-an-item"),
-    ],
+    {
+        "keys": ("spec.template", "", ("spec", "template")),
+        "branches": ("spec.a[].b.*.c", "", ("spec", "a", "[]", "b", "*", "c")),
+        "a-key-in-brackets": ("metadata.annotations[a.b/c-d]", "", ("metadata", "annotations", "a.b/c-d")),
+        "beside-a-template": (".replicas", "spec.tasks[].template", ("spec", "tasks", "[]", "replicas")),
+        "beside-an-item": (".replicas", "objects[]", ("objects", "replicas")),
+    },
 )  # fmt: skip
 def test_steps(path: str, beside: str, want: tuple[str, ...]) -> None:
     assert steps(path, beside) == want

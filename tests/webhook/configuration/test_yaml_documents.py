@@ -2,10 +2,10 @@ import json
 import math
 import string
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import cases
 from webhook.configuration.yaml_documents import (
     ALIAS_LIMIT,
     DEPTH_LIMIT,
@@ -27,41 +27,41 @@ def errors(text: str) -> list[tuple[int, str]]:
 
 
 # What sigs.k8s.io/yaml v1.6.0 (kubectl's) answers to YAMLToJSON.
-@pytest.mark.parametrize(
+@cases(
     ("scalar", "want"),
-    [
-        pytest.param("y", True, id="y-is-true"),
-        pytest.param("N", False, id="capital-n-is-false"),
-        pytest.param("Off", False, id="off-is-false"),
-        pytest.param("tRUE", "tRUE", id="odd-case-is-text"),
-        pytest.param("~", None, id="tilde-is-null"),
-        pytest.param("1e3", 1000, id="exponent-without-a-point-is-a-number"),
-        pytest.param("0.5", 0.5, id="half"),
-        pytest.param("1.", 1, id="whole-float-becomes-an-integer"),
-        pytest.param("1e21", 1e21, id="large-float-stays-a-float"),
-        pytest.param("08", 8, id="no-octal-but-a-float"),
-        pytest.param("017", 15, id="octal-of-yaml-1.1"),
-        pytest.param("0o17", 15, id="octal-of-yaml-1.2"),
-        pytest.param("-0b11", -3, id="negative-binary"),
-        pytest.param("0x1F", 31, id="hexadecimal"),
-        pytest.param("1_000", 1000, id="underscores"),
-        pytest.param("_1", "_1", id="leading-underscore-is-text"),
-        pytest.param(".5_5", 0.55, id="underscore-after-a-point"),
-        pytest.param("._5", "._5", id="stray-underscore-after-a-point"),
-        pytest.param("12:30", "12:30", id="no-sexagesimal"),
-        pytest.param("2024-01-01", "2024-01-01", id="dates-stay-text"),
-        pytest.param("18446744073709551615", 18446744073709551615, id="largest-uint64"),
-        pytest.param("123456789012345678901234", 1.2345678901234569e23, id="larger-is-a-float"),
-        pytest.param("1e400", "1e400", id="beyond-float64-is-text"),
-        pytest.param("9" * 5000, "9" * 5000, id="thousands-of-digits-are-text"),
-        pytest.param("\u0661", "\u0661", id="digits-of-other-scripts-are-text"),
-        pytest.param("500m", "500m", id="quantity"),
-        pytest.param("=", "=", id="equals-sign"),
-        pytest.param('"1"', "1", id="quoted-number-is-text"),
-        pytest.param('!!int "5"', 5, id="explicit-tag"),
-        pytest.param("!!str 5", "5", id="explicit-text"),
-        pytest.param("!!timestamp 2024-01-01", "2024-01-01", id="explicit-timestamp-is-text"),
-    ],
+    {
+        "y-is-true": ("y", True),
+        "capital-n-is-false": ("N", False),
+        "off-is-false": ("Off", False),
+        "odd-case-is-text": ("tRUE", "tRUE"),
+        "tilde-is-null": ("~", None),
+        "exponent-without-a-point-is-a-number": ("1e3", 1000),
+        "half": ("0.5", 0.5),
+        "whole-float-becomes-an-integer": ("1.", 1),
+        "large-float-stays-a-float": ("1e21", 1e21),
+        "no-octal-but-a-float": ("08", 8),
+        "octal-of-yaml-1.1": ("017", 15),
+        "octal-of-yaml-1.2": ("0o17", 15),
+        "negative-binary": ("-0b11", -3),
+        "hexadecimal": ("0x1F", 31),
+        "underscores": ("1_000", 1000),
+        "leading-underscore-is-text": ("_1", "_1"),
+        "underscore-after-a-point": (".5_5", 0.55),
+        "stray-underscore-after-a-point": ("._5", "._5"),
+        "no-sexagesimal": ("12:30", "12:30"),
+        "dates-stay-text": ("2024-01-01", "2024-01-01"),
+        "largest-uint64": ("18446744073709551615", 18446744073709551615),
+        "larger-is-a-float": ("123456789012345678901234", 1.2345678901234569e23),
+        "beyond-float64-is-text": ("1e400", "1e400"),
+        "thousands-of-digits-are-text": ("9" * 5000, "9" * 5000),
+        "digits-of-other-scripts-are-text": ("\u0661", "\u0661"),
+        "quantity": ("500m", "500m"),
+        "equals-sign": ("=", "="),
+        "quoted-number-is-text": ('"1"', "1"),
+        "explicit-tag": ('!!int "5"', 5),
+        "explicit-text": ("!!str 5", "5"),
+        "explicit-timestamp-is-text": ("!!timestamp 2024-01-01", "2024-01-01"),
+    },
 )
 def test_scalars_are_what_kubectl_makes_of_them(scalar: str, want: object) -> None:
     (document,) = documents(f"v: {scalar}\n")
@@ -70,59 +70,52 @@ def test_scalars_are_what_kubectl_makes_of_them(scalar: str, want: object) -> No
     assert type(document.data["v"]) is type(want)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "want"),
-    [
-        pytest.param("a: .inf\n", [(1, '".inf" must be a number that JSON can represent')], id="infinity"),
-        pytest.param(
+    {
+        "infinity": ("a: .inf\n", [(1, '".inf" must be a number that JSON can represent')]),
+        "end-missing": (
             "a: 1\nb: [\n",
             [(2, "while parsing a flow node, did not find expected node content")],
-            id="end-missing",
         ),
-        pytest.param("a: &x [*x]\n", [(1, "must not contain itself through an alias")], id="self-reference"),
-        pytest.param(
-            "[" * 100_000, [(1, "must not be nested deeper than 200 levels")], id="brackets-without-end"
-        ),
-        pytest.param(
-            "- " * 100_000, [(1, "must not be nested deeper than 200 levels")], id="dashes-without-end"
-        ),
-        pytest.param(
-            '{"a":' * 100_000, [(1, "must not be nested deeper than 200 levels")], id="json-without-end"
-        ),
-        pytest.param(
+        "self-reference": ("a: &x [*x]\n", [(1, "must not contain itself through an alias")]),
+        "brackets-without-end": ("[" * 100_000, [(1, "must not be nested deeper than 200 levels")]),
+        "dashes-without-end": ("- " * 100_000, [(1, "must not be nested deeper than 200 levels")]),
+        "json-without-end": ('{"a":' * 100_000, [(1, "must not be nested deeper than 200 levels")]),
+        "python-tag": (
             "a: !!python/name:os.system x\n",
             [(1, "could not determine a constructor for the tag 'tag:yaml.org,2002:python/name:os.system'")],
-            id="python-tag",
         ),
-        pytest.param(
+        "each-broken-document": (
             "a: 1\n---\nb: [1\n---\nc: d: e\n",
             [
                 (3, "while parsing a flow sequence, did not find expected ',' or ']'"),
                 (5, "mapping values are not allowed in this context"),
             ],
-            id="each-broken-document",
         ),
-    ],
+    },
 )
 def test_bad_documents_are_reported_with_their_line(text: str, want: list[tuple[int, str]]) -> None:
     assert errors(text) == want
 
 
-@pytest.mark.parametrize(
+def test_a_broken_document_hides_no_other() -> None:
+    loaded = list(load_documents("a: 1\n---\nb: [1\n---\nc: 3\n"))
+    assert [item.data for item in loaded if isinstance(item, YamlDocument)] == [{"a": 1}, {"c": 3}]
+
+
+@cases(
     ("text", "data", "duplicates"),
-    [
-        pytest.param("a: 1\na: 2\n", {"a": 2}, ['2:1 "a"'], id="the-last-one-counts"),
-        pytest.param(
-            "x: {a: 1, a: 2}\nz:\n  b: [1]\n  b: [2]\n",
+    {
+        "the-last-one-counts": ("a: 1\na: 2\n", {"a": 2}, ['2:1 "a"']),
+        "all-at-once": ("x: {a: 1, a: 2}\nz:\n  b: [1]\n  b: [2]\n",
             {"x": {"a": 2}, "z": {"b": [2]}},
-            ['1:11 "a"', '4:3 "b"'],
-            id="all-at-once",
-        ),
-        pytest.param("m: {a: 1}\nm: {b: 2}\n", {"m": {"b": 2}}, ['2:1 "m"'], id="maps-are-not-merged"),
-        pytest.param('{"a": 1, "a": 2}', {"a": 2}, ['1:10 "a"'], id="json"),
-        pytest.param("# note\n---\na: 1\n---\nb: 1\nb: 2\n", {"b": 2}, ['6:1 "b"'], id="second-document"),
-        pytest.param("x: &x {a: 1}\nz: {<<: *x, a: 2}\n", {"x": {"a": 1}, "z": {"a": 2}}, [], id="overriding-a-merge"),
-    ],
+            ['1:11 "a"', '4:3 "b"']),
+        "maps-are-not-merged": ("m: {a: 1}\nm: {b: 2}\n", {"m": {"b": 2}}, ['2:1 "m"']),
+        "json": ('{"a": 1, "a": 2}', {"a": 2}, ['1:10 "a"']),
+        "second-document": ("# note\n---\na: 1\n---\nb: 1\nb: 2\n", {"b": 2}, ['6:1 "b"']),
+        "overriding-a-merge": ("x: &x {a: 1}\nz: {<<: *x, a: 2}\n", {"x": {"a": 1}, "z": {"a": 2}}, []),
+    },
 )  # fmt: skip
 def test_of_duplicate_keys_the_last_one_counts(text: str, data: object, duplicates: list[str]) -> None:
     document = documents(text)[-1]
@@ -130,22 +123,6 @@ def test_of_duplicate_keys_the_last_one_counts(text: str, data: object, duplicat
     assert document.data == data
     found = [f"{each.line}:{each.column} {each}" for each in document.duplicates]
     assert found == [each.replace(" ", " Duplicate value: key ") for each in duplicates]
-
-
-@pytest.mark.parametrize(
-    ("parts", "want"),
-    [
-        pytest.param((), (2, 1), id="the-document"),
-        pytest.param(("a", "b"), (3, 3), id="key"),
-        pytest.param(("a", "c", 1), (4, 10), id="item"),
-        pytest.param(("a", "x", "y"), (2, 1), id="nearest-above"),
-    ],
-)
-def test_position(parts: tuple[str | int, ...], want: tuple[int, int]) -> None:
-    (document,) = documents("---\na:\n  b: 1\n  c: [1, 2]\n")
-
-    assert document.position_of(parts) == want
-    assert document.line_of(parts) == want[0]
 
 
 def test_lone_surrogate_is_refused() -> None:
@@ -185,51 +162,47 @@ def test_nesting_up_to_the_limit_is_read() -> None:
     assert documents(text)[0].data != []
 
 
-def test_a_broken_document_hides_no_other() -> None:
-    loaded = list(load_documents("a: 1\n---\nb: [1\n---\nc: 3\n"))
-
-    assert [item.data for item in loaded if isinstance(item, YamlDocument)] == [{"a": 1}, {"c": 3}]
-
-
-@pytest.mark.parametrize(
+@cases(
     ("text", "want"),
-    [
-        pytest.param("", [], id="nothing"),
-        pytest.param("# only a comment\n---\n---\n", [], id="empty-documents"),
-        pytest.param("%YAML 1.1\n---\na: 1\n", [(3, {"a": 1})], id="directive"),
-        pytest.param("# head\n---\na: 1\n--- # next\nb: 2\n", [(3, {"a": 1}), (5, {"b": 2})], id="comments"),
-        pytest.param("--- {a: 1}\n--- {b: 2}\n", [(1, {"a": 1}), (2, {"b": 2})], id="on-the-separator"),
-        pytest.param("a: 1\r\n---\r\nb: 2\r\n", [(1, {"a": 1}), (3, {"b": 2})], id="windows-line-ends"),
-        pytest.param("a: |\n  x\n  ---\n  y\n", [(1, {"a": "x\n---\ny\n"})], id="dashes-inside-text"),
-        pytest.param("\ufeffa: 1\n", [(1, {"a": 1})], id="byte-order-mark"),
-        pytest.param('{"a": 1}\n\n{"b": 2}\n', [(1, {"a": 1}), (3, {"b": 2})], id="stream-of-json"),
-        pytest.param('{\n\t"a":\t1\n}\n', [(1, {"a": 1})], id="json-with-tabs"),
-        pytest.param(
-            '{"a": "\\ud83d\\ude00 \\\\ud83d \\/"}', [(1, {"a": "😀 \\ud83d /"})], id="json-escapes"
-        ),
-        pytest.param('{"a": 1}\n---\nb: 2\n', [(1, {"a": 1}), (3, {"b": 2})], id="json-then-yaml"),
-        pytest.param("{a: 1}\n---\nb: 2\n", [(1, {"a": 1}), (3, {"b": 2})], id="yaml-in-braces"),
-    ],
+    {
+        "nothing": ("", []),
+        "empty-documents": ("# only a comment\n---\n---\n", []),
+        "directive": ("%YAML 1.1\n---\na: 1\n", [(3, {"a": 1})]),
+        "comments": ("# head\n---\na: 1\n--- # next\nb: 2\n", [(3, {"a": 1}), (5, {"b": 2})]),
+        "on-the-separator": ("--- {a: 1}\n--- {b: 2}\n", [(1, {"a": 1}), (2, {"b": 2})]),
+        "windows-line-ends": ("a: 1\r\n---\r\nb: 2\r\n", [(1, {"a": 1}), (3, {"b": 2})]),
+        "dashes-inside-text": ("a: |\n  x\n  ---\n  y\n", [(1, {"a": "x\n---\ny\n"})]),
+        "byte-order-mark": ("\ufeffa: 1\n", [(1, {"a": 1})]),
+        "stream-of-json": ('{"a": 1}\n\n{"b": 2}\n', [(1, {"a": 1}), (3, {"b": 2})]),
+        "json-with-tabs": ('{\n\t"a":\t1\n}\n', [(1, {"a": 1})]),
+        "json-escapes": ('{"a": "\\ud83d\\ude00 \\\\ud83d \\/"}', [(1, {"a": "😀 \\ud83d /"})]),
+        "json-then-yaml": ('{"a": 1}\n---\nb: 2\n', [(1, {"a": 1}), (3, {"b": 2})]),
+        "yaml-in-braces": ("{a: 1}\n---\nb: 2\n", [(1, {"a": 1}), (3, {"b": 2})]),
+    },
 )
 def test_documents_and_their_lines(text: str, want: list[tuple[int, object]]) -> None:
     assert [(document.start_line, document.data) for document in documents(text)] == want
 
 
-@pytest.mark.parametrize(
+@cases(
     ("parts", "want"),
-    [
-        pytest.param(("spec",), 3, id="member"),
-        pytest.param(("spec", "list", 1), 6, id="list-item"),
-        pytest.param(("spec", "list", 1, "b"), 7, id="member-of-list-item"),
-        pytest.param(("spec", "nvidia.com/gpu"), 8, id="key-with-dots-and-slash"),
-        pytest.param(("spec", "list", 5, "x"), 4, id="missing-item-is-its-list"),
-        pytest.param(("status", "x"), 2, id="missing-member-is-the-document"),
-    ],
+    {
+        "the-document": ((), (2, 1)),
+        "key": (("spec", "list"), (4, 3)),
+        "list-item": (("spec", "list", 1), (6, 5)),
+        "item-in-one-line": (("spec", "flow", 1), (8, 13)),
+        "member-of-list-item": (("spec", "list", 1, "b"), (7, 5)),
+        "key-with-dots-and-slash": (("spec", "nvidia.com/gpu"), (9, 3)),
+        "missing-item-is-its-list": (("spec", "list", 5, "x"), (4, 3)),
+        "missing-member-is-the-document": (("status", "x"), (2, 1)),
+    },
 )
-def test_line_of(parts: tuple[str | int, ...], want: int) -> None:
-    text = "---\nkind: X\nspec:\n  list:\n  - a: 1\n  - a: 2\n    b: 3\n  nvidia.com/gpu: 1\n"
+def test_position(parts: tuple[str | int, ...], want: tuple[int, int]) -> None:
+    text = "---\nkind: X\nspec:\n  list:\n  - a: 1\n  - a: 2\n    b: 3\n  flow: [1, 2]\n  nvidia.com/gpu: 1\n"
+    (document,) = documents(text)
 
-    assert documents(text)[0].line_of(parts) == want
+    assert document.position_of(parts) == want
+    assert document.line_of(parts) == want[0]
 
 
 def test_line_of_what_overrides_a_merge() -> None:

@@ -1,108 +1,76 @@
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
 
-import msgspec
-import pytest
+from msgspec.structs import replace
 
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservations
+from tests.cases import cases
+from webhook.cluster.objects import Condition
 from webhook.controller.conditions import conditions, unreadable
 
 NOON, LATER = datetime(2027, 1, 1, 12, tzinfo=UTC), datetime(2027, 1, 1, 13, tzinfo=UTC)
 HARD = {"gpus": Fraction(8), "classes/nvidia-t4": Fraction(1, 2)}
-ROW = QuotaLedger(quota_uid="q", generation=3, hard=HARD, unclassified_pods=UnclassifiedPods.TOTAL_ONLY)
+LEDGER = QuotaLedger(quota_uid="q", generation=3, hard=HARD, unclassified_pods=UnclassifiedPods.TOTAL_ONLY)
 
 
 def counted(**used: Fraction) -> QuotaLedger:
     used = {**dict.fromkeys(HARD, Fraction(0)), **used}
-    return msgspec.structs.replace(ROW, used=used, class_catalogue="c")
+    return replace(LEDGER, used=used, class_catalogue="c")
 
 
-@pytest.mark.parametrize(
-    ("ledger", "stale", "want", "shown"),
-    [
-        pytest.param(
-            ROW,
-            "",
-            {"Ready": "False", "Exceeded": "False", "Stale": "False", "UnmappedResources": "False"},
-            "NotCounted",
-            id="not-counted",
-        ),
-        pytest.param(
-            msgspec.structs.replace(counted(), class_catalogue=None),
-            "",
-            {"Ready": "False", "Exceeded": "False", "Stale": "False", "UnmappedResources": "False"},
-            "InFlight",
-            id="others-in-flight",
-        ),
-        pytest.param(
-            msgspec.structs.replace(counted(), next_catalogue="other"),
-            "",
-            {"Ready": "True", "Exceeded": "False", "Stale": "False", "UnmappedResources": "False"},
-            "Migrating",
-            id="moving",
-        ),
-        pytest.param(
-            msgspec.structs.replace(counted(), reservations=Reservations.parse("gpus=1 | x x")),
-            "",
-            {"Ready": "False", "Exceeded": "False", "Stale": "False", "UnmappedResources": "False"},
-            "Unreadable",
-            id="a-line-that-cannot-be-read",
-        ),
-        pytest.param(
-            counted(gpus=Fraction(8)),
-            "",
-            {"Ready": "True", "Exceeded": "False", "Stale": "False", "UnmappedResources": "False"},
-            "Ready",
-            id="exactly-full",
-        ),
-        pytest.param(
+def of(ledger: QuotaLedger, *, stale: str = "", names: Sequence[str] = ()) -> dict[str, Condition]:
+    return {
+        each.type: each for each in conditions(ledger, (), stale=stale, unmapped_resources=names, now=NOON)
+    }
+
+
+SILENT = "no message about pods for 200 s"
+UNREADABLE = Reservations.parse("gpus=1 | x x")
+
+
+@cases(
+    ("ledger", "stale", "true", "shown"),
+    {
+        "not-counted": (LEDGER, "", set(), "NotCounted"),
+        "others-in-flight": (replace(counted(), class_catalogue=None), "", set(), "InFlight"),
+        "migrating": (replace(counted(), next_catalogue="other"), "", {"Ready"}, "Migrating"),
+        "a-line-that-cannot-be-read": (replace(counted(), reservations=UNREADABLE), "", set(), "Unreadable"),
+        "exactly-full": (counted(gpus=Fraction(8)), "", {"Ready"}, "Ready"),
+        "exceeded": (counted(gpus=Fraction(9)), "", {"Ready", "Exceeded"}, "Exceeded"),
+        "stale": (counted(), SILENT, {"Ready", "Stale"}, "Stale"),
+        "exceeded-by-a-count-that-may-lag": (
             counted(gpus=Fraction(9)),
-            "",
-            {"Ready": "True", "Exceeded": "True", "Stale": "False", "UnmappedResources": "False"},
+            SILENT,
+            {"Ready", "Exceeded", "Stale"},
             "Exceeded",
-            id="exceeded",
         ),
-        pytest.param(
-            counted(),
-            "no message about pods for 200 s",
-            {"Ready": "True", "Exceeded": "False", "Stale": "True", "UnmappedResources": "False"},
-            "Stale",
-            id="stale",
-        ),
-        pytest.param(
-            counted(gpus=Fraction(9)),
-            "no message about pods for 200 s",
-            {"Ready": "True", "Exceeded": "True", "Stale": "True", "UnmappedResources": "False"},
-            "Exceeded",
-            id="exceeded-by-a-count-that-may-lag",
-        ),
-    ],
+    },
 )
-def test_statuses(ledger: QuotaLedger, stale: str, want: dict[str, str], shown: str) -> None:
-    """`shown` is what kubectl has in the column STATUS."""
-    found = conditions(ledger, (), stale=stale, unmapped_resources=(), now=NOON)
+def test_statuses(ledger: QuotaLedger, stale: str, true: set[str], shown: str) -> None:
+    """`shown` is the column STATUS of kubectl."""
+    found = of(ledger, stale=stale)
 
-    assert {condition.type: condition.status for condition in found} == want
-    assert {condition.observed_generation for condition in found} == {3}
-    assert [condition.reason for condition in found if condition.type == "Ready"] == [shown]
+    assert found.keys() == {"Ready", "Exceeded", "Stale", "UnmappedResources"}
+    assert {each.type for each in found.values() if each.status == "True"} == true
+    assert {each.status for each in found.values()} <= {"True", "False"}
+    assert {each.observed_generation for each in found.values()} == {3}
+    assert found["Ready"].reason == shown
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "want"),
-    [
-        pytest.param("gpus=1 | x x", "1 line, the first 'gpus=1 | x x'", id="one"),
-        pytest.param("gpus=1 | a\n\x1b[2J\nb", "2 lines, the first '\\x1b[2J'", id="what-a-terminal-obeys"),
-        pytest.param("x" * 500, f"1 line, the first '{'x' * 80}'", id="a-long-one"),
-    ],
+    {
+        "one": ("gpus=1 | x x", "1 line, the first 'gpus=1 | x x'"),
+        "what-a-terminal-obeys": ("gpus=1 | a\n\x1b[2J\nb", "2 lines, the first '\\x1b[2J'"),
+        "a-long-one": ("x" * 500, f"1 line, the first '{'x' * 80}'"),
+    },
 )
 def test_ready_says_what_cannot_be_read(text: str, want: str) -> None:
-    damaged = msgspec.structs.replace(counted(), reservations=Reservations.parse(text))
-    ready = {
-        condition.type: condition
-        for condition in conditions(damaged, (), stale="", unmapped_resources=(), now=NOON)
-    }["Ready"]
+    damaged = replace(counted(), reservations=Reservations.parse(text))
+    ready = of(damaged)["Ready"]
 
     assert (ready.status, ready.reason) == ("False", "Unreadable")
     assert ready.message == (
@@ -113,20 +81,14 @@ def test_ready_says_what_cannot_be_read(text: str, want: str) -> None:
 
 def test_exceeded_says_by_how_much() -> None:
     ledger = counted(**{"gpus": Fraction(19, 2), "classes/nvidia-t4": Fraction(11, 14)})
-    exceeded = {
-        condition.type: condition
-        for condition in conditions(ledger, (), stale="", unmapped_resources=(), now=NOON)
-    }["Exceeded"]
 
-    assert exceeded.message == (
+    assert of(ledger)["Exceeded"].message == (
         "classes/nvidia-t4: 11/14 used of 0.5, 2/7 too many; gpus: 9.5 used of 8, 1.5 too many"
     )
 
 
 def test_ready_says_what_is_wrong_though_it_is_enforced() -> None:
-    ready, *_ = conditions(counted(gpus=Fraction(9)), (), stale="", unmapped_resources=(), now=NOON)
-
-    assert ready.message == (
+    assert of(counted(gpus=Fraction(9)))["Ready"].message == (
         "every stored pod and claim of the namespace is counted; gpus: 9 used of 8, 1 too many"
     )
 
@@ -143,41 +105,31 @@ def test_the_time_is_that_of_the_last_change_of_status() -> None:
     assert second["Stale"].last_transition_time == "2027-01-01T13:00:00Z"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("names", "want"),
-    [
-        pytest.param(
+    {
+        "few": (
             ["DeviceClass mine", "example.com/npu"],
             "not counted, because no GPUResourceMapping names them: DeviceClass mine, example.com/npu",
-            id="few",
         ),
-        pytest.param(
-            [f"example.com/n{index}" for index in range(10)],
-            "not counted, because no GPUResourceMapping names them: "
-            + ", ".join(f"example.com/n{index}" for index in range(8))
-            + " and 2 more",
-            id="many",
+        "many": (
+            list("abcdefghij"),
+            "not counted, because no GPUResourceMapping names them: a, b, c, d, e, f, g, h and 2 more",
         ),
-    ],
+    },
 )
-def test_what_nothing_charges_is_named(names: list[str], want: str) -> None:
-    found = {
-        each.type: each for each in conditions(counted(), (), stale="", unmapped_resources=names, now=NOON)
-    }
+def test_what_no_quota_counts_is_named(names: list[str], want: str) -> None:
+    found = of(counted(), names=names)["UnmappedResources"]
 
-    assert (found["UnmappedResources"].status, found["UnmappedResources"].reason) == ("True", "Unknown")
-    assert found["UnmappedResources"].message == want
+    assert (found.status, found.reason, found.message) == ("True", "Unknown", want)
 
 
-def test_what_is_uncharged_stays_as_it_was_until_a_process_has_looked() -> None:
+def test_unmapped_resources_stay_unchanged_until_a_process_has_looked() -> None:
     first = conditions(counted(), (), stale="", unmapped_resources=["DeviceClass mine"], now=NOON)
     later = conditions(counted(), first, stale="", unmapped_resources=None, now=LATER)
 
-    assert [each.type for each in conditions(counted(), (), stale="", unmapped_resources=None, now=NOON)] == [
-        "Ready",
-        "Exceeded",
-        "Stale",
-    ]
+    unknown = conditions(counted(), (), stale="", unmapped_resources=None, now=NOON)
+    assert [each.type for each in unknown] == ["Ready", "Exceeded", "Stale"]
     assert later == first
 
 

@@ -1,6 +1,7 @@
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -8,6 +9,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from tests.webhook.cluster.apiserver import ApiServer, status
+from webhook.cluster import errors
 from webhook.cluster.leader import LeaderElector
 from webhook.configuration.loader import load_directory
 from webhook.controller.controller import Controller
@@ -69,3 +71,30 @@ def test_what_ends_in_a_quiet_namespace_is_counted_without_a_pause(controller: C
     controller._count_changed("without-quota", True)
 
     assert [controller._queue.take(0) for _ in range(2)] == ["full", None]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "comes_again"),
+    [
+        pytest.param(None, False, id="all-done"),
+        pytest.param(0.01, True, id="a-reservation-will-expire"),
+        pytest.param(errors.Unreachable("away"), True, id="no-answer"),
+        pytest.param(RuntimeError("a bug"), True, id="a-bug"),
+    ],
+)
+def test_a_namespace_comes_again_if_its_reconciliation_says_so_or_failed(
+    controller: Controller, outcome: float | Exception | None, comes_again: bool
+) -> None:
+    def reconcile(_namespace: str) -> float | None:
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    controller._reconciler = SimpleNamespace(reconcile=reconcile)  # type: ignore[assignment]
+    controller._queue.add("full")
+    assert controller._queue.take(0) == "full"
+
+    controller._reconcile("full")
+
+    assert controller._queue.take(0.3) == ("full" if comes_again else None)
+    assert controller.unhealthy() == ""

@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
-import pytest
 
+from tests.cases import cases
 from webhook.cluster.objects import Condition
 from webhook.configuration.cluster_source import DocumentStatus, Record, choose, record_decoder
 from webhook.configuration.documents import Document
@@ -102,56 +102,26 @@ def said(record: Record, last_good: tuple[Document, ...] | None = None) -> list[
     return [(each.kind, each.reason, each.message) for each in changes(record, status, NOW)]
 
 
-@pytest.mark.parametrize(
+def paused(until: str) -> tuple[str, str, str]:
+    return "Warning", "Paused", f"until {until} its rules only log what they would deny or change"
+
+
+REFUSED = 'the previous version stays in force: spec.rules.gpu-class.default: must be a class or a family, not "none"'
+
+
+@cases(
     ("before", "spec", "want"),
-    [
-        pytest.param(
-            GOOD,
-            PAUSED,
-            (
-                "Warning",
-                "Paused",
-                "until 2026-11-21T13:00:00Z its rules only log what they would deny or change",
-            ),
-            id="paused",
-        ),
-        pytest.param(
-            None,
-            PAUSED,
-            (
-                "Warning",
-                "Paused",
-                "until 2026-11-21T13:00:00Z its rules only log what they would deny or change",
-            ),
-            id="created-paused",
-        ),
-        pytest.param(
-            PAUSED,
-            LONGER,
-            (
-                "Warning",
-                "Paused",
-                "until 2026-11-21T14:00:00Z its rules only log what they would deny or change",
-            ),
-            id="paused-for-longer",
-        ),
-        pytest.param(PAUSED, GOOD, ("Normal", "Resumed", "its rules are in force again"), id="resumed"),
-        pytest.param(PAUSED, {**PAUSED, "priority": 2}, None, id="changed-while-paused"),
-        pytest.param(OVER, GOOD, None, id="a-pause-that-had-ended-is-removed"),
-        pytest.param(GOOD, OVER, None, id="a-pause-in-the-past"),
-        pytest.param(None, GOOD, None, id="created"),
-        pytest.param(
-            GOOD,
-            BAD,
-            (
-                "Warning",
-                "Refused",
-                "the previous version stays in force: "
-                'spec.rules.gpu-class.default: must be a class or a family, not "none"',
-            ),
-            id="refused",
-        ),
-    ],
+    {
+        "paused": (GOOD, PAUSED, paused("2026-11-21T13:00:00Z")),
+        "created-paused": (None, PAUSED, paused("2026-11-21T13:00:00Z")),
+        "paused-for-longer": (PAUSED, LONGER, paused("2026-11-21T14:00:00Z")),
+        "resumed": (PAUSED, GOOD, ("Normal", "Resumed", "its rules are in force again")),
+        "changed-while-paused": (PAUSED, {**PAUSED, "priority": 2}, None),
+        "a-pause-that-had-ended-is-removed": (OVER, GOOD, None),
+        "a-pause-in-the-past": (GOOD, OVER, None),
+        "created": (None, GOOD, None),
+        "refused": (GOOD, BAD, ("Warning", "Refused", REFUSED)),
+    },
 )
 def test_event_of_a_change(before: Any, spec: dict[str, Any], want: tuple[str, str, str] | None) -> None:
     status = None if before is None else DocumentStatus(accepted=before)
@@ -165,18 +135,17 @@ def test_a_document_that_stays_refused_is_one_event() -> None:
     assert said(record("a", BAD, status)) == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("accepted", "want"),
-    [
-        pytest.param(
+    {
+        "ended-by-itself": (
             PAUSED,
             ["the pause until 2026-11-21T13:00:00Z has ended: its rules are in force again"],
-            id="ended-by-itself",
         ),
-        pytest.param(LONGER, [], id="still-paused"),
-        pytest.param(OVER, [], id="ended-before"),
-        pytest.param(GOOD, [], id="not-paused"),
-    ],
+        "still-paused": (LONGER, []),
+        "ended-before": (OVER, []),
+        "not-paused": (GOOD, []),
+    },
 )
 def test_a_pause_that_ends_by_itself(accepted: dict[str, Any], want: list[str]) -> None:
     evaluated = choose([record("a", accepted, DocumentStatus(accepted=accepted))], None)

@@ -1,4 +1,4 @@
-"""Claims that are gone cost what they did until the pods that have their devices have ended, whatever is seen of that first."""
+"""A deleted claim keeps its demand until the pods that use its devices have ended, in whatever order that is seen."""
 
 import json
 import logging
@@ -26,7 +26,7 @@ GPUS = {"gpus": Fraction(9)}
 
 
 class Cluster:
-    """What watches and lists of one namespace show, of which any number of Countings may hear."""
+    """What watches and lists of one namespace show to any number of counters."""
 
     def __init__(self, server: ApiServer) -> None:
         self.gone = GoneClaims()
@@ -40,11 +40,19 @@ class Cluster:
         self.list(of)
         return of
 
+    def after(self, claimed: JSON, *pods: JSON) -> UsageCounter:
+        """Return a counter that was shown a claim, these pods and the deletion of the claim."""
+        of = self.counter()
+        for document in (claimed, *pods):
+            self.shows(of, document)
+        self.shows(of, claimed, deleted=True)
+        return of
+
     def list(self, of: UsageCounter, *, pods: tuple[JSON, ...] = (), claims: tuple[JSON, ...] = ()) -> None:
         """Have lists begin now that show these objects and no others."""
         assert of.claims is not None
         for informer, documents in ((of.pods, pods), (of.claims, claims)):
-            record: Any = of.sums.pod_reader.record if informer is of.pods else of.sums.claim_reader.record
+            record: Any = of.sums.reader.read_pod if informer is of.pods else of.sums.reader.read_claim
             with informer.reading() as started:
                 lines = [self._line(each, record) for each in documents]
                 self._revision += 1
@@ -54,9 +62,9 @@ class Cluster:
         """Have the watch show an object as it is now, or was when it was deleted."""
         assert of.claims is not None
         if document["kind"] == "Pod":
-            of.pods.event(self._line(document, of.sums.pod_reader.record), deleted=deleted)
+            of.pods.event(self._line(document, of.sums.reader.read_pod), deleted=deleted)
         else:
-            of.claims.event(self._line(document, of.sums.claim_reader.record), deleted=deleted)
+            of.claims.event(self._line(document, of.sums.reader.read_claim), deleted=deleted)
 
     def _line(self, document: JSON, record: Any) -> Line[Any]:
         self._revision += 1
@@ -113,14 +121,8 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 @pytest.mark.parametrize("end", [pod(phase="Succeeded"), None], ids=["it-succeeds", "it-is-deleted"])
-def test_a_claim_that_is_gone_costs_what_it_did_until_its_pod_has_ended(
-    cluster: Cluster, end: JSON | None
-) -> None:
-    of = cluster.counter()
-    cluster.shows(of, claim("pod-1"))
-    cluster.shows(of, pod())
-
-    cluster.shows(of, claim("pod-1"), deleted=True)
+def test_a_deleted_claim_counts_until_its_pod_has_ended(cluster: Cluster, end: JSON | None) -> None:
+    of = cluster.after(claim("pod-1"), pod())
 
     assert used(of, "claim-1") == 2
     cluster.shows(of, end or pod(), deleted=end is None)
@@ -140,11 +142,7 @@ def test_a_claim_that_no_pod_has_any_more_is_free_at_once(cluster: Cluster) -> N
 
 
 def test_the_last_of_several_pods_frees_it(cluster: Cluster) -> None:
-    of = cluster.counter()
-    for uid in ("pod-1", "pod-2"):
-        cluster.shows(of, pod(uid))
-    cluster.shows(of, claim("pod-1", "pod-2"))
-    cluster.shows(of, claim("pod-1", "pod-2"), deleted=True)
+    of = cluster.after(claim("pod-1", "pod-2"), pod("pod-1"), pod("pod-2"))
 
     cluster.shows(of, pod("pod-1"), deleted=True)
     assert used(of) == 2
@@ -152,13 +150,18 @@ def test_the_last_of_several_pods_frees_it(cluster: Cluster) -> None:
     assert used(of) == 0
 
 
-def test_one_that_is_made_again_under_its_name_is_charged_beside_it(
+def test_a_pod_that_has_ended_stays_ended(cluster: Cluster) -> None:
+    """Watches remember a deletion for two minutes only."""
+    cluster.after(claim("pod-1", "pod-2"))
+
+    assert cluster.gone.held(TEAM, lambda uid, _: uid == "pod-1").keys() == {"claim-1"}
+    assert cluster.gone.held(TEAM, lambda uid, _: uid == "pod-2") == {}
+
+
+def test_a_new_claim_of_the_same_name_counts_in_addition(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    of = cluster.counter()
-    cluster.shows(of, claim("pod-1"))
-    cluster.shows(of, pod())
-    cluster.shows(of, claim("pod-1"), deleted=True)
+    of = cluster.after(claim("pod-1"), pod())
     assert used(of) == 2
 
     cluster.shows(of, claim(uid="claim-2", gpus=3))
@@ -175,9 +178,7 @@ def test_one_that_is_made_again_under_its_name_is_charged_beside_it(
 
 
 def test_a_pod_that_the_watch_has_not_shown_yet_has_not_ended(cluster: Cluster) -> None:
-    of = cluster.counter()
-    cluster.shows(of, claim("pod-1"))
-    cluster.shows(of, claim("pod-1"), deleted=True)
+    of = cluster.after(claim("pod-1"))
     assert used(of) == 2
 
     cluster.shows(of, pod())
@@ -190,9 +191,7 @@ def test_a_pod_that_the_watch_has_not_shown_yet_has_not_ended(cluster: Cluster) 
 
 
 def test_a_pod_that_a_later_list_lacks_has_ended(cluster: Cluster) -> None:
-    of = cluster.counter()
-    cluster.shows(of, claim("pod-1"))
-    cluster.shows(of, claim("pod-1"), deleted=True)
+    of = cluster.after(claim("pod-1"))
     gone = monotonic()
 
     cluster.list(of)
@@ -201,12 +200,9 @@ def test_a_pod_that_a_later_list_lacks_has_ended(cluster: Cluster) -> None:
     assert used(of) == 0
 
 
-def test_who_begins_to_count_later_charges_it_too(cluster: Cluster) -> None:
-    """Another configuration, counted by beside the first one; whichever hears first that the pod has ended tells both."""
-    first = cluster.counter()
-    cluster.shows(first, claim("pod-1"))
-    cluster.shows(first, pod())
-    cluster.shows(first, claim("pod-1"), deleted=True)
+def test_a_counter_that_starts_later_counts_it_too(cluster: Cluster) -> None:
+    """A second catalogue: whichever counter hears first that the pod has ended, both know it."""
+    first = cluster.after(claim("pod-1"), pod())
 
     later = cluster.counter()
     cluster.shows(later, pod())
@@ -217,10 +213,7 @@ def test_who_begins_to_count_later_charges_it_too(cluster: Cluster) -> None:
 
 
 def test_a_process_that_counts_nothing_forgets_it_all_the_same(cluster: Cluster) -> None:
-    of = cluster.counter()
-    cluster.shows(of, claim("pod-1"))
-    cluster.shows(of, pod())
-    cluster.shows(of, claim("pod-1"), deleted=True)
+    of = cluster.after(claim("pod-1"), pod())
     of.keep(())
     assert cluster.gone.namespaces() == [TEAM]
 
@@ -230,7 +223,7 @@ def test_a_process_that_counts_nothing_forgets_it_all_the_same(cluster: Cluster)
     assert cluster.gone.namespaces() == []
 
 
-def test_a_claim_of_the_scheduler_goes_on_costing_what_it_has_beyond_its_pod(cluster: Cluster) -> None:
+def test_a_deleted_claim_of_the_scheduler_keeps_its_demand_beyond_its_pod(cluster: Cluster) -> None:
     of = cluster.counter()
     asks, made = pod(), claim("pod-1", gpus=3)
     asks["spec"].pop("resourceClaims")

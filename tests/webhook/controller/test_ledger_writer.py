@@ -1,7 +1,8 @@
-"""A ledger that follows its GPUQuota, while others write both: what was read before the ledger never gets into it."""
+"""A ledger follows its GPUQuota while others write both. A spec that was read before the ledger is never written."""
 
 from collections.abc import Callable
 from fractions import Fraction
+from typing import cast
 
 import msgspec
 import pytest
@@ -10,10 +11,11 @@ from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT
 from policies.quota.quota_request import LedgerError
+from tests.cases import cases
 from tests.webhook.quota.quota_and_ledger_object import QuotaAndLedger
-from webhook.controller.ledger_writer import Granted, LedgerWriter
+from webhook.controller.ledger_writer import LedgerWriter
 from webhook.controller.observed_ledgers import ObservedLedgers
-from webhook.quota.cluster_store import NO_LEDGER_OBJECT
+from webhook.quota.cluster_store import NO_LEDGER_OBJECT, ClusterStore
 from webhook.quota.ledger_objects import PLURAL
 from webhook.quota.store import LedgerConflict, VersionedLedger
 
@@ -21,7 +23,7 @@ TEAM = "team"
 
 
 def spec(hard: int, generation: int, *, uid: str = "quota", used: int | None = None) -> QuotaLedger:
-    """Return what a GPUQuota calls for; with `used`, as a ledger has it."""
+    """Return the ledger that a GPUQuota calls for, with `used` a counted one."""
     return QuotaLedger(
         quota_uid=uid,
         generation=generation,
@@ -32,7 +34,7 @@ def spec(hard: int, generation: int, *, uid: str = "quota", used: int | None = N
 
 
 class FakeStore:
-    """A ledger and a GPUQuota on an API server. `meanwhile` is done once, right after the GPUQuota was read."""
+    """A ledger and a GPUQuota on an API server. `meanwhile` is called once, right after the GPUQuota was read."""
 
     reservations_limit = LIMIT
 
@@ -47,7 +49,7 @@ class FakeStore:
 
     def put(self, ledger: QuotaLedger) -> VersionedLedger:
         self._number += 1
-        uid = self.ledger_object.ledger.ledger_uid if self.ledger_object else f"row-{self._number}"
+        uid = self.ledger_object.ledger.ledger_uid if self.ledger_object else f"ledger-{self._number}"
         self.ledger_object = VersionedLedger(
             msgspec.structs.replace(ledger, ledger_uid=uid), str(self._number)
         )
@@ -92,134 +94,99 @@ class FakeStore:
 
 
 def keeper(store: FakeStore, *, watched: QuotaLedger | None = None) -> LedgerWriter:
-    """Return a keeper that has observed the ledger of the store, and what its watch showed the quota to call for."""
+    """Return a writer that has observed the ledger of the store, and whose watch showed the quota as `watched`."""
     ledger_objects = ObservedLedgers()
     if store.ledger_object is not None:
         ledger_objects.observe(TEAM, store.ledger_object)
-    return LedgerWriter(store, ledger_objects, lambda _: Granted.by(watched) if watched else None)
+    return LedgerWriter(cast(ClusterStore, store), ledger_objects, lambda _: watched)
 
 
-def hard(ledger_object: VersionedLedger | None) -> int | None:
-    return None if ledger_object is None else int(ledger_object.ledger.hard["gpus"])
+def shown(ledger_object: VersionedLedger | None) -> tuple[int, int | None] | None:
+    """Return hard and used."""
+    if ledger_object is None:
+        return None
+    ledger = ledger_object.ledger
+    return int(ledger.hard["gpus"]), None if ledger.used is None else int(ledger.used["gpus"])
 
 
-def used(ledger_object: VersionedLedger | None) -> int | None:
-    return (
-        None
-        if ledger_object is None or ledger_object.ledger.used is None
-        else int(ledger_object.ledger.used["gpus"])
-    )
-
-
-def test_a_row_that_has_the_spec_costs_no_call() -> None:
-    store = FakeStore(spec(4, 1), spec(4, 1, used=2))
-
-    assert hard(keeper(store, watched=spec(4, 1)).current(TEAM, fresh=False)) == 4
-    assert store.calls == []
-
-
-def test_a_changed_spec_is_in_force_after_one_read_and_one_write() -> None:
-    store = FakeStore(spec(8, 2), spec(4, 1, used=2))
-
-    ledger_object = keeper(store, watched=spec(8, 2)).current(TEAM, fresh=False)
-
-    assert (hard(ledger_object), used(ledger_object)) == (8, 2)
-    assert store.calls == ["quota", "write"]
-
-
-@pytest.mark.parametrize(
-    "generous", [spec(1000, 1, used=2), msgspec.structs.replace(spec(4, 1, used=2), hard={})]
+@cases(
+    ("quota", "before", "watched", "want", "calls"),
+    {
+        "unchanged": (spec(4, 1), spec(4, 1, used=2), spec(4, 1), (4, 2), []),
+        "changed": (spec(8, 2), spec(4, 1, used=2), spec(8, 2), (8, 2), ["quota", "write"]),
+        "somebody-raised-the-ledger": (
+            spec(4, 1),
+            spec(1000, 1, used=2),
+            spec(4, 1),
+            (4, 2),
+            ["quota", "write"],
+        ),
+        "somebody-emptied-the-ledger": (
+            spec(4, 1),
+            msgspec.structs.replace(spec(4, 1, used=2), hard={}),
+            spec(4, 1),
+            (4, 2),
+            ["quota", "write"],
+        ),
+        "the-watch-lags-behind": (spec(8, 2), spec(8, 2, used=2), spec(4, 1), (8, 2), ["quota"]),
+        "a-new-quota": (spec(4, 1), None, spec(4, 1), (4, None), ["write", "quota"]),
+        "another-quota-in-its-place": (
+            spec(6, 1, uid="another"),
+            spec(4, 1, used=2),
+            spec(6, 1, uid="another"),
+            (6, 2),
+            ["quota", "write"],
+        ),
+        "a-new-quota-gone-meanwhile": (None, None, spec(4, 1), None, ["write", "quota", "delete"]),
+        "a-deleted-quota": (None, spec(4, 1, used=2), None, None, ["quota", "delete"]),
+        "neither-ledger-nor-quota": (None, None, None, None, ["read"]),
+    },
 )
-def test_a_row_that_grants_more_than_its_quota_is_taken_back(generous: QuotaLedger) -> None:
-    store = FakeStore(spec(4, 1), generous)
+def test_the_ledger_follows_its_quota(
+    quota: QuotaLedger | None,
+    before: QuotaLedger | None,
+    watched: QuotaLedger | None,
+    want: tuple[int, int | None] | None,
+    calls: list[str],
+) -> None:
+    """`want` is hard and used of the ledger."""
+    store = FakeStore(quota, before)
 
-    ledger_object = keeper(store, watched=spec(4, 1)).current(TEAM, fresh=False)
+    found = keeper(store, watched=watched).current(TEAM, fresh=False)
 
-    assert (hard(ledger_object), used(ledger_object)) == (4, 2)
-    assert store.calls == ["quota", "write"]
-
-
-def test_a_watch_that_lags_behind_takes_no_spec_back() -> None:
-    store = FakeStore(spec(8, 2), spec(8, 2, used=2))
-
-    assert hard(keeper(store, watched=spec(4, 1)).current(TEAM, fresh=False)) == 8
-    assert store.calls == ["quota"]
-
-
-def test_what_somebody_else_wrote_into_a_row_does_not_stay_in_force() -> None:
-    store = FakeStore(spec(4, 1), spec(400, 1, used=2))
-
-    ledger_object = keeper(store, watched=spec(4, 1)).current(TEAM, fresh=False)
-
-    assert (hard(ledger_object), used(ledger_object)) == (4, 2)
+    assert shown(found) == want
+    assert found is None or found.ledger.quota_uid == (quota.quota_uid if quota else "")
+    assert shown(store.ledger_object) == want
+    assert store.calls == calls
 
 
-def test_a_spec_that_was_read_before_another_controller_wrote_is_not_written() -> None:
-    store = FakeStore(spec(8, 2), spec(4, 1, used=2))
-    paused = keeper(store, watched=spec(8, 2))
-    store.meanwhile = lambda: store.put(spec(1, 3, used=2))
+@cases(
+    ("quota", "watched", "written"),
+    {
+        "a-newer-spec": (spec(8, 2), spec(8, 2), spec(1, 3, used=2)),
+        "a-quota-that-is-there-again": (None, None, spec(6, 1, uid="another", used=2)),
+    },
+)
+def test_a_write_of_another_controller_after_the_quota_was_read_stays(
+    quota: QuotaLedger | None, watched: QuotaLedger | None, written: QuotaLedger
+) -> None:
+    store = FakeStore(quota, spec(4, 1, used=2))
+    paused = keeper(store, watched=watched)
+    store.meanwhile = lambda: store.put(written)
 
     with pytest.raises(LedgerConflict):
         paused.current(TEAM, fresh=False)
-    assert hard(store.ledger_object) == 1
+    assert shown(store.ledger_object) == shown(VersionedLedger(written, ""))
 
 
-def test_the_row_of_a_new_quota_costs_one_write_and_one_read() -> None:
-    store = FakeStore(spec(4, 1))
-
-    ledger_object = keeper(store, watched=spec(4, 1)).current(TEAM, fresh=False)
-
-    assert (hard(ledger_object), used(ledger_object)) == (4, None)
-    assert store.calls == ["write", "quota"]
-
-
-def test_a_new_quota_that_has_a_row_already_finds_it() -> None:
+def test_a_new_quota_that_has_a_ledger_already_finds_it() -> None:
     store = FakeStore(spec(4, 1))
     late = keeper(store, watched=spec(4, 1))
     store.put(spec(4, 1, used=2))
 
     with pytest.raises(LedgerConflict):
         late.current(TEAM, fresh=False)
-    assert used(late.current(TEAM, fresh=True)) == 2
-
-
-def test_the_row_of_a_new_quota_goes_where_the_quota_has_gone_meanwhile() -> None:
-    store = FakeStore(None)
-
-    assert keeper(store, watched=spec(4, 1)).current(TEAM, fresh=False) is None
-    assert (store.ledger_object, store.calls) == (None, ["write", "quota", "delete"])
-
-
-def test_a_row_goes_with_its_quota() -> None:
-    store = FakeStore(None, spec(4, 1, used=2))
-
-    assert keeper(store).current(TEAM, fresh=False) is None
-    assert (store.ledger_object, store.calls) == (None, ["quota", "delete"])
-
-
-def test_a_row_stays_whose_quota_is_there_again() -> None:
-    store = FakeStore(None, spec(4, 1, used=2))
-    store.meanwhile = lambda: store.put(spec(6, 1, uid="another", used=2))
-
-    with pytest.raises(LedgerConflict):
-        keeper(store).current(TEAM, fresh=False)
-    assert hard(store.ledger_object) == 6
-
-
-def test_a_quota_that_replaces_another_one_finds_its_row() -> None:
-    store = FakeStore(spec(6, 1, uid="another"), spec(4, 1, used=2))
-
-    ledger_object = keeper(store, watched=spec(6, 1, uid="another")).current(TEAM, fresh=False)
-
-    assert ledger_object is not None
-    assert (ledger_object.ledger.quota_uid, hard(ledger_object), used(ledger_object)) == ("another", 6, 2)
-
-
-def test_where_there_is_neither_row_nor_quota_nothing_is_made() -> None:
-    store = FakeStore(None)
-
-    assert keeper(store).current(TEAM, fresh=False) is None
-    assert store.calls == ["read"]
+    assert shown(late.current(TEAM, fresh=True)) == (4, 2)
 
 
 def damaged() -> QuotaAndLedger:
@@ -230,7 +197,7 @@ def damaged() -> QuotaAndLedger:
     return around
 
 
-def test_a_row_that_cannot_be_read_goes_with_its_quota_too() -> None:
+def test_a_ledger_that_cannot_be_read_goes_with_its_quota_too() -> None:
     around = damaged()
     around.remove()
 
@@ -238,7 +205,7 @@ def test_a_row_that_cannot_be_read_goes_with_its_quota_too() -> None:
     assert around.ledger_object is None
 
 
-def test_a_row_that_cannot_be_read_stays_with_its_quota() -> None:
+def test_a_ledger_that_cannot_be_read_stays_with_its_quota() -> None:
     around = damaged()
     ledger_object = around.ledger_object
 
@@ -247,7 +214,7 @@ def test_a_row_that_cannot_be_read_stays_with_its_quota() -> None:
     assert around.ledger_object is ledger_object
 
 
-def test_a_row_that_is_corrected_meanwhile_stays() -> None:
+def test_a_ledger_that_is_corrected_meanwhile_stays() -> None:
     around = damaged()
     around.remove()
     around.before(

@@ -10,9 +10,9 @@ import pytest
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
 from policies.quota.ledger.reservations import Reservation, Reservations
+from tests.cluster.controllers import eventually
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
-from webhook.cluster.collection import Snapshot
 from webhook.cluster.events import EventRecord, EventWriter
 from webhook.cluster.informer import Informer
 from webhook.controller import quota_status
@@ -36,27 +36,27 @@ LEDGER = QuotaLedger(
 )
 
 
-class Rows:
+class LedgerObjects:
     """The watch of ledgers."""
 
     def __init__(self) -> None:
         self.ledger_object: LedgerRecord | None = LedgerRecord("r", "team", VersionedLedger(LEDGER, "1"))
 
-    def snapshot(self, namespace: str) -> Snapshot[LedgerRecord]:
+    def items(self, namespace: str) -> tuple[LedgerRecord, ...]:
         del namespace
-        return Snapshot((self.ledger_object,) if self.ledger_object else (), 1, 0.0)
+        return (self.ledger_object,) if self.ledger_object else ()
 
 
 class World:
-    """A quota of namespace `team`, one of `broken` and their ledger, an API server that takes statuses, and a clock.
+    """The quotas of the namespaces `team` and `broken` and their ledger, an API server for statuses, and a clock.
 
-    The status of the second one it never takes.
+    The API server rejects each status of `broken`.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self.pauses = 1000.0, list[float]()
         self.leads, self.stale = True, ""
-        self.ledger_objects = Rows()
+        self.ledger_objects = LedgerObjects()
         self.writes = self.refused = 0
         self.failures: list[errors.ApiError] = []
         self.happened: list[EventRecord] = []
@@ -97,14 +97,14 @@ class World:
         self.document["status"] = written["status"]
         self.writes += 1
 
-    def snapshot(self, namespace: str) -> Snapshot[QuotaRecord]:
+    def items(self, namespace: str) -> tuple[QuotaRecord, ...]:
         document = dict(self.document)
         if namespace == "broken":
             document["metadata"] = {**document["metadata"], "namespace": namespace}
             document.pop("status", None)
         record = decode_quota(msgspec.json.encode(document))
         assert record is not None
-        return Snapshot((record,), 1, 0.0)
+        return (record,)
 
     def namespaces(self) -> list[str]:
         return ["team"]
@@ -234,10 +234,7 @@ def test_only_the_leader_writes(world: World, monkeypatch: pytest.MonkeyPatch) -
     stopping.wait(0.1)
     assert world.writes == 0
     world.leads = True
-    for _ in range(1200):
-        if world.writes:
-            break
-        stopping.wait(0.05)
+    assert eventually(lambda: world.writes)
     stopping.set()
     thread.join(60)
     assert world.writes == 1

@@ -4,6 +4,7 @@ from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from policies.quota.catalogue import CatalogueVersion
@@ -18,7 +19,7 @@ from webhook.quota.store import VersionedLedger
 
 DIGEST = "0123456789abcdef"
 NEW = QuotaLedger(
-    ledger_uid="row",
+    ledger_uid="ledger",
     quota_uid="quota",
     generation=1,
     hard={"gpus": Fraction(1)},
@@ -56,14 +57,14 @@ class Cluster:
         self.ledger_object = VersionedLedger(ledger, "2")
         return self.ledger_object
 
-    def reconcile(self) -> None:
-        ledger_objects = ObservedLedgers(no_quota=0.0)
+    def reconcile(self, no_quota: float = 0.0) -> float | None:
+        ledger_objects = ObservedLedgers(no_quota=no_quota)
         events: Any = SimpleNamespace(denied=lambda *_: None)
         ledger_objects.observe("team", self.ledger_object)
         metrics = ControllerMetrics(CollectorRegistry())
         keeper: Any = self
         reconciler = QuotaReconciler(keeper, self.usage_cache, ledger_objects, metrics, events)
-        reconciler.reconcile("team")
+        return reconciler.reconcile("team")
 
     def _counted(self, revisions: Revisions) -> Counted:
         catalogue_version = str(CatalogueVersion(DIGEST, UnclassifiedPods.TOTAL_ONLY))
@@ -71,7 +72,7 @@ class Cluster:
         return Counted(found, list_started=1.0)
 
 
-def test_a_new_row_takes_no_count_of_what_is_held_at_no_revision() -> None:
+def test_a_new_ledger_takes_no_count_at_no_revision() -> None:
     whole = Revisions(pods=7, resource_claims=7, nodes=7)
     cluster = Cluster(Revisions(pods=0, resource_claims=7, nodes=7), whole)
 
@@ -81,24 +82,12 @@ def test_a_new_row_takes_no_count_of_what_is_held_at_no_revision() -> None:
     assert len(cluster.refreshed) == 3, "before each count, and after the one that was refused"
 
 
-def test_a_new_row_costs_no_call_until_it_may_be_counted() -> None:
+def test_a_new_ledger_needs_no_call_until_it_may_be_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster()
-    ledger_objects = ObservedLedgers(no_quota=60.0)
-    ledger_objects.observe("team", cluster.ledger_object)
-    calls: list[str] = []
+    monkeypatch.setattr(cluster, "has_spec", lambda *_: True)
+    monkeypatch.setattr(cluster, "current", None)
 
-    def current(namespace: str, *, fresh: bool) -> VersionedLedger:
-        calls.append(f"{namespace} {fresh}")
-        return cluster.ledger_object
-
-    keeper: Any = SimpleNamespace(current=current, has_spec=lambda *_: True)
-    events: Any = SimpleNamespace()
-    reconciler = QuotaReconciler(
-        keeper, cluster.usage_cache, ledger_objects, ControllerMetrics(CollectorRegistry()), events
-    )
-
-    wait = reconciler.reconcile("team")
+    wait = cluster.reconcile(no_quota=60.0)
 
     assert wait is not None
     assert 30 < wait <= 61
-    assert calls == []

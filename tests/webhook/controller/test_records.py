@@ -1,4 +1,4 @@
-"""What the controller keeps of pods and claims costs what they cost themselves."""
+"""The records of pods and claims have the demand of the objects themselves."""
 
 import itertools
 import json
@@ -6,18 +6,18 @@ from fractions import Fraction
 from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import given
 
 from policies.placement.named_nodes import HOSTNAME, NO_NODES, NamedNode, NodeIndex
 from policies.pods.pod import decode_pod
 from policies.quota.demand import UnclassifiedPods, pod_demand
+from tests.cases import cases
 from tests.strategies import PODS
 from webhook.configuration.loader import load_directory
-from webhook.controller.records import ClaimReader, CountedPod, ExtendedClaims, PodReader, PodRecord
+from webhook.controller.records import ExtendedClaims, PodRecord, RecordReader
 
 CONFIGURATION = load_directory(None)
-READER = PodReader(CONFIGURATION)
+READER = RecordReader(CONFIGURATION)
 IMPLICIT = "resources/deviceclass.resource.kubernetes.io/gpu.nvidia.com"
 KEYS = CONFIGURATION.classes.label_keys
 T4 = (("accelerator", "nvidia-t4"),)
@@ -37,21 +37,20 @@ def raw(document: Any) -> msgspec.Raw:
 def pod(name: str = "p", *, metadata: Any = None, status: Any = None, **spec: Any) -> PodRecord:
     meta = {"name": name, "namespace": "team", "uid": f"uid-of-{name}", **(metadata or {})}
     document = {"metadata": meta, "spec": {"containers": [GPU], **spec}, "status": status or {}}
-    found = READER.record(raw(document))
+    found = READER.read_pod(raw(document))
     assert found is not None
     return found
 
 
-# A busy machine is no reason to fail.
 @given(PODS)
-def test_a_record_costs_what_the_pod_costs(document: Any) -> None:
+def test_a_record_has_the_demand_of_its_pod(document: Any) -> None:
     named = {**(document.get("metadata") or {}), "name": "p", "namespace": "n", "uid": "u"}
     for placed in ({}, {"nodeName": "node"}, {"nodeSelector": {"kubernetes.io/hostname": "node"}}):
         stored = {**document, "metadata": named, "spec": {**document["spec"], **placed}}
-        whole, found = decode_pod(raw(stored)), READER.record(raw(stored))
+        whole, found = decode_pod(raw(stored)), READER.read_pod(raw(stored))
         for unclassified_pods, nodes in itertools.product(UnclassifiedPods, (NO_NODES, ONE_T4)):
             want = pod_demand(whole, CONFIGURATION, unclassified_pods, nodes).vector
-            assert (READER.demand(found, unclassified_pods, nodes).vector if found else {}) == want
+            assert (READER.demand_of_pod(found, unclassified_pods, nodes) if found else {}) == want
 
 
 def test_pods_of_one_job_share_their_blueprint() -> None:
@@ -61,15 +60,13 @@ def test_pods_of_one_job_share_their_blueprint() -> None:
     assert (one.node_name, other.node_name) == ("a", "b")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("spec", "want"),
-    [
-        pytest.param(
-            {"nodeName": "a", "nodeSelector": {HOSTNAME: "b"}}, {("metadata.name", "a")}, id="it-is-on-one"
-        ),
-        pytest.param({"nodeSelector": {HOSTNAME: "b"}}, {(HOSTNAME, "b")}, id="it-selects-one"),
-        pytest.param({}, set(), id="anywhere"),
-    ],
+    {
+        "it-is-on-one": ({"nodeName": "a", "nodeSelector": {HOSTNAME: "b"}}, {("metadata.name", "a")}),
+        "it-selects-one": ({"nodeSelector": {HOSTNAME: "b"}}, {(HOSTNAME, "b")}),
+        "anywhere": ({}, set()),
+    },
 )
 def test_a_pod_is_counted_again_when_the_nodes_change_that_it_names(
     spec: Any, want: set[tuple[str, str]]
@@ -77,17 +74,17 @@ def test_a_pod_is_counted_again_when_the_nodes_change_that_it_names(
     assert set(pod(**spec).nodes) == want
 
 
-@pytest.mark.parametrize(
+@cases(
     ("stored", "want"),
-    [
-        pytest.param({"resourceVersion": "18446744073709551615"}, 2**64 - 1, id="a-whole-number"),
-        pytest.param({}, 0, id="none"),
-        pytest.param({"resourceVersion": "v7"}, 0, id="no-number"),
-    ],
+    {
+        "a-whole-number": ({"resourceVersion": "18446744073709551615"}, 2**64 - 1),
+        "none": ({}, 0),
+        "no-number": ({"resourceVersion": "v7"}, 0),
+    },
 )
 def test_records_have_the_version(stored: dict[str, str], want: int) -> None:
     assert pod(metadata=stored).version == want
-    assert claims().record(claim(False, "owner", **stored)).version == want
+    assert claims().read_claim(claim(False, "owner", **stored)).version == want
 
 
 def test_a_pod_without_gpus_is_not_kept() -> None:
@@ -96,18 +93,18 @@ def test_a_pod_without_gpus_is_not_kept() -> None:
         "spec": {"containers": [{"name": "c"}]},
     }
 
-    assert READER.record(raw(document)) is None
+    assert READER.read_pod(raw(document)) is None
 
 
-@pytest.mark.parametrize(
+@cases(
     ("phase", "want"),
-    [
-        pytest.param("Pending", False, id="pending"),
-        pytest.param("Running", False, id="running"),
-        pytest.param("Unknown", False, id="unknown-may-still-run"),
-        pytest.param("Succeeded", True, id="succeeded"),
-        pytest.param("Failed", True, id="failed"),
-    ],
+    {
+        "pending": ("Pending", False),
+        "running": ("Running", False),
+        "unknown-may-still-run": ("Unknown", False),
+        "succeeded": ("Succeeded", True),
+        "failed": ("Failed", True),
+    },
 )
 def test_phases(phase: str, want: bool) -> None:
     assert pod(status={"phase": phase}).is_terminal is want
@@ -124,8 +121,8 @@ def test_the_holder_is_the_controller_or_the_pod_itself() -> None:
     assert pod("p", metadata={"ownerReferences": OWNERS[:1]}).holder == "Pod/p"
 
 
-def claims() -> ClaimReader:
-    return ClaimReader(CONFIGURATION, ExtendedClaims())
+def claims() -> RecordReader:
+    return RecordReader(CONFIGURATION)
 
 
 def claim(mark: bool, owner: str, **metadata: str) -> msgspec.Raw:
@@ -143,35 +140,34 @@ def claim(mark: bool, owner: str, **metadata: str) -> msgspec.Raw:
     return raw({"metadata": meta, "spec": {"devices": {"requests": requests}}})
 
 
-@pytest.mark.parametrize(
+@cases(
     ("mark", "owner", "named", "want"),
-    [
-        pytest.param(True, "uid-of-p", "c", 1, id="made-by-the-scheduler-for-a-pod-that-is-charged-for-one"),
-        pytest.param(True, "uid-of-p", "", 2, id="its-status-does-not-name-the-claim"),
-        pytest.param(True, "uid-of-gone", "c", 2, id="owned-by-nobody-who-lives"),
-        pytest.param(False, "uid-of-p", "c", 2, id="an-ordinary-claim-of-a-pod"),
-    ],
+    {
+        "made-by-the-scheduler-for-a-pod-with-demand-for-one": (True, "uid-of-p", "c", 1),
+        "its-status-does-not-name-the-claim": (True, "uid-of-p", "", 2),
+        "owned-by-nobody-who-lives": (True, "uid-of-gone", "c", 2),
+        "an-ordinary-claim-of-a-pod": (False, "uid-of-p", "c", 2),
+    },
 )
-def test_a_claim_costs_what_its_pod_is_not_charged(mark: bool, owner: str, named: str, want: int) -> None:
-    found = claims().record(claim(mark, owner))
-    pods = {"uid-of-p": CountedPod(named, {IMPLICIT: Fraction(1)})}
+def test_a_claim_has_the_demand_beyond_that_of_its_pod(mark: bool, owner: str, named: str, want: int) -> None:
+    found = claims().read_claim(claim(mark, owner))
+    pods = {("uid-of-p", named): {IMPLICIT: Fraction(1)}}
 
-    assert claims().demand(found, UnclassifiedPods.TOTAL_ONLY, pods)["gpus"] == want
+    assert claims().demand_of_claim(found, UnclassifiedPods.TOTAL_ONLY, pods)["gpus"] == want
 
 
 def test_a_claim_made_again_under_its_name_is_no_pods() -> None:
     reader = claims()
-    pods = {"uid-of-p": CountedPod("c", {IMPLICIT: Fraction(2)})}
+    pods = {("uid-of-p", "c"): {IMPLICIT: Fraction(2)}}
 
-    first, again = (reader.record(claim(True, "uid-of-p", uid=uid)) for uid in ("first", "again"))
+    first, again = (reader.read_claim(claim(True, "uid-of-p", uid=uid)) for uid in ("first", "again"))
 
-    assert [
-        reader.demand(each, UnclassifiedPods.TOTAL_ONLY, pods).get("gpus", 0) for each in (first, again)
-    ] == [
-        0,
-        2,
+    demands = [
+        reader.demand_of_claim(each, UnclassifiedPods.TOTAL_ONLY, pods).get("gpus", 0)
+        for each in (first, again)
     ]
-    assert reader.record(claim(True, "uid-of-p", uid="first")) == first
+    assert demands == [0, 2]
+    assert reader.read_claim(claim(True, "uid-of-p", uid="first")) == first
 
 
 def test_the_memory_of_claims_ends_with_the_pod() -> None:
@@ -188,24 +184,21 @@ PLAIN = [{"name": f"c{number}"} for number in range(600)]
 AMOUNTS = {"limits": {f"cpu{number}": "1" for number in range(70)}}
 
 
-@pytest.mark.parametrize(
+@cases(
     "spec",
-    [
-        pytest.param({"containers": PLAIN}, id="of-600-containers"),
-        pytest.param({"containers": [{"name": "c", "resources": AMOUNTS}]}, id="of-70-amounts"),
-        pytest.param({"containers": [GPU, *PLAIN]}, id="of-a-gpu-and-600-containers"),
-    ],
+    {
+        "of-600-containers": {"containers": PLAIN},
+        "of-70-amounts": {"containers": [{"name": "c", "resources": AMOUNTS}]},
+        "of-a-gpu-and-600-containers": {"containers": [GPU, *PLAIN]},
+    },
 )
 def test_a_stored_pod_is_read_however_long_it_is(spec: Any) -> None:
     # The webhook never sees pods without GPUs, and one that could not be read would stop the count of the whole cluster.
-    found = READER.record(raw({"metadata": {"name": "p", "namespace": "team", "uid": "u"}, "spec": spec}))
+    found = READER.read_pod(raw({"metadata": {"name": "p", "namespace": "team", "uid": "u"}, "spec": spec}))
     assert (found is not None) == (GPU in spec["containers"])
 
 
-@pytest.mark.parametrize(
-    ("number", "kept"),
-    [pytest.param(64, 64, id="looked-up"), pytest.param(2_000, 1, id="too-many-to-look-up")],
-)
+@cases(("number", "kept"), {"looked-up": (64, 64), "too-many-to-look-up": (2_000, 1)})
 def test_a_pod_keeps_few_of_the_nodes_that_it_names(number: int, kept: int) -> None:
     """Work through some 2,000 names of a thousand pods, and the controller has no time or memory left for others."""
     values = [f"node-{each}" for each in range(number)]

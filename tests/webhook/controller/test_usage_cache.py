@@ -1,4 +1,4 @@
-"""Countings of several catalogues, as configurations and ledgers come and go."""
+"""Counters of several catalogues, while configurations and ledgers come and go."""
 
 import json
 from pathlib import Path
@@ -17,12 +17,12 @@ OURS = PublishedCatalogue(CLASSES, RESOURCE_MAPPING)
 NEXT = PublishedCatalogue(ClassCatalogue(list(CLASSES)[:1]), RESOURCE_MAPPING)
 
 
-def test_a_new_configuration_is_kept_though_no_row_names_it_yet(
+def test_a_new_configuration_is_kept_though_no_ledger_names_it_yet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with ApiServer(tmp_path, lambda _: status(404, "not found")) as server:
         usage_cache = UsageCache(server.client(), "gpu-admission", OURS, lambda _namespace, _frees: None)
-        # Another thread tidies up at the worst moment: the new Counting is there, and begins.
+        # Another thread tidies up at the worst moment: when the new counter starts.
         monkeypatch.setattr(UsageCounter, "start", lambda _: usage_cache.tidy({}, leads=False))
 
         assert usage_cache.configure(NEXT)

@@ -54,20 +54,31 @@ def ledger(*uids: str) -> QuotaLedger:
 
 @contextmanager
 def counter(
-    folder: Path, events: list[bytes], begun: threading.Event | None = None
+    folder: Path,
+    events: list[bytes],
+    begun: threading.Event | None = None,
+    lost: threading.Event | None = None,
 ) -> Iterator[UsageCounter]:
-    """Yield a Counting whose watch shows these events, once it has `begun`."""
-    ended = threading.Event()
+    """Yield a counter whose watch shows these events, once it has `begun`.
+
+    With `lost`, the pod is deleted and the watch has to begin anew, once that is set.
+    """
+    items, ended = [stored(FIRST)], threading.Event()
 
     def answer(request: Request) -> Answer:
+        of_pods = request.path.endswith("pods")
         if request.path not in {"/api/v1/pods", "/api/v1/namespaces/team/pods", "/api/v1/nodes"}:
             return status(404, "not served")
         if "watch" in request.query:
             if begun is not None:
                 begun.wait(20)
-            return Answer(stream=events if request.path.endswith("pods") else [], wait=ended)
-        items = [stored(FIRST)] if request.path.endswith("pods") else []
-        return Answer(json.dumps({"metadata": {"resourceVersion": str(FIRST)}, "items": items}).encode())
+            if of_pods and items and lost is not None:
+                lost.wait(20)
+                items.clear()
+                return status(410, "too old")
+            return Answer(stream=events if of_pods else [], wait=ended)
+        metadata = {"resourceVersion": str(FIRST if items else LAST)}
+        return Answer(json.dumps({"metadata": metadata, "items": items if of_pods else []}).encode())
 
     with ApiServer(folder, answer) as server:
         started = UsageCounter(server.client(), load_directory(None), lambda _namespace, _frees: None)
@@ -123,45 +134,19 @@ def test_lists_from_before_a_moment_are_made_again(tmp_path: Path) -> None:
 
 def test_what_was_deleted_while_nobody_watched_holds_no_reservation(tmp_path: Path) -> None:
     """It was held, and a list lacks it. What was never held may still be stored."""
-    items, held, ended = [stored(FIRST)], threading.Event(), threading.Event()
+    lost = threading.Event()
+    with counter(tmp_path, [], lost=lost) as of:
+        lost.set()
+        assert eventually(lambda: of.pods.relists == 2)
 
-    def answer(request: Request) -> Answer:
-        if request.path != "/api/v1/nodes" and "/pods" not in request.path:
-            return status(404, "not served")
-        if "watch" in request.query:
-            if "/pods" in request.path and items:
-                held.wait(20)
-                items.clear()
-                return status(410, "too old")
-            return Answer(stream=[], wait=ended)
-        revision = FIRST if items else LAST
-        found = {
-            "metadata": {"resourceVersion": str(revision)},
-            "items": items if "/pods" in request.path else [],
-        }
-        return Answer(json.dumps(found).encode())
-
-    with ApiServer(tmp_path, answer) as server:
-        started = UsageCounter(server.client(), load_directory(None), lambda _namespace, _frees: None)
-        started.start()
-        try:
-            assert eventually(lambda: started.synced)
-            held.set()
-            assert eventually(lambda: started.pods.relists == 2)
-            objects = count(started, f"u{FIRST}", "never-held").listing.objects
-        finally:
-            held.set()
-            ended.set()
-            started.stop()
-
-    assert objects == {f"u{FIRST}": DELETED}
+        assert count(of, f"u{FIRST}", "never-held").listing.objects == {f"u{FIRST}": DELETED}
 
 
 def test_a_change_that_is_summed_up_in_part_is_no_sum(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A bug met with one object must not leave it uncounted: what is not in the sums, others are admitted for."""
-    monkeypatch.setattr(UsageSums, "_pod_demand", lambda *_: 1 // 0)
+    monkeypatch.setattr(UsageSums, "_count_pod", lambda *_: 1 // 0)
     begun = threading.Event()
     with counter(tmp_path, [event("ADDED", 11, 11)], begun) as of:
         assert count(of).listing.used["gpus"] == 1

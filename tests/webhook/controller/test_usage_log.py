@@ -1,13 +1,14 @@
 """Lines about what is held: only the leader writes them, at once when it begins to lead, and in portions for the log."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from time import monotonic, sleep
+from time import sleep
 from typing import Any
 
 import pytest
 
+from tests.cluster.controllers import eventually
 from webhook.controller import usage_log
 from webhook.controller.records import Blueprint, CountedRecord
 from webhook.controller.usage_log import Holding, UsageLog
@@ -36,13 +37,6 @@ class Elections:
     def __call__(self) -> bool:
         self.asked_since_it_lost = not self.leads
         return self.leads
-
-
-def eventually(check: Callable[[], object]) -> bool:
-    deadline = monotonic() + 20
-    while not (answer := bool(check())) and monotonic() < deadline:
-        sleep(0.01)
-    return answer
 
 
 @contextmanager
@@ -105,9 +99,8 @@ def test_what_is_held_is_written_whenever_a_process_begins_to_lead() -> None:
 
 def test_what_is_held_is_written_once_a_period() -> None:
     lines: list[LINE] = []
-    elected = Elections()
-    elected.leads = True
-    with running(UsageLog(lines.append, elected, replica="controller-1", seconds=0.05), [holding("a")]):
+    log = UsageLog(lines.append, lambda: True, replica="controller-1", seconds=0.05)
+    with running(log, [holding("a")]):
         assert eventually(lambda: len(lines) >= 3)
 
 
@@ -115,11 +108,8 @@ def test_many_lines_are_handed_over_in_portions(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(usage_log, "AT_ONCE", 10)
     monkeypatch.setattr(usage_log, "PAUSE_SECONDS", 60.0)
     lines: list[LINE] = []
-    elected = Elections()
-    elected.leads = True
-    with running(
-        UsageLog(lines.append, elected, replica="controller-1"), [holding(str(n)) for n in range(25)]
-    ):
+    log = UsageLog(lines.append, lambda: True, replica="controller-1")
+    with running(log, [holding(str(number)) for number in range(25)]):
         assert eventually(lambda: len(lines) == 10)
         sleep(0.1)
         assert len(lines) == 10, "the rest waits for the log"

@@ -18,7 +18,7 @@ from policies.quota.ledger.quota_ledger import HOLDERS_SHOWN, Holder, QuotaLedge
 from policies.quota.ledger.reservations import Reservation, Reservations
 from tests.builders import gpu_container, pod
 from webhook.configuration.loader import load_directory
-from webhook.controller.records import ClaimRecord, CountedPod, CountedRecord, ExtendedClaims, PodRecord
+from webhook.controller.records import ClaimRecord, CountedRecord, ExtendedClaims, PodRecord
 from webhook.controller.usage_sums import HolderRanking, UsageSums
 
 CATALOGUES = load_directory(None)
@@ -73,16 +73,16 @@ class Stored:
     def objects(
         self, namespace: str, unclassified_pods: UnclassifiedPods
     ) -> dict[str, tuple[CountedRecord, Vector]]:
-        """Return what every live object costs."""
+        """Return each live object and its demand, by uid."""
         nodes = NodeIndex(CATALOGUES.classes.label_keys, (*self.nodes.values(), *self.gone.values()))
         live = {
-            uid: (each, self.sums.pod_reader.demand(each, unclassified_pods, nodes).vector)
+            uid: (each, self.sums.reader.demand_of_pod(each, unclassified_pods, nodes))
             for uid, each in self.pods.items()
             if each.namespace == namespace and not each.is_terminal
         }
-        counted = {uid: CountedPod(each.extended_claim, cost) for uid, (each, cost) in live.items()}
+        counted = {(uid, each.extended_claim): demand for uid, (each, demand) in live.items()}
         claims = {
-            uid: (each, self.sums.claim_reader.demand(each, unclassified_pods, counted))
+            uid: (each, self.sums.reader.demand_of_claim(each, unclassified_pods, counted))
             for uid, each in self.claims.items()
             if each.namespace == namespace
         }
@@ -95,9 +95,9 @@ class Stored:
 
 def largest(objects: dict[str, tuple[CountedRecord, Vector]], key: str) -> tuple[Holder, ...]:
     held: defaultdict[str, Fraction] = defaultdict(Fraction)
-    for record, cost in objects.values():
-        if cost.get(key):
-            held[record.holder] += cost[key]
+    for record, demand in objects.values():
+        if demand.get(key):
+            held[record.holder] += demand[key]
     first = heapq.nsmallest(HOLDERS_SHOWN, held.items(), key=lambda pair: (-pair[1], pair[0]))
     return tuple(Holder(name, str(amount)) for name, amount in first)
 
@@ -138,7 +138,7 @@ class Changes(RuleBasedStateMachine):
         if owner:
             document["metadata"]["ownerReferences"] = [{"kind": "Job", "name": owner, "controller": True}]
         document["status"] = {"phase": phase, "extendedResourceClaimStatus": {"resourceClaimName": claim}}
-        becomes = [(uid, self.stored.sums.pod_reader.record(raw(document))), (other_of_its_name(uid), None)]
+        becomes = [(uid, self.stored.sums.reader.read_pod(raw(document))), (other_of_its_name(uid), None)]
         for each in becomes if late else reversed(becomes):
             self.pod_becomes(*each)
 
@@ -162,7 +162,7 @@ class Changes(RuleBasedStateMachine):
             metadata["ownerReferences"] = [owner]
             metadata["annotations"] = {"resource.kubernetes.io/extended-resource-claim": "true"}
         document = {"metadata": metadata, "spec": {"devices": {"requests": requests}}}
-        self.claim_becomes(f"claim-{uid}", self.stored.sums.claim_reader.record(raw(document)))
+        self.claim_becomes(f"claim-{uid}", self.stored.sums.reader.read_claim(raw(document)))
 
     @rule(uid=uids)
     def a_claim_goes(self, uid: str) -> None:
@@ -219,23 +219,23 @@ class Changes(RuleBasedStateMachine):
             hard, *wanted, *(Reservation(f"n{each}", {"gpus": Fraction(1)}, name=each) for each in names)
         )
 
-        summed = self.stored.sums.sum(namespace, unclassified_pods, of)
+        counted, holders, found_by_uid = self.stored.sums.sum(namespace, unclassified_pods, of)
 
-        used = total(cost for _, cost in objects.values())
-        assert summed.used == {key: used.get(key, NOTHING) for key in of.dimensions}
+        used = total(demand for _, demand in objects.values())
+        assert counted == {key: used.get(key, NOTHING) for key in of.dimensions}
         shown = {key: largest(objects, key) for key in hard}
-        assert summed.holders == {key: each for key, each in shown.items() if each}
+        assert holders == {key: each for key, each in shown.items() if each}
         pods = {uid: each for uid, each in self.stored.pods.items() if each.namespace == namespace}
-        assert summed.objects.keys() == pods.keys()
+        assert found_by_uid.keys() == pods.keys()
         for uid, each in pods.items():
-            found = summed.objects[uid]
+            found = found_by_uid[uid]
             assert (found.terminal, found.version) == (each.is_terminal, each.version)
             assert found.name == f"pods/{each.name}"
             assert each.is_terminal or found.demand == objects[uid][1]
 
     def used(self, key: str) -> Fraction:
         self.all_is_counted()
-        return self.stored.sums.sum("team", UnclassifiedPods.MOST_EXPENSIVE, ledger(HARD)).used[key]
+        return self.stored.sums.sum("team", UnclassifiedPods.MOST_EXPENSIVE, ledger(HARD))[0][key]
 
     def metadata(self, uid: str) -> dict[str, Any]:
         """Return the metadata of the next version of an object: its namespace and name are of its uid."""
@@ -260,7 +260,7 @@ def test_the_largest_holders_need_no_look_at_the_others() -> None:
     assert [each.name for each in ranking.largest(2)] == ["Pod/0009", "Pod/0019"]
 
 
-def test_a_claim_costs_what_its_pod_is_not_charged_as_long_as_that_lives() -> None:
+def test_a_claim_has_the_demand_beyond_that_of_its_live_pod() -> None:
     cluster = Changes()
     cluster.a_claim_is_there("a1", "a1", 2)
     cluster.a_claim_is_there("b1", "a1", 2)
@@ -328,7 +328,7 @@ def test_a_full_count_puts_right_what_the_sums_missed(monkeypatch: pytest.Monkey
     cluster = Changes()
     assert cluster.used("gpus") == 0
     with monkeypatch.context() as missed:
-        missed.setattr(UsageSums, "_pod_demand", lambda *_: None)
+        missed.setattr(UsageSums, "_count_pod", lambda *_: None)
         cluster.a_pod_is_there("a1", ONE, {}, "Running", "", "", late=False)
 
     assert not cluster.stored.sums.recount("team")

@@ -1,6 +1,7 @@
 """Whose turn it is to be verified, and when: one namespace after another, all within a period."""
 
 import threading
+from collections.abc import Callable
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -9,14 +10,14 @@ from tests.cluster.controllers import eventually
 from webhook.cluster import errors
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.usage_cache import UsageCache
-from webhook.controller.verifier import RECENT, TURN, Verifier
+from webhook.controller.verifier import RECENT, TURN, verify
 
 PERIOD = 1.0
 NAMES = ["a", "b", "c", "d"]
 
 
 class Verified(UsageCache):
-    """Countings that only note of which namespaces they are asked; `failing` cannot be listed."""
+    """Counters that only note the namespaces to verify. `failing` cannot be listed."""
 
     def __init__(self, failing: str = "") -> None:
         self.failing = failing
@@ -34,16 +35,16 @@ def test_all_have_their_turn_one_after_another() -> None:
     usage_cache, namespaces = Verified(), list(NAMES)
     done: list[str] = []
     stopping = threading.Event()
-    verifier = Verifier(usage_cache, metrics := made(), lambda: namespaces, done.append, PERIOD)
-    threading.Thread(target=verifier.run, args=(stopping,), daemon=True).start()
+    metrics = run(usage_cache, lambda: namespaces, done, stopping)
     assert eventually(lambda: len(done) >= 6)
     namespaces.remove("b")
     namespaces.append("new")
-    seen = len(done)
+    seen, turns = len(done), len(usage_cache.turns)
     assert eventually(lambda: len(done) >= seen + 8)
     stopping.set()
 
     assert done[:6] == ["a", "b", "c", "d", "a", "b"]
+    assert "b" not in usage_cache.turns[turns + 1 :]
     assert set(done[seen + 1 : seen + 8]) == {"a", "c", "d", "new"}
     assert usage_cache.allowances == pytest.approx([(TURN - RECENT) * PERIOD] * len(usage_cache.allowances))
     assert metrics.recount_time.labels("a")._value.get() > 0
@@ -52,8 +53,7 @@ def test_all_have_their_turn_one_after_another() -> None:
 def test_one_that_cannot_be_listed_keeps_nobody_waiting(caplog: pytest.LogCaptureFixture) -> None:
     usage_cache, done = Verified(failing="b"), list[str]()
     stopping = threading.Event()
-    verifier = Verifier(usage_cache, made(), lambda: NAMES, done.append, PERIOD)
-    threading.Thread(target=verifier.run, args=(stopping,), daemon=True).start()
+    run(usage_cache, lambda: NAMES, done, stopping)
     assert eventually(lambda: len(done) >= 4)
     stopping.set()
 
@@ -71,8 +71,7 @@ def test_who_does_not_lead_verifies_nothing_until_it_does() -> None:
         requested.append(leads.is_set())
         return NAMES if leads.is_set() else []
 
-    verifier = Verifier(usage_cache, made(), namespaces, done.append, 0.1)
-    threading.Thread(target=verifier.run, args=(stopping,), daemon=True).start()
+    run(usage_cache, namespaces, done, stopping, period=0.1)
     assert eventually(lambda: len(requested) >= 2)
     assert usage_cache.turns == []
     leads.set()
@@ -80,5 +79,15 @@ def test_who_does_not_lead_verifies_nothing_until_it_does() -> None:
     stopping.set()
 
 
-def made() -> ControllerMetrics:
-    return ControllerMetrics(CollectorRegistry())
+def run(
+    usage_cache: Verified,
+    namespaces: Callable[[], list[str]],
+    done: list[str],
+    stopping: threading.Event,
+    *,
+    period: float = PERIOD,
+) -> ControllerMetrics:
+    metrics = ControllerMetrics(CollectorRegistry())
+    arguments = (usage_cache, metrics, namespaces, done.append, period, stopping)
+    threading.Thread(target=verify, args=arguments, daemon=True).start()
+    return metrics

@@ -13,16 +13,11 @@ from typing import Any
 
 import pytest
 
+from tests.cases import cases
 from tests.controlplane.pki import Authority
-from tests.webhook.server.harness import (
-    Server,
-    certificates,
-    new_pair,
-    replace,
-    request,
-    serving,
-    start_in_vain,
-)
+from tests.webhook.server.harness import Server, certificates, new_pair, replace, request, serving
+from webhook.server.settings import StartupError
+from webhook.server.tls import ServingCertificate
 
 CALLER = "kube-apiserver-webhooks"
 AUTHORITY, ANOTHER = Authority("callers"), Authority("others")
@@ -62,13 +57,7 @@ def refused(reason: str) -> str:
 # ---- who may call
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        pytest.param([CALLER], id="common-name"),
-        pytest.param(["control-plane-1", CALLER], id="dns-name"),
-    ],
-)
+@cases("names", {"common-name": [CALLER], "dns-name": ["control-plane-1", CALLER]})
 def test_allowed_caller_is_answered_on_every_request_of_its_connection(
     server: Server, tmp_path: Path, names: list[str]
 ) -> None:
@@ -103,14 +92,14 @@ def test_probe_needs_no_certificate(server: Server) -> None:
         assert client.post("/body").status == 403, "a probe makes nobody a caller"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "said"),
-    [
-        pytest.param("system:node:gpu-7", "system:node:gpu-7", id="another"),
-        pytest.param(CALLER.upper(), CALLER.upper(), id="in-capitals"),
-        pytest.param(f"{CALLER}.example.com", f"{CALLER}.example.com", id="longer"),
-        pytest.param(f"*{CALLER[4:]}", f"*{CALLER[4:]}", id="wildcard"),
-    ],
+    {
+        "another": ("system:node:gpu-7", "system:node:gpu-7"),
+        "in-capitals": (CALLER.upper(), CALLER.upper()),
+        "longer": (f"{CALLER}.example.com", f"{CALLER}.example.com"),
+        "wildcard": (f"*{CALLER[4:]}", f"*{CALLER[4:]}"),
+    },
 )
 def test_certificate_of_another_name_is_refused_with_that_name(
     server: Server, tmp_path: Path, name: str, said: str
@@ -134,19 +123,13 @@ def test_certificate_that_says_nothing_of_its_usage_is_refused(server: Server, t
     server.wait_for_metric(refused("not for clients"), before + 1)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("pem", "alert"),
-    [
-        pytest.param(lambda folder: issued(folder, ANOTHER), "alert unknown ca", id="of-another-authority"),
-        pytest.param(
-            lambda folder: issued(folder, lifetime=-SECOND), "alert certificate expired", id="expired"
-        ),
-        pytest.param(
-            lambda folder: issued(folder, client=False),
-            "alert unsupported certificate",
-            id="for-servers-only",
-        ),
-    ],
+    {
+        "of-another-authority": (lambda folder: issued(folder, ANOTHER), "alert unknown ca"),
+        "expired": (lambda folder: issued(folder, lifetime=-SECOND), "alert certificate expired"),
+        "for-servers-only": (lambda folder: issued(folder, client=False), "alert unsupported certificate"),
+    },
 )
 def test_certificate_that_does_not_verify_ends_the_handshake_with_a_reason(
     server: Server, tmp_path: Path, pem: Callable[[Path], Path], alert: str
@@ -365,11 +348,10 @@ def test_broken_authorities_do_not_keep_a_new_serving_certificate_away(
 def test_authorities_that_never_worked_are_an_error_at_the_start(
     directory: Path, damage: Damage, want: str
 ) -> None:
-    settings = asking(directory)
+    asking(directory)
     damage(directory / "callers.crt")
-    code, said = start_in_vain(directory, **settings)
-    assert code == 2
-    assert want in said
+    with pytest.raises(StartupError, match=want):
+        ServingCertificate(directory / "tls.crt", directory / "tls.key", directory / "callers.crt")
 
 
 # ---- hostile callers

@@ -9,7 +9,8 @@ from cryptography import x509
 
 from certs.issue import KeyPair
 from tests.webhook.server.harness import Server, new_pair, replace, serving
-from webhook.server.tls import CertificateError, ServingCertificate
+from webhook.server.settings import StartupError
+from webhook.server.tls import ServingCertificate
 
 
 def served_serial(server: Server) -> int:
@@ -113,5 +114,5 @@ def test_pair_that_never_worked_is_an_error(
     directory: Path, damage: Callable[[Path], None], want: str
 ) -> None:
     damage(directory)
-    with pytest.raises(CertificateError, match=want):
+    with pytest.raises(StartupError, match=want):
         ServingCertificate(directory / "tls.crt", directory / "tls.key")

@@ -48,6 +48,7 @@ def test_head_says_where_the_request_ends(received: bytes, want_size: int, want_
         pytest.param(LINE + b"X\xe9: a\r\n\r\n", 400, id="name-that-is-not-ascii"),
         pytest.param(b"\r\nGET / HTTP/1.1\r\n\r\n", 400, id="empty-line-in-front"),
         pytest.param(b"get / HTTP/1.1\r\n\r\n", 400, id="method-in-small-letters"),
+        pytest.param(b"G\xffT / HTTP/1.1\r\n\r\n", 400, id="method-that-is-not-ascii"),
         pytest.param(b"GET  / HTTP/1.1\r\n\r\n", 400, id="two-spaces"),
         pytest.param(b"GET /a b HTTP/1.1\r\n\r\n", 400, id="space-in-the-path"),
         pytest.param(b"GET /\xc3\xa9 HTTP/1.1\r\n\r\n", 400, id="path-that-is-not-ascii"),

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import cases
 from tests.webhook.server.harness import WITHIN, Client, Server, request, serving, start_in_vain
 
 pytestmark = pytest.mark.processes
@@ -218,31 +219,22 @@ def test_line_that_says_serving_comes_when_it_is_true(directory: Path) -> None:
             assert server.stop() == 0
 
 
-def test_line_that_says_serving_waits_for_the_site(directory: Path) -> None:
-    code, said = start_in_vain(directory, refuse=True)
-    assert code == 2
-    assert "serving https://" not in said
-
-
-@pytest.mark.parametrize(
+@cases(
     ("settings", "want"),
-    [
-        pytest.param(
+    {
+        "no-certificate": (
             {"certificate": "/nowhere/tls.crt"},
             "gpu-admission: /nowhere/tls.crt: No such file or directory\n",
-            id="no-certificate",
         ),
-        pytest.param(
+        "address-of-another-machine": (
             {"host": "192.0.2.1"},
             "gpu-admission: port: cannot listen on 192.0.2.1 port 0: Cannot assign requested address\n",
-            id="address-of-another-machine",
         ),
-        pytest.param(
+        "no-such-host": (
             {"metrics_host": "no such host"},
             "gpu-admission: metrics_port: cannot listen on no such host port 0: Name or service not known\n",
-            id="no-such-host",
         ),
-    ],
+    },
 )
 def test_what_prevents_a_start_is_one_line(directory: Path, settings: dict[str, Any], want: str) -> None:
     assert start_in_vain(directory, **settings) == (2, want)
@@ -261,3 +253,4 @@ def test_application_that_refuses_to_start_says_why(directory: Path) -> None:
     assert code == 2
     assert "gpu-admission: policies.yaml: spec.rules: unknown rule\n" in said
     assert "Traceback" not in said
+    assert "serving https://" not in said, "the line waits for the site"

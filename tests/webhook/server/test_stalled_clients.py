@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import cases
 from tests.webhook.server.harness import Client, Server, request, serving
 
 pytestmark = pytest.mark.processes
@@ -49,14 +50,12 @@ def half_a_body(server: Server) -> Client:
     return client
 
 
-@pytest.mark.parametrize(
+@cases(
     "groups",
-    [
-        pytest.param(
-            [(idle, 64), (half_a_head, 32), (half_a_body, 32)], id="idle-tls-and-half-sent-requests"
-        ),
-        pytest.param([(silent, 64), (half_a_hello, 64)], id="handshakes-that-go-nowhere"),
-    ],
+    {
+        "idle-tls-and-half-sent-requests": ([(idle, 64), (half_a_head, 32), (half_a_body, 32)]),
+        "handshakes-that-go-nowhere": [(silent, 64), (half_a_hello, 64)],
+    },
 )
 def test_stalled_clients_take_no_thread(
     server: Server, groups: list[tuple[Callable[[Server], Client | socket.socket], int]]
@@ -81,13 +80,8 @@ def test_client_that_does_not_read_its_answer_takes_no_thread(server: Server) ->
         assert clients[-1].answer().body == b"x" * 6 * MEBIBYTE
 
 
-@pytest.mark.parametrize(
-    ("first", "drip"),
-    [
-        pytest.param(b"", b"P", id="request-line"),
-        pytest.param(HALF_A_HEAD, b"x", id="head"),
-        pytest.param(HALF_A_BODY, b"x", id="body"),
-    ],
+@cases(
+    ("first", "drip"), {"request-line": (b"", b"P"), "head": (HALF_A_HEAD, b"x"), "body": (HALF_A_BODY, b"x")}
 )
 def test_drips_do_not_extend_the_deadline_of_a_request(directory: Path, first: bytes, drip: bytes) -> None:
     with serving(directory, request_seconds=1) as server, server.client() as client:

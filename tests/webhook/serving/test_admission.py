@@ -6,52 +6,28 @@ from typing import Any
 
 import msgspec
 import pytest
-from prometheus_client import CollectorRegistry
 
 from policies.placement.nodes import NodeFacts
 from policies.pods import annotations
 from policies.pods.pod import decode_pod
 from policies.registry import RULES
 from tests.builders import JSON, gpu_container, pod, uid
-from webhook.configuration.loader import load_directory
+from tests.cases import cases
+from tests.webhook.serving.served import DEPLOYMENT, POD, admission, lines_of, request
 from webhook.serving import review
 from webhook.serving.admission import Admission
-from webhook.serving.audit import AuditLog, Recorder
 from webhook.serving.deadline import deadline_of
-from webhook.serving.engine import Engine
-from webhook.serving.handling import ClusterState
-from webhook.serving.metrics import Metrics
 from webhook.serving.pod_reviews import is_mirror_pod, made_by_daemonset
-from webhook.serving.review import AdmissionRequest, AdmissionResponse
+from webhook.serving.review import AdmissionResponse
 
-POD = {"group": "", "version": "v1", "kind": "Pod"}
 CLAIM = {"group": "resource.k8s.io", "version": "v1", "kind": "ResourceClaim"}
 NODE = {"username": "system:node:gpu-0", "groups": ["system:nodes", "system:authenticated"]}
 MIRROR = {"kubernetes.io/config.mirror": "0123"}
 
 
-def request(document: JSON | None, **tweaks: Any) -> AdmissionRequest:
-    fields = {
-        "uid": uid("review"),
-        "kind": POD,
-        "operation": "CREATE",
-        "namespace": "ml-training",
-        "userInfo": {"username": "ada"},
-        "object": document,
-        **tweaks,
-    }
-    envelope = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": fields}
-    return review.decode_request(msgspec.json.encode(envelope))
-
-
 @pytest.fixture(scope="module")
-def engine() -> Engine:
-    return Engine(load_directory(None))
-
-
-@pytest.fixture
-def admission(engine: Engine) -> Admission:
-    return Admission(lambda: engine, Recorder(Metrics(CollectorRegistry())))
+def built_in() -> Admission:
+    return admission()
 
 
 def patched(response: AdmissionResponse) -> bool:
@@ -63,44 +39,38 @@ def on_node(**spec: Any) -> JSON:
     return pod(gpu_container(), annotations=MIRROR, nodeName="gpu-0", **spec)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("tweaks", "want"),
-    [
-        pytest.param({}, True, id="a-new-pod"),
-        pytest.param({"operation": "UPDATE", "oldObject": pod(gpu_container())}, False, id="an-update"),
-        pytest.param({"operation": "DELETE", "object": None}, False, id="a-deletion"),
-        pytest.param({"subResource": "binding"}, False, id="a-subresource"),
-        pytest.param(
-            {"kind": {"group": "example.com", "version": "v1", "kind": "Pod"}}, False, id="somebody-elses-pod"
-        ),
-        pytest.param({"namespace": "kube-system"}, False, id="kube-system"),
-        pytest.param({"dryRun": True}, True, id="a-dry-run-answers-the-same"),
-    ],
+    {
+        "a-new-pod": ({}, True),
+        "an-update": ({"operation": "UPDATE", "oldObject": pod(gpu_container())}, False),
+        "a-deletion": ({"operation": "DELETE", "object": None}, False),
+        "a-subresource": ({"subResource": "binding"}, False),
+        "somebody-elses-pod": ({"kind": {"group": "example.com", "version": "v1", "kind": "Pod"}}, False),
+        "kube-system": ({"namespace": "kube-system"}, False),
+        "a-dry-run-answers-the-same": ({"dryRun": True}, True),
+    },
 )
-def test_what_is_mutated(admission: Admission, tweaks: JSON, want: bool) -> None:
-    assert patched(admission.mutate(request(pod(gpu_container()), **tweaks), deadline_of(None))) is want
+def test_what_is_mutated(built_in: Admission, tweaks: JSON, want: bool) -> None:
+    assert patched(built_in.mutate(request(pod(gpu_container()), **tweaks), deadline_of(None))) is want
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "user", "want"),
-    [
-        pytest.param(on_node(), NODE, True, id="shown-by-its-own-node"),
-        pytest.param(
-            on_node(), {"username": "ada", "groups": ["system:nodes"]}, False, id="claimed-by-a-user"
-        ),
-        pytest.param(on_node(), {"username": "system:node:gpu-0"}, False, id="a-node-name-without-the-group"),
-        pytest.param(
-            on_node(), {"username": "system:node:gpu-1", "groups": ["system:nodes"]}, False, id="another-node"
-        ),
-        pytest.param(pod(gpu_container(), annotations=MIRROR), NODE, False, id="not-on-a-node"),
-        pytest.param(pod(gpu_container(), nodeName="gpu-0"), NODE, False, id="no-annotation"),
-    ],
+    {
+        "shown-by-its-own-node": (on_node(), NODE, True),
+        "claimed-by-a-user": (on_node(), {"username": "ada", "groups": ["system:nodes"]}, False),
+        "a-node-name-without-the-group": (on_node(), {"username": "system:node:gpu-0"}, False),
+        "another-node": (on_node(), {"username": "system:node:gpu-1", "groups": ["system:nodes"]}, False),
+        "not-on-a-node": (pod(gpu_container(), annotations=MIRROR), NODE, False),
+        "no-annotation": (pod(gpu_container(), nodeName="gpu-0"), NODE, False),
+    },
 )
-def test_only_a_node_shows_mirror_pods(admission: Admission, document: JSON, user: JSON, want: bool) -> None:
+def test_only_a_node_shows_mirror_pods(built_in: Admission, document: JSON, user: JSON, want: bool) -> None:
     requested = request(document, userInfo=user)
 
     assert is_mirror_pod(decode_pod(requested.object), requested) is want
-    assert patched(admission.mutate(requested, deadline_of(None))) is not want
+    assert patched(built_in.mutate(requested, deadline_of(None))) is not want
 
 
 OWNED = {
@@ -110,19 +80,15 @@ OWNED = {
 }
 
 
-@pytest.mark.parametrize(
+@cases(
     ("metadata", "username", "want"),
-    [
-        pytest.param(
-            OWNED, "system:serviceaccount:kube-system:daemon-set-controller", True, id="its-controller"
-        ),
-        pytest.param(
-            {}, "system:serviceaccount:kube-system:daemon-set-controller", True, id="whatever-it-claims"
-        ),
-        pytest.param(OWNED, "system:kube-controller-manager", True, id="controllers-with-one-identity"),
-        pytest.param({}, "system:kube-controller-manager", False, id="another-controller-with-that-identity"),
-        pytest.param(OWNED, "ada", False, id="a-user-who-claims-to-be-owned"),
-    ],
+    {
+        "its-controller": (OWNED, "system:serviceaccount:kube-system:daemon-set-controller", True),
+        "whatever-it-claims": ({}, "system:serviceaccount:kube-system:daemon-set-controller", True),
+        "controllers-with-one-identity": (OWNED, "system:kube-controller-manager", True),
+        "another-controller-with-that-identity": ({}, "system:kube-controller-manager", False),
+        "a-user-who-claims-to-be-owned": (OWNED, "ada", False),
+    },
 )
 def test_daemonset_pods_are_known_by_who_creates_them(metadata: JSON, username: str, want: bool) -> None:
     document = {**pod(gpu_container()), "metadata": {"name": "d-1", **metadata}}
@@ -138,35 +104,24 @@ def deployment(quantity: str) -> JSON:
     }
 
 
-DEPLOYMENT = {"group": "apps", "version": "v1", "kind": "Deployment"}
-
-
-def test_a_workload_is_never_patched(admission: Admission) -> None:
-    response = admission.validate(request(deployment("1"), kind=DEPLOYMENT), deadline_of(None))
-
-    assert (response.allowed, response.patch) == (True, None)
-
-
-def test_a_template_that_cannot_be_read_is_let_through_with_a_warning(admission: Admission) -> None:
+def test_a_template_that_cannot_be_read_is_let_through_with_a_warning(built_in: Admission) -> None:
     broken = {"spec": {"template": {"spec": {"containers": "none"}}}}
 
-    response = admission.validate(request(broken, kind=DEPLOYMENT), deadline_of(None))
+    response = built_in.validate(request(broken, kind=DEPLOYMENT), deadline_of(None))
 
     assert response.allowed is True
     assert response.warnings is not None
     assert "`$.spec.template.spec.containers`" in response.warnings[0]
 
 
-def test_a_decision_is_one_line_in_the_audit_log(engine: Engine, tmp_path: Path) -> None:
-    log = AuditLog.to(str(tmp_path / "audit.jsonl"), lambda lines: lines)
-    admission = Admission(lambda: engine, Recorder(Metrics(CollectorRegistry()), log))
-
-    admission.mutate(request(pod(gpu_container()), dryRun=True), deadline_of(None))
+def test_a_decision_is_one_line_in_the_audit_log(tmp_path: Path) -> None:
     generated = {"metadata": {"generateName": "train-"}, "spec": {"containers": []}}
-    admission.mutate(request(generated), deadline_of(None))
-    log.stop()
 
-    first, second = map(msgspec.json.decode, (tmp_path / "audit.jsonl").read_bytes().splitlines())
+    def ask(served: Admission) -> None:
+        served.mutate(request(pod(gpu_container()), dryRun=True), deadline_of(None))
+        served.mutate(request(generated), deadline_of(None))
+
+    first, second = lines_of(tmp_path, ask)
     duration = first.pop("durationMs")
     assert 0 < duration < 1000
     assert first.pop("time").endswith("Z")
@@ -204,57 +159,51 @@ def test_a_decision_is_one_line_in_the_audit_log(engine: Engine, tmp_path: Path)
 MEGABYTE = "x" * 1_000_000
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "tweaks", "field"),
-    [
-        pytest.param(pod(gpu_container()), {"userInfo": {"username": MEGABYTE}}, "user", id="of-its-author"),
-        pytest.param(pod(gpu_container()), {"name": MEGABYTE}, "name", id="of-the-request"),
-        pytest.param({"metadata": {"name": MEGABYTE}, "spec": {}}, {}, "name", id="of-the-pod"),
-        pytest.param({"metadata": {"name": MEGABYTE}, "spec": 1}, {}, "name", id="of-a-pod-that-cannot-be-read"),
-    ],
+    {
+        "of-its-author": (pod(gpu_container()), {"userInfo": {"username": MEGABYTE}}, "user"),
+        "of-the-request": (pod(gpu_container()), {"name": MEGABYTE}, "name"),
+        "of-the-pod": ({"metadata": {"name": MEGABYTE}, "spec": {}}, {}, "name"),
+        "of-a-pod-that-cannot-be-read": ({"metadata": {"name": MEGABYTE}, "spec": 1}, {}, "name"),
+    },
 )  # fmt: skip
 def test_a_name_of_a_megabyte_makes_no_line_of_a_megabyte(
-    engine: Engine, tmp_path: Path, document: JSON, tweaks: JSON, field: str
+    tmp_path: Path, document: JSON, tweaks: JSON, field: str
 ) -> None:
-    log = AuditLog.to(str(tmp_path / "audit.jsonl"), lambda lines: lines)
-    admission = Admission(lambda: engine, Recorder(Metrics(CollectorRegistry()), log))
+    answers: list[bytes] = []
 
-    response = admission.mutate(request(document, **tweaks), deadline_of(None))
-    log.stop()
+    def ask(served: Admission) -> None:
+        response = served.mutate(request(document, **tweaks), deadline_of(None))
+        answers.append(review.encode_response(response))
 
-    line = (tmp_path / "audit.jsonl").read_bytes()
-    assert msgspec.json.decode(line)[field] == "x" * 255 + "…"
-    assert len(line) < 3000
-    assert len(review.encode_response(response)) < 3000
+    (line,) = lines_of(tmp_path, ask)
+    assert line[field] == "x" * 255 + "…"
+    assert max(len(msgspec.json.encode(line)), *map(len, answers)) < 3000
 
 
-def test_a_finding_about_a_long_text_is_cut(engine: Engine, tmp_path: Path) -> None:
-    log = AuditLog.to(str(tmp_path / "audit.jsonl"), lambda lines: lines)
-    admission = Admission(lambda: engine, Recorder(Metrics(CollectorRegistry()), log))
+def test_a_finding_about_a_long_text_is_cut(tmp_path: Path) -> None:
     probe = {"exec": {"command": [MEGABYTE]}, "periodSeconds": 10}
     metadata = {annotations.MODEL_LOAD_SECONDS: "600"}
 
-    admission.mutate(
-        request(pod(gpu_container(livenessProbe=probe, readinessProbe=probe), annotations=metadata)),
-        deadline_of(None),
-    )
-    log.stop()
+    sent = request(pod(gpu_container(livenessProbe=probe, readinessProbe=probe), annotations=metadata))
 
-    line = msgspec.json.decode((tmp_path / "audit.jsonl").read_bytes())
+    (line,) = lines_of(tmp_path, lambda served: served.mutate(sent, deadline_of(None)))
+
     assert (line["verdict"], line["omitted"]) == ("patched", ["operations"])
 
 
-def test_what_comes_too_late_is_refused_with_words_to_try_again(admission: Admission) -> None:
-    response = admission.validate(request(pod(gpu_container())), deadline=monotonic())
+def test_what_comes_too_late_is_refused_with_words_to_try_again(built_in: Admission) -> None:
+    response = built_in.validate(request(pod(gpu_container())), deadline=monotonic())
 
     assert response.status == review.Status(
         504, "Timeout", "gpu-admission could not decide within the timeoutSeconds of the webhook; try again"
     )
 
 
-def test_a_template_that_comes_too_late_is_admitted_as_if_nobody_had_answered(admission: Admission) -> None:
-    requested = request(deployment("0.5"), kind={"group": "apps", "version": "v1", "kind": "Deployment"})
-    response = admission.validate(requested, deadline=monotonic())
+def test_a_template_that_comes_too_late_is_admitted_as_if_nobody_had_answered(built_in: Admission) -> None:
+    requested = request(deployment("0.5"), kind=DEPLOYMENT)
+    response = built_in.validate(requested, deadline=monotonic())
 
     assert response.allowed
     assert response.warnings == ("gpu-admission could not decide within the timeoutSeconds of the webhook",)
@@ -277,14 +226,11 @@ def unrestricted(tmp_path: Path) -> Admission:
     """All rules disabled, and an exemption from them on top."""
     rules = ", ".join(f"{rule.id}: {{mode: disabled}}" for rule in RULES)
     (tmp_path / "policy.yaml").write_text(UNRESTRICTED.replace("RULES", rules))
-    engine = Engine(load_directory(tmp_path))
-    return Admission(lambda: engine, Recorder(Metrics(CollectorRegistry())))
+    return admission(tmp_path)
 
 
 @pytest.mark.parametrize("endpoint", ["mutate", "validate"])
-@pytest.mark.parametrize(
-    "tweaks", [pytest.param({}, id="created"), pytest.param({"operation": "UPDATE"}, id="changed")]
-)
+@cases("tweaks", {"created": {}, "changed": {"operation": "UPDATE"}})
 def test_limits_hold_whatever_the_policy_says(unrestricted: Admission, endpoint: str, tweaks: JSON) -> None:
     requested = request(TOO_MANY, oldObject=TOO_MANY, **tweaks)
     response = getattr(unrestricted, endpoint)(requested, deadline_of(None))
@@ -301,7 +247,7 @@ def test_limits_hold_whatever_the_policy_says(unrestricted: Admission, endpoint:
 
 def test_limits_are_advice_about_a_template(unrestricted: Admission) -> None:
     workload = {"metadata": {"name": "d"}, "spec": {"template": TOO_MANY}}
-    requested = request(workload, kind={"group": "apps", "version": "v1", "kind": "Deployment"})
+    requested = request(workload, kind=DEPLOYMENT)
     response = unrestricted.validate(requested, deadline_of(None))
 
     assert response.allowed
@@ -314,33 +260,33 @@ BAD_UID = "metadata.uid must be a UUID (RFC 4122)"
 BAD_NAME = "metadata.name must be a DNS subdomain of at most 253 characters"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("metadata", "tweaks", "want"),
-    [
-        pytest.param({"uid": "x y"}, {}, BAD_UID, id="a-uid-with-a-space"),
-        pytest.param({"uid": f"{uid('a')}\n{uid('b')}"}, {}, BAD_UID, id="two-uids"),
-        pytest.param({"name": "a b"}, {}, BAD_NAME, id="a-name-with-a-space"),
-        pytest.param({}, {"name": "../x"}, BAD_NAME, id="a-path"),
-        pytest.param({"name": "a" * 254}, {}, BAD_NAME, id="a-long-name"),
-    ],
+    {
+        "a-uid-with-a-space": ({"uid": "x y"}, {}, BAD_UID),
+        "two-uids": ({"uid": f"{uid('a')}\n{uid('b')}"}, {}, BAD_UID),
+        "a-name-with-a-space": ({"name": "a b"}, {}, BAD_NAME),
+        "a-path": ({}, {"name": "../x"}, BAD_NAME),
+        "a-long-name": ({"name": "a" * 254}, {}, BAD_NAME),
+    },
 )  # fmt: skip
 @pytest.mark.parametrize("kind", [POD, CLAIM])
 def test_what_would_stand_in_a_ledger_is_what_an_api_server_stores(
-    admission: Admission, kind: JSON, metadata: JSON, tweaks: JSON, want: str
+    built_in: Admission, kind: JSON, metadata: JSON, tweaks: JSON, want: str
 ) -> None:
     document = pod(gpu_container()) if kind is POD else {"metadata": {}, "spec": {}}
     document["metadata"] = {**document["metadata"], **metadata}
-    response = admission.validate(request(document, kind=kind, **tweaks), deadline_of(None))
+    response = built_in.validate(request(document, kind=kind, **tweaks), deadline_of(None))
 
     assert response.status == review.Status(
         400, "BadRequest", f"gpu-admission cannot read the object: {want}"
     )
 
 
-def test_a_name_that_the_api_server_refuses_is_left_to_it(admission: Admission) -> None:
+def test_a_name_that_the_api_server_refuses_is_left_to_it(built_in: Admission) -> None:
     document = pod(gpu_container())
     document["metadata"]["name"] = "Not_A_Name"
-    assert admission.mutate(request(document), deadline_of(None)).allowed
+    assert built_in.mutate(request(document), deadline_of(None)).allowed
 
 
 def test_mutation_knows_the_nodes(tmp_path: Path) -> None:
@@ -349,20 +295,15 @@ def test_mutation_knows_the_nodes(tmp_path: Path) -> None:
         "apiVersion: gpu-admission.dev/v1alpha1\nkind: GPUPolicy\nmetadata: {name: default}\n"
         "spec: {rules: {gpu-class: {default: nvidia-t4}}}\n"
     )
-    engine = Engine(load_directory(tmp_path))
     nodes = NodeFacts(
         keys=frozenset({"accelerator", zone}),
         label_sets=frozenset({(("accelerator", "nvidia-t4"), (zone, "a"))}),
     )
-    admission = Admission(
-        lambda: engine, Recorder(Metrics(CollectorRegistry())), ClusterState(nodes=lambda: nodes)
-    )
+    served = admission(tmp_path, nodes=lambda: nodes)
 
     def patch(selected: str) -> str:
-        answer = admission.mutate(
-            request(pod(gpu_container(), nodeSelector={zone: selected})), deadline_of(None)
-        )
-        return str(answer.patch)
+        sent = request(pod(gpu_container(), nodeSelector={zone: selected}))
+        return str(served.mutate(sent, deadline_of(None)).patch)
 
     assert "nvidia-t4" in patch("a")
     assert "nvidia-t4" not in patch("b")

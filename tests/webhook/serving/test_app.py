@@ -7,8 +7,10 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from tests.builders import JSON, gpu_container, pod
+from tests.builders import JSON, gpu_container, pod, uid
+from tests.cases import cases
 from tests.webhook.app_client import AppClient
+from tests.webhook.serving.served import review
 from webhook.configuration.loader import load_directory
 from webhook.serving.admission import Admission
 from webhook.serving.audit import Recorder
@@ -17,22 +19,7 @@ from webhook.serving.engine import Engine
 from webhook.serving.metrics import Metrics
 from webhook.serving.review import AdmissionResponse
 
-UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
-
-
-def review(document: JSON | None, **tweaks: Any) -> JSON:
-    """Return the AdmissionReview that the API server sends when `document` is created."""
-    request = {
-        "uid": UID,
-        "kind": {"group": "", "version": "v1", "kind": "Pod"},
-        "operation": "CREATE",
-        "namespace": "ml-training",
-        "userInfo": {"username": "ada", "groups": ["system:authenticated"]},
-        "object": document,
-        "dryRun": False,
-        **tweaks,
-    }
-    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+UID = uid("review")
 
 
 def respond(client: AppClient, endpoint: str, document: JSON) -> JSON:
@@ -54,52 +41,47 @@ def client(metrics: Metrics) -> AppClient:
     return AppClient(create_app(Admission(lambda: engine, Recorder(metrics)), metrics, lambda: (True, {})))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("path", "code"),
-    [
-        pytest.param("/mutate/try-again-in-a-minute", 200, id="words-for-people-behind-the-endpoint"),
-        pytest.param("/mutate/", 200, id="no-words"),
-        pytest.param("/mutated", 404, id="another-word"),
-        pytest.param("/healthz/mutate", 404, id="not-in-front"),
-    ],
+    {
+        "words-for-people-behind-the-endpoint": ("/mutate/try-again-in-a-minute", 200),
+        "no-words": ("/mutate/", 200),
+        "another-word": ("/mutated", 404),
+        "not-in-front": ("/healthz/mutate", 404),
+    },
 )
 def test_the_first_step_of_the_path_is_the_endpoint(client: AppClient, path: str, code: int) -> None:
     assert client.post(path, json=review(pod(gpu_container()))).status_code == code
 
 
-@pytest.mark.parametrize(
+@cases(
     ("body", "content_type", "code", "reported"),
-    [
-        pytest.param(b"{", "application/json", 400, "the body is not JSON", id="broken-json"),
-        pytest.param(b"\xff\xfe", "application/json", 400, "the body is not JSON", id="not-utf-8"),
-        pytest.param(
-            b"[]", "application/json", 400, "not an AdmissionReview: Expected `object`", id="a-list"
-        ),
-        pytest.param(b"{}", "application/json", 400, "this webhook answers admission.k8s.io/v1", id="empty"),
-        pytest.param(
+    {
+        "broken-json": (b"{", "application/json", 400, "the body is not JSON"),
+        "not-utf-8": (b"\xff\xfe", "application/json", 400, "the body is not JSON"),
+        "a-list": (b"[]", "application/json", 400, "not an AdmissionReview: Expected `object`"),
+        "empty": (b"{}", "application/json", 400, "this webhook answers admission.k8s.io/v1"),
+        "an-old-version": (
             b'{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview","request":{"uid":"1"}}',
             "application/json",
             400,
             "the body is admission.k8s.io/v1beta1 AdmissionReview",
-            id="an-old-version",
         ),
-        pytest.param(
+        "no-request": (
             b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}',
             "application/json",
             400,
             "no request.uid",
-            id="no-request",
         ),
-        pytest.param(
+        "uid-is-a-number": (
             b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":7}}',
             "application/json",
             400,
             "at `$.request.uid`",
-            id="uid-is-a-number",
         ),
-        pytest.param(b"{}", "text/plain", 415, "must be application/json, not 'text/plain'", id="not-json"),
-        pytest.param(b'{"a":' * 100_000, "application/json", 400, "not JSON", id="nested-without-end"),
-    ],
+        "not-json": (b"{}", "text/plain", 415, "must be application/json, not 'text/plain'"),
+        "nested-without-end": (b'{"a":' * 100_000, "application/json", 400, "not JSON"),
+    },
 )
 def test_a_bad_request_is_told_why(
     client: AppClient, body: bytes, content_type: str, code: int, reported: str
@@ -110,20 +92,20 @@ def test_a_bad_request_is_told_why(
         assert reported in answer.text, endpoint
 
 
-@pytest.mark.parametrize(
+@cases(
     ("tweaks", "want"),
-    [
-        pytest.param({"uid": "x y"}, "request.uid must be a UUID (RFC 4122)", id="a-uid-with-a-space"),
-        pytest.param({"uid": f"{UID}\n{UID}"}, "request.uid must be a UUID (RFC 4122)", id="a-uid-with-a-line"),
-        pytest.param({"uid": UID + "x"}, "request.uid must be a UUID (RFC 4122)", id="a-uid-with-more"),
-        pytest.param({"namespace": "../../x"}, "request.namespace must be a DNS label", id="a-namespace-that-is-a-path"),
-        pytest.param({"namespace": ".."}, "request.namespace must be a DNS label", id="dots"),
-        pytest.param({"namespace": "a" * 64}, "request.namespace must be a DNS label", id="a-long-namespace"),
-        pytest.param({"namespace": "ml\n"}, "request.namespace must be a DNS label", id="a-namespace-with-a-line"),
-        pytest.param({"operation": "create"}, "request.operation must be one of CREATE, UPDATE, DELETE, CONNECT", id="lower"),
-        pytest.param({"kind": {"group": "", "kind": "Pod\n"}}, "request.kind.kind must be the name of a kind", id="no-kind"),
-        pytest.param({"kind": {"group": "a b", "kind": "Pod"}}, "request.kind.group must be an API group", id="no-group"),
-    ],
+    {
+        "a-uid-with-a-space": ({"uid": "x y"}, "request.uid must be a UUID (RFC 4122)"),
+        "a-uid-with-a-line": ({"uid": f"{UID}\n{UID}"}, "request.uid must be a UUID (RFC 4122)"),
+        "a-uid-with-more": ({"uid": UID + "x"}, "request.uid must be a UUID (RFC 4122)"),
+        "a-namespace-that-is-a-path": ({"namespace": "../../x"}, "request.namespace must be a DNS label"),
+        "dots": ({"namespace": ".."}, "request.namespace must be a DNS label"),
+        "a-long-namespace": ({"namespace": "a" * 64}, "request.namespace must be a DNS label"),
+        "a-namespace-with-a-line": ({"namespace": "ml\n"}, "request.namespace must be a DNS label"),
+        "lower": ({"operation": "create"}, "request.operation must be one of CREATE, UPDATE, DELETE, CONNECT"),
+        "no-kind": ({"kind": {"group": "", "kind": "Pod\n"}}, "request.kind.kind must be the name of a kind"),
+        "no-group": ({"kind": {"group": "a b", "kind": "Pod"}}, "request.kind.group must be an API group"),
+    },
 )  # fmt: skip
 def test_what_no_api_server_sends_is_refused(client: AppClient, tweaks: JSON, want: str) -> None:
     for endpoint in ("/mutate", "/validate"):
@@ -191,7 +173,7 @@ def test_a_defect_of_ours_still_answers_and_quotes_nothing(
 
     response = msgspec.json.decode(answer.data)["response"]
     assert answer.status_code == 200
-    assert (response["uid"], response["allowed"]) == ("705ab4f5-6393-11e8-b7cc-42010a800002", False)
+    assert (response["uid"], response["allowed"]) == (UID, False)
     assert response["status"]["code"] == 500
     assert "secret-of-the-pod" not in answer.text + caplog.text
     assert "KeyError at test_app.py" in caplog.text

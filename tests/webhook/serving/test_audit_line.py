@@ -1,26 +1,22 @@
-"""What an audit line says of an object: its charge, class, owner and quota, the id of its creation, and nothing secret."""
+"""What an audit line says of an object: its demand, class, owner and quota, the id of its creation, and nothing secret."""
 
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
-import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
 from tests.builders import JSON, gpu_container, pod, uid
+from tests.cases import cases
+from tests.webhook.serving.served import lines_of, request
 from webhook.configuration.loader import load_directory
 from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.enforcer import QuotaEnforcer
 from webhook.quota.memory_store import MemoryStore
 from webhook.quota.metrics import QuotaMetrics
-from webhook.serving.admission import Admission
-from webhook.serving.audit import AuditLog, Recorder
 from webhook.serving.engine import Engine
-from webhook.serving.handling import ClusterState
-from webhook.serving.metrics import Metrics
-from webhook.serving.review import decode_request
 
 QUOTA = """
 apiVersion: gpu-admission.dev/v1alpha1
@@ -29,8 +25,7 @@ metadata: {name: default, namespace: team}
 spec: {hard: {gpus: "2"}}
 """
 
-Line = dict[str, Any]
-Reviewed = Callable[..., Line]
+Reviewed = Callable[..., JSON]
 
 
 @pytest.fixture
@@ -39,27 +34,20 @@ def reviewed(tmp_path: Path) -> Reviewed:
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "quota.yaml").write_text(QUOTA)
     engine = Engine(load_directory(tmp_path / "config"))
-    quotas = QuotaMetrics(CollectorRegistry())
-    store = ReservationBatcher(MemoryStore(lambda: engine.configuration), quotas)
-    cluster = ClusterState(quota=QuotaEnforcer(store, quotas))
-    metrics = Metrics(CollectorRegistry())
+    metrics = QuotaMetrics(CollectorRegistry())
+    batcher = ReservationBatcher(MemoryStore(lambda: engine.configuration), metrics)
+    quota = QuotaEnforcer(batcher, metrics)
 
-    def review(document: JSON, phase: str = "validate", **tweaks: Any) -> Line:
-        log = AuditLog.to(str(tmp_path / "audit.jsonl"), lambda lines: lines)
-        recorder = Recorder(metrics, log, replica="webhook-1")
-        fields = {
-            "uid": uid("review"),
-            "kind": {"version": "v1", "kind": document["kind"]},
-            "operation": "CREATE",
-            "namespace": "team",
-            "object": document,
-            **tweaks,
-        }
-        envelope = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": fields}
-        admission = Admission(lambda: engine, recorder, cluster)
-        getattr(admission, phase)(decode_request(msgspec.json.encode(envelope)), monotonic() + 60)
-        log.stop()
-        line: Line = msgspec.json.decode((tmp_path / "audit.jsonl").read_bytes().splitlines()[-1])
+    def review(document: JSON, phase: str = "validate", **tweaks: Any) -> JSON:
+        kind = {"version": "v1", "kind": document["kind"]}
+        sent = request(document, **{"kind": kind, "namespace": "team", **tweaks})
+        (line,) = lines_of(
+            tmp_path,
+            lambda served: getattr(served, phase)(sent, monotonic() + 60),
+            engine,
+            "webhook-1",
+            quota=quota,
+        )
         return line
 
     return review
@@ -76,22 +64,21 @@ L4: JSON = {"nvidia.com/gpu.product": "NVIDIA-L4"}
 
 
 @pytest.mark.parametrize("namespace", ["team", "without-a-quota"])
-@pytest.mark.parametrize(
+@cases(
     ("spec", "demand", "of_class"),
-    [
-        pytest.param({}, {"gpus": "1", "resources/nvidia.com/gpu": "1"}, None, id="that-may-be-any-class"),
-        pytest.param(
+    {
+        "that-may-be-any-class": ({}, {"gpus": "1", "resources/nvidia.com/gpu": "1"}, None),
+        "that-pins-its-class": (
             {"nodeSelector": L4},
             {"classes/nvidia-l4": "1", "gpus": "1", "resources/nvidia.com/gpu": "1"},
             "nvidia-l4",
-            id="that-pins-its-class",
         ),
-    ],
+    },
 )
-def test_a_line_has_the_charge_of_a_pod(
+def test_a_line_has_the_demand_of_a_pod(
     reviewed: Reviewed, namespace: str, spec: JSON, demand: JSON, of_class: str | None
 ) -> None:
-    for label in ("first", "sibling"):
+    for label in ("first", "second"):
         line = reviewed(created(label, **spec), namespace=namespace)
 
         assert (line["demand"], line.get("class")) == (demand, of_class)
@@ -108,7 +95,7 @@ def test_a_line_has_the_quota_after_the_decision(reviewed: Reviewed) -> None:
     assert lines[2]["demand"]["gpus"] == "1", "what the quota refused"
 
 
-def test_what_a_rule_denies_is_not_charged(reviewed: Reviewed) -> None:
+def test_what_a_rule_denies_has_no_demand(reviewed: Reviewed) -> None:
     line = reviewed(created(count="500m"))
 
     assert line["verdict"] == "denied"
@@ -129,21 +116,22 @@ OTHER_TOKEN: JSON = {"volumes": [{"name": "kube-api-access-bbbbb"}]}
 NAMELESS: JSON = {"metadata": {"generateName": "train-"}, "kind": "Pod"}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("first", "second", "is_one"),
-    [
-        pytest.param(created(), created(), True, id="one-name"),
-        pytest.param(created(), created("other"), False, id="two-names"),
-        pytest.param(
+    {
+        "one-name": (created(), created(), True),
+        "two-names": (created(), created("other"), False),
+        "a-name-that-was-made-meanwhile": (
             {**created(**TOKEN), **NAMELESS},
             created("train-abcde", metadata={"generateName": "train-"}, **TOKEN),
             True,
-            id="a-name-that-was-made-meanwhile",
         ),
-        pytest.param(
-            {**created(**TOKEN), **NAMELESS}, {**created(**OTHER_TOKEN), **NAMELESS}, False, id="two-siblings"
+        "two-pods-of-one-controller": (
+            {**created(**TOKEN), **NAMELESS},
+            {**created(**OTHER_TOKEN), **NAMELESS},
+            False,
         ),
-    ],
+    },
 )
 def test_an_id_joins_the_lines_of_one_creation(
     reviewed: Reviewed, first: JSON, second: JSON, is_one: bool
@@ -153,5 +141,5 @@ def test_an_id_joins_the_lines_of_one_creation(
     assert (ids[0] == ids[1]) is is_one
 
 
-def test_siblings_that_nothing_tells_apart_have_no_id(reviewed: Reviewed) -> None:
+def test_pods_that_nothing_tells_apart_have_no_id(reviewed: Reviewed) -> None:
     assert "creation" not in reviewed({**created(), **NAMELESS}, "mutate")

@@ -4,27 +4,23 @@ from typing import Any
 
 import msgspec
 import pytest
-from prometheus_client import CollectorRegistry
 
 from policies.pods.annotations import CANARY, CANARY_ANSWER
 from tests.builders import JSON, gpu_container, pod
-from tests.webhook.serving.test_admission import request
+from tests.cases import cases
+from tests.webhook.serving.served import admission, request
 from webhook.configuration.loader import load_directory
 from webhook.serving.admission import Admission
-from webhook.serving.audit import Recorder
 from webhook.serving.canary_trace import MUTATE, PREFIX, VALIDATE, CanaryTrace, read_canary_traces
 from webhook.serving.deadline import deadline_of
-from webhook.serving.engine import Engine
-from webhook.serving.metrics import Metrics
 from webhook.serving.review import WARNING_BRIEF
 
 NONCE = "0123456789abcdef"
 
 
 @pytest.fixture(scope="module")
-def admission() -> Admission:
-    engine = Engine(load_directory(None))
-    return Admission(lambda: engine, Recorder(Metrics(CollectorRegistry())))
+def built_in() -> Admission:
+    return admission()
 
 
 def canary(amount: str = "1", **annotations: str) -> JSON:
@@ -35,8 +31,8 @@ def marks(response: Any) -> list[CanaryTrace]:
     return read_canary_traces(response.warnings or (), NONCE)
 
 
-def test_the_mutating_answer_tells_who_answered_and_proves_the_patch(admission: Admission) -> None:
-    response = admission.mutate(request(canary(), dryRun=True), deadline_of(None))
+def test_the_mutating_answer_tells_who_answered_and_proves_the_patch(built_in: Admission) -> None:
+    response = built_in.mutate(request(canary(), dryRun=True), deadline_of(None))
     (mark,) = marks(response)
     patch = msgspec.json.decode(response.patch or b"[]")
 
@@ -50,26 +46,26 @@ def test_the_mutating_answer_tells_who_answered_and_proves_the_patch(admission: 
     }
 
 
-def test_a_second_call_patches_nothing_more(admission: Admission) -> None:
+def test_a_second_call_patches_nothing_more(built_in: Admission) -> None:
     tolerated = canary(**{CANARY_ANSWER: NONCE})
     tolerated["spec"]["tolerations"] = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
-    response = admission.mutate(request(tolerated, dryRun=True), deadline_of(None))
+    response = built_in.mutate(request(tolerated, dryRun=True), deadline_of(None))
 
     assert response.patch is None
     assert [mark.patched for mark in marks(response)] == [True]
 
 
-def test_the_validating_answer_says_whether_the_patch_came_through(admission: Admission) -> None:
-    with_it = admission.validate(request(canary(**{CANARY_ANSWER: NONCE}), dryRun=True), deadline_of(None))
-    without = admission.validate(request(canary(), dryRun=True), deadline_of(None))
+def test_the_validating_answer_says_whether_the_patch_came_through(built_in: Admission) -> None:
+    with_it = built_in.validate(request(canary(**{CANARY_ANSWER: NONCE}), dryRun=True), deadline_of(None))
+    without = built_in.validate(request(canary(), dryRun=True), deadline_of(None))
 
     assert [(mark.phase, mark.patched) for mark in marks(with_it)] == [(VALIDATE, True)]
     assert [(mark.phase, mark.patched) for mark in marks(without)] == [(VALIDATE, False)]
     assert with_it.patch is None
 
 
-def test_a_refusal_is_marked_and_stays_one(admission: Admission) -> None:
-    response = admission.mutate(request(canary("500m"), dryRun=True), deadline_of(None))
+def test_a_refusal_is_marked_and_stays_one(built_in: Admission) -> None:
+    response = built_in.mutate(request(canary("500m"), dryRun=True), deadline_of(None))
 
     assert (response.allowed, response.patch) == (False, None)
     assert response.status is not None
@@ -77,20 +73,18 @@ def test_a_refusal_is_marked_and_stays_one(admission: Admission) -> None:
     assert [mark.phase for mark in marks(response)] == [MUTATE]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "dry_run"),
-    [
-        pytest.param(canary(), False, id="what-is-to-be-stored"),
-        pytest.param(canary(), None, id="a-request-that-says-nothing-of-it"),
-        pytest.param(pod(gpu_container()), True, id="no-canary"),
-        pytest.param(pod(gpu_container(), annotations={CANARY: "yes"}), True, id="a-word-of-ones-own"),
-        pytest.param(
-            pod(gpu_container(), annotations={CANARY: NONCE + '" evil'}), True, id="characters-of-ones-own"
-        ),
-    ],
+    {
+        "what-is-to-be-stored": (canary(), False),
+        "a-request-that-says-nothing-of-it": (canary(), None),
+        "no-canary": (pod(gpu_container()), True),
+        "a-word-of-ones-own": (pod(gpu_container(), annotations={CANARY: "yes"}), True),
+        "characters-of-ones-own": (pod(gpu_container(), annotations={CANARY: NONCE + '" evil'}), True),
+    },
 )
-def test_nothing_else_is_marked(admission: Admission, document: JSON, dry_run: bool | None) -> None:
-    response = admission.mutate(request(document, dryRun=dry_run), deadline_of(None))
+def test_nothing_else_is_marked(built_in: Admission, document: JSON, dry_run: bool | None) -> None:
+    response = built_in.mutate(request(document, dryRun=dry_run), deadline_of(None))
 
     assert not any(warning.startswith(PREFIX) for warning in response.warnings or ())
     assert b"canary-answer" not in (response.patch or b"")

@@ -8,14 +8,13 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-import pytest
-
 from policies.gpus.claims import CLAIM, TEMPLATE, ClaimName
 from tests.builders import JSON
+from tests.cases import cases
 from tests.cluster.controllers import eventually
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
 from webhook.cluster.informer import WatchTimings
-from webhook.serving.claim_watch import MOST_READS, ClaimLookup, ClaimWatch, may_name_claims
+from webhook.serving.claim_watch import MOST_READS, ClaimWatch, may_name_claims
 
 QUICK = WatchTimings(pause_least=0.02, pause_most=0.1)
 ROOT = "/apis/resource.k8s.io/v1"
@@ -84,7 +83,7 @@ def watching(folder: Path, cluster: Cluster) -> Iterator[ClaimWatch]:
 
 
 def requested(watch: ClaimWatch, name: ClaimName, seconds: float = 20.0) -> Any:
-    return ClaimLookup(watch, monotonic() + seconds)(name)
+    return watch.lookup(monotonic() + seconds)(name)
 
 
 def test_what_the_watch_has_seen_is_not_read(tmp_path: Path) -> None:
@@ -117,20 +116,20 @@ def test_one_that_is_new_is_read_once_a_review(tmp_path: Path) -> None:
     cluster.one = lambda _request: Answer(json.dumps(template("young", "gpu.example.com")).encode())
     with watching(tmp_path, cluster) as watch:
         assert eventually(lambda: requested(watch, by_name("young", TEMPLATE)) == GPU)
-        lookup = ClaimLookup(watch, monotonic() + 20)
+        lookup = watch.lookup(monotonic() + 20)
         cluster.reads.clear()
         assert [lookup(by_name("young", TEMPLATE)) for _ in range(2)] == [GPU, GPU]
         assert cluster.reads == [f"{ROOT}/namespaces/team/resourceclaimtemplates/young"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("review", "may"),
-    [
-        pytest.param(b'{"spec": {"resourceClaims": [{"name": "gpu"}]}}', True, id="claims"),
-        pytest.param(b'{"spec": {"r\\u0065sourceClaims": []}}', True, id="a-letter-of-the-name-is-escaped"),
-        pytest.param(b'{"spec": {"command": ["a \\u003c b \\u0026 c"]}}', False, id="what-go-escapes"),
-        pytest.param(b'{"spec": {"containers": []}}', False, id="no-claims"),
-    ],
+    {
+        "claims": (b'{"spec": {"resourceClaims": [{"name": "gpu"}]}}', True),
+        "a-letter-of-the-name-is-escaped": (b'{"spec": {"r\\u0065sourceClaims": []}}', True),
+        "what-go-escapes": (b'{"spec": {"command": ["a \\u003c b \\u0026 c"]}}', False),
+        "no-claims": (b'{"spec": {"containers": []}}', False),
+    },
 )
 def test_which_reviews_may_wait_for_a_claim(review: bytes, may: bool) -> None:
     assert may_name_claims(review) is may
@@ -147,18 +146,16 @@ def test_claims_made_for_pods_are_not_kept(tmp_path: Path) -> None:
         assert requested(watch, by_name("made")) == GPU, "who names it all the same waits for a read"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "answer", "seconds", "reads"),
-    [
-        pytest.param(by_name("no"), status(404, "not found", "NotFound"), 20.0, 1, id="there-is-none"),
-        pytest.param(by_name("no"), status(403, "forbidden", "Forbidden"), 20.0, 1, id="may-not-be-read"),
-        pytest.param(by_name("no"), Answer(b'{"spec": 3}'), 20.0, 1, id="nonsense"),
-        pytest.param(by_name("no"), Answer(b"{}"), -1.0, 0, id="too-late"),
-        pytest.param(by_name("../../secrets"), Answer(b"{}"), 20.0, 0, id="no-name-of-an-object"),
-        pytest.param(
-            ClaimName(CLAIM, "", "no"), Answer(b"{}"), 20.0, 0, id="of-an-object-without-a-namespace"
-        ),
-    ],
+    {
+        "there-is-none": (by_name("no"), status(404, "not found", "NotFound"), 20.0, 1),
+        "may-not-be-read": (by_name("no"), status(403, "forbidden", "Forbidden"), 20.0, 1),
+        "nonsense": (by_name("no"), Answer(b'{"spec": 3}'), 20.0, 1),
+        "too-late": (by_name("no"), Answer(b"{}"), -1.0, 0),
+        "no-name-of-an-object": (by_name("../../secrets"), Answer(b"{}"), 20.0, 0),
+        "of-an-object-without-a-namespace": (ClaimName(CLAIM, "", "no"), Answer(b"{}"), 20.0, 0),
+    },
 )
 def test_what_stays_unknown(
     tmp_path: Path, name: ClaimName, answer: Answer, seconds: float, reads: int
@@ -171,12 +168,12 @@ def test_what_stays_unknown(
         assert len(cluster.reads) == reads
 
 
-@pytest.mark.parametrize(
+@cases(
     "spec",
-    [
-        pytest.param({"devices": {"requests": [{"name": "a", "byMagic": {}}]}}, id="a-request-of-a-new-kind"),
-        pytest.param(_spec(*(f"class-{n}.example.com" for n in range(9))), id="too-many-device-classes"),
-    ],
+    {
+        "a-request-of-a-new-kind": {"devices": {"requests": [{"name": "a", "byMagic": {}}]}},
+        "too-many-device-classes": _spec(*(f"class-{n}.example.com" for n in range(9))),
+    },
 )
 def test_a_claim_that_may_be_for_anything_is_unknown_and_not_read_again(tmp_path: Path, spec: JSON) -> None:
     cluster = Cluster({**claim("odd"), "spec": spec})
@@ -191,7 +188,7 @@ def test_a_review_reads_few_claims(tmp_path: Path) -> None:
     cluster.one = lambda _request: Answer(json.dumps(claim("any", "gpu.example.com")).encode())
     with watching(tmp_path, cluster) as watch:
         assert eventually(lambda: watch.known(by_name("known")))
-        lookup = ClaimLookup(watch, monotonic() + 20)
+        lookup = watch.lookup(monotonic() + 20)
         found = [lookup(by_name(f"new-{number}")) for number in range(MOST_READS + 3)]
 
         assert found == [GPU] * MOST_READS + [None] * 3

@@ -9,18 +9,17 @@ from typing import Any
 import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
-from prometheus_client import CollectorRegistry
 
 from policies.gpus.claims import CLAIM, TEMPLATE, ClaimName, DeviceClassNames
+from policies.rule import Phase
 from tests.builders import JSON, NOW, container, gpu_container, pod, view
+from tests.cases import cases
 from tests.strategies import PODS
-from tests.webhook.serving.test_admission import request
+from tests.webhook.serving.served import DEPLOYMENT, admission, request
 from webhook.configuration.loader import load_directory
 from webhook.serving.admission import Admission
-from webhook.serving.audit import Recorder
-from webhook.serving.engine import Engine, Subject
-from webhook.serving.handling import ClusterState
-from webhook.serving.metrics import Metrics
+from webhook.serving.engine import Engine
+from webhook.serving.evaluator import Evaluator
 
 POLICY = """
 apiVersion: gpu-admission.dev/v1alpha1
@@ -33,7 +32,6 @@ spec:
     readiness-delay: {modelLoadSeconds: 60}
     gpu-quota: {mode: disabled}
 """
-DEPLOYMENT = {"group": "apps", "version": "v1", "kind": "Deployment"}
 KNOWN = {
     ClaimName(TEMPLATE, "ml-training", "link"): frozenset({"dra.net"}),
     ClaimName(TEMPLATE, "ml-training", "card"): frozenset({"gpu.nvidia.com"}),
@@ -72,9 +70,8 @@ def lookups() -> Lookups:
 
 
 @pytest.fixture
-def admission(engine: Engine, lookups: Lookups) -> Admission:
-    cluster = ClusterState(claims=lookups)
-    return Admission(lambda: engine, Recorder(Metrics(CollectorRegistry())), cluster)
+def served(engine: Engine, lookups: Lookups) -> Admission:
+    return admission(engine, claims=lookups)
 
 
 PROBE: JSON = {"readinessProbe": {"httpGet": {"path": "/", "port": 80}}}
@@ -89,9 +86,9 @@ def claiming(*templates: str, containers: tuple[JSON, ...] = ()) -> JSON:
     return pod(*(containers or (server(*templates),)), resourceClaims=claims)
 
 
-def added(admission: Admission, document: JSON) -> Mapping[str, Any]:
+def added(served: Admission, document: JSON) -> Mapping[str, Any]:
     """Return what /mutate adds, by the path in the pod."""
-    response = admission.mutate(request(document), monotonic() + 20)
+    response = served.mutate(request(document), monotonic() + 20)
     assert response.allowed
     operations = msgspec.json.decode(response.patch or b"[]")
     return {each["path"]: each["value"] for each in operations if "annotations" not in each["path"]}
@@ -101,16 +98,16 @@ VOID = "/spec/containers/0/env"
 DELAY = "/spec/containers/0/readinessProbe/initialDelaySeconds"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "paths"),
-    [
-        pytest.param(claiming("link"), {VOID}, id="a-nic-is-as-a-pod-without-claims"),
-        pytest.param(pod(server()), {VOID}, id="a-pod-without-claims"),
-        pytest.param(claiming("card"), {DELAY, "/spec/tolerations"}, id="a-gpu"),
-        pytest.param(claiming("card", "link"), {DELAY, "/spec/tolerations"}, id="a-gpu-and-a-nic"),
-        pytest.param(claiming("perhaps"), {DELAY}, id="nobody-knows"),
-        pytest.param(claiming("far"), {DELAY}, id="a-nic-of-another-namespace"),
-        pytest.param(
+    {
+        "a-nic-is-as-a-pod-without-claims": (claiming("link"), {VOID}),
+        "a-pod-without-claims": (pod(server()), {VOID}),
+        "a-gpu": (claiming("card"), {DELAY, "/spec/tolerations"}),
+        "a-gpu-and-a-nic": (claiming("card", "link"), {DELAY, "/spec/tolerations"}),
+        "nobody-knows": (claiming("perhaps"), {DELAY}),
+        "a-nic-of-another-namespace": (claiming("far"), {DELAY}),
+        "a-nic-beside-whole-gpus": (
             claiming("link", containers=(gpu_container("2", **PROBE), server("link", name="side"))),
             {
                 DELAY,
@@ -119,33 +116,32 @@ DELAY = "/spec/containers/0/readinessProbe/initialDelaySeconds"
                 "/spec/containers/0/volumeMounts",
                 "/spec/containers/1/env",
             },
-            id="a-nic-beside-whole-gpus",
         ),
-    ],
+    },
 )
-def test_what_a_pod_gets(admission: Admission, document: JSON, paths: set[str]) -> None:
-    assert set(added(admission, document)) == paths
+def test_what_a_pod_gets(served: Admission, document: JSON, paths: set[str]) -> None:
+    assert set(added(served, document)) == paths
 
 
-def test_a_claim_and_a_template_of_one_name_are_two(admission: Admission) -> None:
+def test_a_claim_and_a_template_of_one_name_are_two(served: Admission) -> None:
     claims = [{"name": "mine", "resourceClaimName": "card"}]
 
-    assert set(added(admission, pod(server("mine"), resourceClaims=claims))) == {DELAY}
+    assert set(added(served, pod(server("mine"), resourceClaims=claims))) == {DELAY}
 
 
-def test_the_final_pod_is_judged_by_what_is_known_then(admission: Admission) -> None:
-    response = admission.validate(request(claiming("card")), monotonic() + 20)
+def test_the_final_pod_is_judged_by_what_is_known_then(served: Admission) -> None:
+    response = served.validate(request(claiming("card")), monotonic() + 20)
 
     assert any("toleration" in each and "is missing" in each for each in response.warnings or ())
-    assert admission.validate(request(pod(server())), monotonic() + 20).warnings == (
-        admission.validate(request(claiming("link")), monotonic() + 20).warnings
+    assert served.validate(request(pod(server())), monotonic() + 20).warnings == (
+        served.validate(request(claiming("link")), monotonic() + 20).warnings
     )
 
 
-def test_the_templates_of_a_workload_are_looked_up_together(admission: Admission, lookups: Lookups) -> None:
+def test_the_templates_of_a_workload_are_looked_up_together(served: Admission, lookups: Lookups) -> None:
     template = {"spec": claiming("link")["spec"]}
     document = {"metadata": {"name": "server"}, "spec": {"template": template}}
-    response = admission.validate(request(document, kind=DEPLOYMENT), monotonic() + 20)
+    response = served.validate(request(document, kind=DEPLOYMENT), monotonic() + 20)
 
     assert response.allowed
     assert not any("toleration" in each for each in response.warnings or ())
@@ -167,20 +163,15 @@ def test_with_claims_of_no_accelerators_a_pod_is_what_it_is_without(engine: Engi
     policy = engine.configuration.policies.for_namespace("ml-training")
 
     def decided(of: JSON) -> tuple[Any, ...]:
-        subject = Subject(policy=policy, pod=view(of), claims={"gpu": frozenset({"dra.net"})})
-        decisions = [
-            decide(subject, NOW) for decide in (engine.mutate, engine.validate, engine.check_template)
-        ]
+        by = Evaluator(engine=engine, now=NOW, claims=lambda _name: frozenset({"dra.net"}))
+        decisions = [by.evaluate(phase, policy, view(of)) for phase in Phase]
         return tuple((each.operations, each.evaluated) for each in decisions)
 
     assert decided(document) == decided(without_claims(document))
 
 
-@pytest.mark.parametrize(
-    "document",
-    [pytest.param(pod(gpu_container()), id="no-claims"), pytest.param(claiming(), id="an-empty-list")],
-)
-def test_a_pod_without_claims_costs_no_lookup(admission: Admission, lookups: Lookups, document: JSON) -> None:
-    added(admission, document)
+@cases("document", {"no-claims": pod(gpu_container()), "an-empty-list": claiming()})
+def test_a_pod_without_claims_costs_no_lookup(served: Admission, lookups: Lookups, document: JSON) -> None:
+    added(served, document)
 
-    assert lookups.requested == []
+    assert [name for names in lookups.requested for name in names] == []

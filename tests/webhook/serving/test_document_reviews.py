@@ -7,21 +7,16 @@ from typing import Any
 
 import msgspec
 import pytest
-from prometheus_client import CollectorRegistry
 
 from policies.finding import Severity
-from tests.builders import uid
+from tests.cases import cases
+from tests.webhook.serving import served
 from webhook.configuration.documents import Document
 from webhook.configuration.loader import load_directory
 from webhook.configuration.source import ConfigurationSource, ConfigurationState, DirectorySource
 from webhook.serving import review
-from webhook.serving.admission import Admission
-from webhook.serving.audit import Recorder
 from webhook.serving.deadline import deadline_of
 from webhook.serving.document_reviews import DocumentReviews
-from webhook.serving.engine import Engine
-from webhook.serving.handling import ClusterState
-from webhook.serving.metrics import Metrics
 from webhook.serving.review import AdmissionRequest, AdmissionResponse
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -42,17 +37,9 @@ Spec = dict[str, Any]
 
 def request(document: Document, before: Spec | None = None, **metadata: Any) -> AdmissionRequest:
     body = {**document.data, "metadata": {**document.data["metadata"], **metadata}}
-    fields = {
-        "uid": uid("review"),
-        "kind": {"group": "gpu-admission.dev", "version": "v1alpha1", "kind": document.kind},
-        "operation": "CREATE" if before is None else "UPDATE",
-        "name": document.name,
-        "namespace": document.namespace,
-        "object": body,
-        "oldObject": None if before is None else {**body, "spec": before},
-    }
-    envelope = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": fields}
-    return review.decode_request(msgspec.json.encode(envelope))
+    kind = {"group": "gpu-admission.dev", "version": "v1alpha1", "kind": document.kind}
+    changed = {} if before is None else {"operation": "UPDATE", "oldObject": {**body, "spec": before}}
+    return served.request(body, kind=kind, name=document.name, namespace=document.namespace, **changed)
 
 
 @pytest.fixture
@@ -194,13 +181,13 @@ def test_without_the_other_documents_only_the_document_itself_is_checked() -> No
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("spec", "want"),
-    [
-        pytest.param({**BROKEN.spec, "pausedUntil": UNTIL}, "warning", id="pause"),
-        pytest.param({**BROKEN.spec, "pausedUntil": "soon"}, "denial", id="no-moment"),
-        pytest.param({**BROKEN.spec, "pausedUntil": UNTIL, "priority": 2}, "denial", id="more-than-a-pause"),
-    ],
+    {
+        "pause": ({**BROKEN.spec, "pausedUntil": UNTIL}, "warning"),
+        "no-moment": ({**BROKEN.spec, "pausedUntil": "soon"}, "denial"),
+        "more-than-a-pause": ({**BROKEN.spec, "pausedUntil": UNTIL, "priority": 2}, "denial"),
+    },
 )
 def test_a_pause_is_never_refused(spec: Spec, want: str) -> None:
     found = reported(Fixed(BROKEN), Document("GPUPolicy", "broken", spec), BROKEN.spec)
@@ -208,22 +195,19 @@ def test_a_pause_is_never_refused(spec: Spec, want: str) -> None:
     assert {each.partition(" ")[0] for each in found} == {want}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("before", "metadata"),
-    [
-        pytest.param(BROKEN.spec, {"labels": {"a": "b"}}, id="unchanged"),
-        pytest.param({}, {"deletionTimestamp": "2026-11-21T12:00:00Z"}, id="being-deleted"),
-    ],
+    {
+        "unchanged": (BROKEN.spec, {"labels": {"a": "b"}}),
+        "being-deleted": ({}, {"deletionTimestamp": "2026-11-21T12:00:00Z"}),
+    },
 )
 def test_what_does_not_matter_is_let_in(before: Spec, metadata: Spec) -> None:
     assert reported(Fixed(), BROKEN, before, **metadata) == []
 
 
 def answered(source: Fixed, requested: AdmissionRequest) -> AdmissionResponse:
-    engine = Engine(load_directory(None))
-    reviewed = DocumentReviews(source, lambda: None)
-    cluster = ClusterState(documents=reviewed)
-    admission = Admission(lambda: engine, Recorder(Metrics(CollectorRegistry())), cluster)
+    admission = served.admission(documents=DocumentReviews(source, lambda: None))
     return admission.validate(requested, deadline_of(None))
 
 
@@ -277,23 +261,18 @@ PART = {
 }
 
 
-@pytest.mark.parametrize(
+@cases(
     ("conditions", "want"),
-    [
-        pytest.param((), [], id="nobody-knows"),
-        pytest.param(["has(object.spec)"], [], id="every-pod-is-sent"),
-        pytest.param(["k == 'gpu-fraction' || k == 'example.com/part'"], [], id="known"),
-        pytest.param(
-            ["k == 'gpu-fraction' || k == 'example.com/parts'"],
-            ["spec.fractionAnnotations[1].key"],
-            id="another",
-        ),
-        pytest.param(
+    {
+        "nobody-knows": ((), []),
+        "every-pod-is-sent": (["has(object.spec)"], []),
+        "known": (["k == 'gpu-fraction' || k == 'example.com/part'"], []),
+        "another": (["k == 'gpu-fraction' || k == 'example.com/parts'"], ["spec.fractionAnnotations[1].key"]),
+        "known-at-creation-only": (
             ["k == 'gpu-fraction' || k == 'example.com/part'", "['gpu-fraction'].exists(k, true)"],
             ["spec.fractionAnnotations[1].key"],
-            id="known-at-creation-only",
         ),
-    ],
+    },
 )
 def test_a_fraction_annotation_that_the_registration_lacks_is_a_warning(
     source: DirectorySource, conditions: Sequence[str], want: list[str]

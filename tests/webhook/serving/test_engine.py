@@ -1,7 +1,8 @@
 """The engine: modes, order, exemptions, break glass, and what did not survive. The rules here are made for the purpose."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, date, datetime
+from math import inf
 from time import monotonic
 from typing import Any
 
@@ -14,11 +15,12 @@ from policies.pods.patch import PodPatch
 from policies.pods.pod import Metadata, Pod, Toleration
 from policies.pods.workload import PodCount, Workload, WorkloadPods
 from policies.policy import Binding, EffectivePolicy, Exemption, PolicySet
-from policies.rule import Context, Mode, Rule, RuleOptions
-from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, gpu_container, pod, view
+from policies.rule import Context, Mode, Phase, Rule, RuleOptions
+from tests.builders import CLASSES, RESOURCE_MAPPING, gpu_container, pod, view
+from tests.cases import cases
 from webhook.configuration.loader import Configuration
-from webhook.serving.engine import Decision, Engine, Outcome, OutOfTime, Subject
-from webhook.serving.evaluator import EngineInForce
+from webhook.serving.engine import Decision, Engine, Outcome, OutOfTime
+from webhook.serving.evaluator import Evaluator, engine_in_force
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 TAINT = Toleration(key="team", operator="Exists")
@@ -65,47 +67,59 @@ def policy(*rules: tuple[Rule, Mode], **tweaks: Any) -> EffectivePolicy:
     )
 
 
-def subject(held: EffectivePolicy, document: JSON | None = None, **tweaks: Any) -> Subject:
-    return Subject(policy=held, pod=view(document or pod(gpu_container())), **tweaks)
+TRAIN = view(pod(gpu_container()))
+
+
+def decide(
+    phase: Phase,
+    held: EffectivePolicy,
+    of: Pod = TRAIN,
+    *,
+    now: datetime = NOW,
+    deadline: float = inf,
+    is_update: bool = False,
+) -> Decision:
+    by = Evaluator(engine=ENGINE, now=now, deadline=deadline)
+    return by.evaluate(phase, held, of, is_update=is_update)
 
 
 def reported(decision: Decision, outcome: Outcome) -> list[str]:
     return [finding.message for finding in decision.findings(outcome)]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("mode", "patched", "warned", "audited"),
-    [
-        pytest.param(Mode.ENFORCE, True, [], [], id="enforce-patches"),
-        pytest.param(Mode.WARN, False, ["would add toleration team"], [], id="warn-tells-what-it-would-do"),
-        pytest.param(Mode.AUDIT, False, [], ["would add toleration team"], id="audit-only-logs"),
-        pytest.param(Mode.DISABLED, False, [], [], id="disabled-does-nothing"),
-    ],
+    {
+        "enforce-patches": (Mode.ENFORCE, True, [], []),
+        "warn-tells-what-it-would-do": (Mode.WARN, False, ["would add toleration team"], []),
+        "audit-only-logs": (Mode.AUDIT, False, [], ["would add toleration team"]),
+        "disabled-does-nothing": (Mode.DISABLED, False, [], []),
+    },
 )
 def test_modes_of_a_rule_that_mutates(
     mode: Mode, patched: bool, warned: list[str], audited: list[str]
 ) -> None:
-    decision = ENGINE.mutate(subject(policy((TOLERATE, mode))), NOW)
+    decision = decide(Phase.MUTATE, policy((TOLERATE, mode)))
 
     assert bool(decision.operations) is patched
     assert (reported(decision, Outcome.WARNED), reported(decision, Outcome.AUDITED)) == (warned, audited)
     assert decision.allowed
 
 
-@pytest.mark.parametrize("phase", ["mutate", "validate", "check_template"])
-@pytest.mark.parametrize(
+@pytest.mark.parametrize("phase", Phase)
+@cases(
     ("mode", "denied", "warned", "audited"),
-    [
-        pytest.param(Mode.ENFORCE, ["is refused"], ["is odd"], [], id="enforce-refuses"),
-        pytest.param(Mode.WARN, [], ["is refused", "is odd"], [], id="warn-warns"),
-        pytest.param(Mode.AUDIT, [], [], ["is refused", "is odd"], id="audit-logs"),
-        pytest.param(Mode.DISABLED, [], [], [], id="disabled-does-nothing"),
-    ],
+    {
+        "enforce-refuses": (Mode.ENFORCE, ["is refused"], ["is odd"], []),
+        "warn-warns": (Mode.WARN, [], ["is refused", "is odd"], []),
+        "audit-logs": (Mode.AUDIT, [], [], ["is refused", "is odd"]),
+        "disabled-does-nothing": (Mode.DISABLED, [], [], []),
+    },
 )
 def test_modes_of_a_rule_that_denies(
-    phase: str, mode: Mode, denied: list[str], warned: list[str], audited: list[str]
+    phase: Phase, mode: Mode, denied: list[str], warned: list[str], audited: list[str]
 ) -> None:
-    decision: Decision = getattr(ENGINE, phase)(subject(policy((DENY, mode))), NOW)
+    decision = decide(phase, policy((DENY, mode)))
 
     assert reported(decision, Outcome.DENIED) == denied
     assert reported(decision, Outcome.WARNED) == warned
@@ -113,37 +127,30 @@ def test_modes_of_a_rule_that_denies(
     assert decision.allowed is not bool(denied)
 
 
-def test_the_next_rule_sees_the_pod_as_its_predecessors_left_it() -> None:
-    decision = ENGINE.mutate(subject(policy((TOLERATE, Mode.ENFORCE), (LABEL, Mode.ENFORCE))), NOW)
+def test_the_next_rule_sees_the_pod_as_its_predecessors_left_it_and_an_annotation_lists_all_changes() -> None:
+    decision = decide(Phase.MUTATE, policy((TOLERATE, Mode.ENFORCE), (LABEL, Mode.ENFORCE)))
 
-    assert [change.change.what for change in decision.changes] == [
-        "toleration team",
-        "nodeSelector seen=toleration",
-    ]
-
-
-def test_what_a_warning_rule_would_do_is_not_seen_by_the_next_rule() -> None:
-    decision = ENGINE.mutate(subject(policy((TOLERATE, Mode.WARN), (LABEL, Mode.ENFORCE))), NOW)
-
-    assert decision.operations == []
-
-
-def test_what_was_injected_is_written_on_the_pod_for_people() -> None:
-    decision = ENGINE.mutate(subject(policy((TOLERATE, Mode.ENFORCE), (LABEL, Mode.ENFORCE))), NOW)
-
+    changes = [(change.rule, change.what) for change in decision.changes]
+    assert changes == [("tolerate", "toleration team"), ("label", "nodeSelector seen=toleration")]
     assert decision.operations[-1].value == {
         INJECTED: "tolerate: toleration team\nlabel: nodeSelector seen=toleration"
     }
 
 
+def test_what_a_warning_rule_would_do_is_not_seen_by_the_next_rule() -> None:
+    decision = decide(Phase.MUTATE, policy((TOLERATE, Mode.WARN), (LABEL, Mode.ENFORCE)))
+
+    assert decision.operations == []
+
+
 def test_nothing_injected_leaves_no_annotation() -> None:
     tolerated = pod(gpu_container(), tolerations=[{"key": "team", "operator": "Exists"}])
 
-    assert ENGINE.mutate(subject(policy((TOLERATE, Mode.ENFORCE)), tolerated), NOW).operations == []
+    assert decide(Phase.MUTATE, policy((TOLERATE, Mode.ENFORCE)), view(tolerated)).operations == []
 
 
 def test_an_injection_that_did_not_survive_is_reported_at_the_end() -> None:
-    decision = ENGINE.validate(subject(policy((TOLERATE, Mode.ENFORCE))), NOW)
+    decision = decide(Phase.VALIDATE, policy((TOLERATE, Mode.ENFORCE)))
 
     assert decision.allowed
     assert reported(decision, Outcome.WARNED) == [
@@ -153,8 +160,26 @@ def test_an_injection_that_did_not_survive_is_reported_at_the_end() -> None:
     assert decision.operations == []
 
 
+@cases(
+    ("first", "denied"),
+    {
+        "denied-already-hears-all": (Mode.ENFORCE, ["is refused", "is late"]),
+        "the-rest-is-for-validate": (Mode.WARN, []),
+    },
+)
+def test_a_pod_that_mutate_denies_hears_what_validate_would_say(first: Mode, denied: list[str]) -> None:
+    def check(_pod: Pod, _options: RuleOptions, _context: Context) -> Iterator[Finding]:
+        yield Finding(rule="late", message="is late")
+
+    late = Rule(id="late", summary="denies at /validate", options=RuleOptions, check=check)
+
+    assert (
+        reported(decide(Phase.MUTATE, policy((DENY, first), (late, Mode.ENFORCE))), Outcome.DENIED) == denied
+    )
+
+
 def test_rules_that_do_not_look_at_updates_are_silent_there() -> None:
-    assert ENGINE.validate(subject(policy((DENY, Mode.ENFORCE)), is_update=True), NOW).allowed
+    assert decide(Phase.VALIDATE, policy((DENY, Mode.ENFORCE)), is_update=True).allowed
 
 
 def test_break_glass_turns_everything_into_audit_until_its_time_is_up() -> None:
@@ -162,8 +187,8 @@ def test_break_glass_turns_everything_into_audit_until_its_time_is_up() -> None:
         (DENY, Mode.ENFORCE), (TOLERATE, Mode.ENFORCE), paused_until=datetime(2026, 11, 21, 13, tzinfo=UTC)
     )
 
-    during = ENGINE.mutate(subject(paused), NOW)
-    after = ENGINE.mutate(subject(paused), datetime(2026, 11, 21, 13, tzinfo=UTC))
+    during = decide(Phase.MUTATE, paused)
+    after = decide(Phase.MUTATE, paused, now=datetime(2026, 11, 21, 13, tzinfo=UTC))
 
     assert during.allowed
     assert during.operations == []
@@ -173,26 +198,21 @@ def test_break_glass_turns_everything_into_audit_until_its_time_is_up() -> None:
     assert after.paused_until is None
 
 
-@pytest.mark.parametrize(
+@cases(
     ("exemption", "allowed"),
-    [
-        pytest.param(Exemption(namespaces=("*",), reason="test"), True, id="every-rule"),
-        pytest.param(Exemption(namespaces=("*",), rules=("refuse",), reason="test"), True, id="this-rule"),
-        pytest.param(
-            Exemption(namespaces=("*",), rules=("tolerate",), reason="test"), False, id="another-rule"
-        ),
-        pytest.param(
+    {
+        "every-rule": (Exemption(namespaces=("*",), reason="test"), True),
+        "this-rule": (Exemption(namespaces=("*",), rules=("refuse",), reason="test"), True),
+        "another-rule": (Exemption(namespaces=("*",), rules=("tolerate",), reason="test"), False),
+        "until-the-end-of-today": (
             Exemption(namespaces=("*",), reason="test", until=date(2026, 11, 21)),
             True,
-            id="until-the-end-of-today",
         ),
-        pytest.param(
-            Exemption(namespaces=("*",), reason="test", until=date(2026, 11, 20)), False, id="ended-yesterday"
-        ),
-    ],
+        "ended-yesterday": (Exemption(namespaces=("*",), reason="test", until=date(2026, 11, 20)), False),
+    },
 )
 def test_exemptions(exemption: Exemption, allowed: bool) -> None:
-    decision = ENGINE.mutate(subject(policy((DENY, Mode.ENFORCE), exemptions=(exemption,))), NOW)
+    decision = decide(Phase.MUTATE, policy((DENY, Mode.ENFORCE), exemptions=(exemption,)))
 
     assert decision.allowed is allowed
     assert (decision.exemption is not None) is allowed
@@ -200,7 +220,7 @@ def test_exemptions(exemption: Exemption, allowed: bool) -> None:
 
 def test_an_engine_is_built_once_a_snapshot() -> None:
     snapshots = [CONFIGURATION]
-    in_force = EngineInForce(lambda: snapshots[-1])
+    in_force = engine_in_force(lambda: snapshots[-1])
     first = in_force()
 
     assert in_force() is first
@@ -224,15 +244,15 @@ def test_the_deadline_is_looked_at_before_each_rule() -> None:
     held = policy((taking_all_the_time("first"), Mode.ENFORCE), (taking_all_the_time("second"), Mode.ENFORCE))
     deadline = monotonic() + 0.3
     with pytest.raises(OutOfTime):
-        ENGINE.validate(subject(held, deadline=deadline), NOW)
+        decide(Phase.VALIDATE, held, deadline=deadline)
 
     assert requested == ["first"]
 
 
-@pytest.mark.parametrize("phase", [ENGINE.mutate, ENGINE.validate, ENGINE.check_template])
-def test_no_rule_runs_after_the_deadline(phase: Callable[[Subject, datetime], Decision]) -> None:
+@pytest.mark.parametrize("phase", Phase)
+def test_no_rule_runs_after_the_deadline(phase: Phase) -> None:
     with pytest.raises(OutOfTime):
-        phase(subject(policy((TOLERATE, Mode.ENFORCE)), deadline=monotonic()), NOW)
+        decide(phase, policy((TOLERATE, Mode.ENFORCE)), deadline=monotonic())
 
 
 def advise_on_size(workload: Workload, _options: RuleOptions, _context: Context) -> Iterator[Finding]:
@@ -244,27 +264,26 @@ def advise_on_size(workload: Workload, _options: RuleOptions, _context: Context)
 SIZE = Rule(id="size", summary="advises on workloads", options=RuleOptions, check_workload=advise_on_size)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("mode", "warned"),
-    [
-        pytest.param(Mode.ENFORCE, ["Deployment chat: {'seen': 'toleration'}"], id="enforce-warns"),
-        pytest.param(Mode.WARN, ["Deployment chat: {'seen': 'toleration'}"], id="warn-warns"),
-        pytest.param(Mode.AUDIT, ["Deployment chat: {'seen': 'toleration'}"], id="audit-warns"),
-        pytest.param(Mode.DISABLED, [], id="disabled-is-silent"),
-    ],
+    {
+        "enforce-warns": (Mode.ENFORCE, ["Deployment chat: {'seen': 'toleration'}"]),
+        "warn-warns": (Mode.WARN, ["Deployment chat: {'seen': 'toleration'}"]),
+        "audit-warns": (Mode.AUDIT, ["Deployment chat: {'seen': 'toleration'}"]),
+        "disabled-is-silent": (Mode.DISABLED, []),
+    },
 )
 def test_advice_on_a_workload_is_a_warning_and_sees_the_pods_as_admitted(
     mode: Mode, warned: list[str]
 ) -> None:
     held = policy((TOLERATE, Mode.ENFORCE), (LABEL, Mode.ENFORCE), (SIZE, mode))
-    template = subject(held)
-    admitted = ENGINE.check_template(template, NOW).pod
+    admitted = decide(Phase.TEMPLATE, held).pod
     assert admitted is not None
-    pods = [WorkloadPods("spec.template", template.pod, PodCount(), admitted)]
+    pods = [WorkloadPods("spec.template", TRAIN, PodCount(), admitted)]
     document = {"metadata": {"name": "chat"}, "spec": {}}
 
     workload = Workload.of("apps", "Deployment", "ml-training", document, pods)
-    decision = ENGINE.check_workload(workload, Subject(policy=held), NOW)
+    decision = Evaluator(engine=ENGINE, now=NOW).check_workload(held, workload, is_update=False)
 
     assert reported(decision, Outcome.WARNED) == warned
     assert decision.allowed
@@ -277,16 +296,16 @@ def test_advice_on_a_workload_ends_with_an_exemption() -> None:
 
     workload = Workload.of("apps", "Deployment", "ml-training", {}, pods)
 
-    assert ENGINE.check_workload(workload, Subject(policy=held), NOW).evaluated == ()
+    assert Evaluator(engine=ENGINE, now=NOW).check_workload(held, workload, is_update=False).evaluated == ()
 
 
-@pytest.mark.parametrize(
+@cases(
     "document",
-    [
-        pytest.param([1], id="a-list"),
-        pytest.param({"metadata": "text"}, id="metadata-is-text"),
-        pytest.param({"metadata": {"labels": {"a": 1}}}, id="a-label-is-a-number"),
-    ],
+    {
+        "a-list": [1],
+        "metadata-is-text": {"metadata": "text"},
+        "a-label-is-a-number": {"metadata": {"labels": {"a": 1}}},
+    },
 )
 def test_an_object_that_no_api_server_stores_is_an_empty_workload(document: Any) -> None:
     workload = Workload.of("apps", "Deployment", "ml-training", document, ())

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 
 from policies.pods.annotations import INJECTED
 from policies.quota.amounts import GPUS
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.quota_request import QuotaGrant
 from tests.builders import JSON, gpu_container, pod
+from tests.cases import cases
 from webhook.configuration.loader import Configuration, load_directory
 from webhook.serving.engine import Engine
 from webhook.serving.evaluation import Evaluation, UnusedQuota, Verdict, evaluate
@@ -71,16 +71,15 @@ ISOLATED = "audited: would add main: env NVIDIA_VISIBLE_DEVICES=void"
 UNPLACED = "denied: must pin the pod to a GPU class: namespace ml-training may not use every class"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "verdict", "first"),
-    [
-        pytest.param(
+    {
+        "its-author-pinned-it": (
             stored(pod(gpu_container(), nodeSelector={"accelerator": "nvidia-a100-80gb"})),
             Verdict.REFUSED,
             NOT_ALLOWED,
-            id="its-author-pinned-it",
         ),
-        pytest.param(
+        "a-default-that-was-another-then-pinned-it": (
             stored(
                 pod(
                     gpu_container(),
@@ -91,35 +90,30 @@ UNPLACED = "denied: must pin the pod to a GPU class: namespace ml-training may n
             ),
             Verdict.CHANGED,
             "",
-            id="a-default-that-was-another-then-pinned-it",
         ),
-        pytest.param(stored(pod(gpu_container())), Verdict.CHANGED, "", id="the-scheduler-chose-its-node"),
-        pytest.param(
+        "the-scheduler-chose-its-node": (stored(pod(gpu_container())), Verdict.CHANGED, ""),
+        "its-author-chose-its-node": (
             stored(pod(gpu_container()), manager="f:nodeName"),
             Verdict.REFUSED,
             UNPLACED,
-            id="its-author-chose-its-node",
         ),
-        pytest.param(
+        "a-daemonset-placed-it": (
             stored(pod(gpu_container()), **owned_by("DaemonSet", "dcgm")),
             Verdict.REFUSED,
             UNPLACED,
-            id="a-daemonset-placed-it",
         ),
-        pytest.param(
+        "a-static-pod-passes": (
             stored(pod(gpu_container(), annotations=MIRROR), **owned_by("Node", "gpu-1", "v1")),
             Verdict.ACCEPTED,
             "",
-            id="a-static-pod-passes",
         ),
-        pytest.param(
+        "the-annotation-alone-makes-no-static-pod": (
             stored(pod(gpu_container(), annotations=MIRROR), manager="f:nodeName"),
             Verdict.REFUSED,
             UNPLACED,
-            id="the-annotation-alone-makes-no-static-pod",
         ),
-        pytest.param(stored(pod()), Verdict.ACCEPTED, ISOLATED, id="no-gpu"),
-    ],
+        "no-gpu": (stored(pod()), Verdict.ACCEPTED, ISOLATED),
+    },
 )
 def test_a_stored_pod_is_judged_as_its_author_submitted_it(
     tmp_path: Path, document: JSON, verdict: Verdict, first: str
@@ -143,7 +137,7 @@ def test_what_would_be_injected_is_by_the_configuration_of_now(tmp_path: Path) -
 
     assert found.submitted.spec.node_selector is None
     assert found.admitted.spec.node_selector == {"accelerator": "nvidia-l4"}
-    assert [each.change.what for each in found.changes] == [
+    assert [each.what for each in found.changes] == [
         "nodeSelector accelerator=nvidia-l4",
         "toleration nvidia.com/gpu:NoSchedule",
     ]
@@ -171,13 +165,13 @@ def test_a_workload_is_judged_by_its_templates(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("hard", "verdict"),
-    [
-        pytest.param("1", Verdict.CHANGED, id="fits-by-itself-whatever-runs"),
-        pytest.param("0", Verdict.REFUSED, id="can-never-fit"),
-        pytest.param(None, Verdict.CHANGED, id="no-quota"),
-    ],
+    {
+        "fits-by-itself-whatever-runs": ("1", Verdict.CHANGED),
+        "can-never-fit": ("0", Verdict.REFUSED),
+        "no-quota": (None, Verdict.CHANGED),
+    },
 )
 def test_of_a_quota_only_what_can_never_fit_counts(
     tmp_path: Path, hard: str | None, verdict: Verdict

@@ -60,7 +60,7 @@ def policy(mode: Mode = Mode.ENFORCE, *, denies_on_error: bool = True) -> Effect
 def evaluated(
     quota: Quota, held: EffectivePolicy, *before: tuple[Finding, Mode], deadline: float = inf
 ) -> list[tuple[str, Outcome]]:
-    decision = Decision.of_nothing(held, NOW)
+    decision = Decision(policy=held)
     for finding, mode in before:
         decision = decision.adding([finding], mode)
     by = Evaluator(engine=ENGINE, now=NOW, deadline=deadline, quota_of=lambda _namespace: quota)

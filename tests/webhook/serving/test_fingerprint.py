@@ -1,4 +1,4 @@
-"""What the rules found of a pod holds for its siblings, and for nobody else."""
+"""The decision on a pod holds for pods with an equal fingerprint, and for no others."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -14,32 +14,40 @@ from policies.pods.fingerprint import fingerprint_of
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod
 from policies.policy import Binding, EffectivePolicy, Exemption, PolicySet
-from policies.rule import Context, Mode, Rule, RuleOptions
+from policies.rule import Context, Mode, Phase, Rule, RuleOptions
 from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, gpu_container, pod, view
+from tests.cases import cases
 from tests.strategies import PODS
 from webhook.configuration.loader import Configuration
-from webhook.serving.engine import LONGEST_REMEMBERED, MOST_REMEMBERED, Decision, Engine, Subject
+from webhook.serving.engine import LONGEST_REMEMBERED, MOST_REMEMBERED, Decision, Engine
+from webhook.serving.evaluator import Evaluator
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 POLICIES = PolicySet(())
 CONFIGURATION = Configuration(
     policies=POLICIES, classes=CLASSES, resource_mapping=RESOURCE_MAPPING, version="1"
 )
-PHASES = ["mutate", "validate"]
+PHASES = [Phase.MUTATE, Phase.VALIDATE]
 BUILT_IN = POLICIES.for_namespace("ml")
 
 
-def decide(engine: Engine, phase: str, document: JSON, **tweaks: Any) -> Decision:
+def decide(
+    engine: Engine,
+    phase: Phase,
+    document: JSON,
+    policy: EffectivePolicy = BUILT_IN,
+    nodes: NodeFacts | None = None,
+    **tweaks: Any,
+) -> Decision:
     seen = view(document)
-    subject = Subject(**{"policy": BUILT_IN, "pod": seen, "fingerprint": fingerprint_of(seen), **tweaks})
-    decision: Decision = getattr(engine, phase)(subject, NOW)
-    return decision
+    by = Evaluator(engine=engine, now=NOW, nodes=lambda: nodes)
+    return by.evaluate(phase, policy, seen, **{"fingerprint": fingerprint_of(seen), **tweaks})
 
 
 @pytest.mark.parametrize("phase", PHASES)
 @given(document=PODS)
 @settings(max_examples=settings().max_examples * 3 // 10)
-def test_a_sibling_gets_the_decision_that_it_would_get_alone(phase: str, document: JSON) -> None:
+def test_an_equal_pod_gets_the_decision_that_it_would_get_alone(phase: Phase, document: JSON) -> None:
     engine = Engine(CONFIGURATION)
     if (metadata := document.get("metadata")) is not None:
         decide(engine, phase, {**document, "metadata": {**metadata, "name": "first", "uid": "1"}})
@@ -53,7 +61,7 @@ class Counted:
     def __init__(self, quote: str = "") -> None:
         self.runs = 0
         self.quote = quote
-        rule = Rule(id="counted", summary="", options=RuleOptions, check=self.check)
+        rule = Rule(id="counted", summary="", options=RuleOptions, check=self.check, on_update=True)
         self.bindings = (Binding(rule, RuleOptions(mode=Mode.WARN), "test"),)
 
     def check(self, _pod: Pod, _options: RuleOptions, _context: Context) -> Iterator[Finding]:
@@ -69,68 +77,44 @@ class Counted:
 TRAIN = pod(gpu_container())
 
 
-def test_rules_run_once_for_all_siblings() -> None:
+UNTIL = datetime(2027, 1, 1, tzinfo=UTC)
+EXEMPT = Exemption(namespaces=("ml",), rules=("other",), reason="x")
+
+
+@cases(
+    ("policy", "tweaks", "runs"),
+    {
+        "an-equal-pod": ({}, {}, 1),
+        "of-a-daemonset": ({}, {"by_daemonset": True}, 2),
+        "of-an-update": ({}, {"is_update": True}, 2),
+        "with-other-nodes": ({}, {"nodes": NodeFacts(keys=frozenset())}, 2),
+        "not-compared": ({}, {"fingerprint": None}, 2),
+        "time-decides-while-a-policy-is-paused": ({"paused_until": UNTIL}, {}, 2),
+        "time-decides-with-exemptions": ({"exemptions": (EXEMPT,)}, {}, 2),
+    },
+)
+def test_what_a_decision_depends_on(policy: Any, tweaks: Any, runs: int) -> None:
     engine, counted = Engine(CONFIGURATION), Counted()
-    policy = counted.policy()
-    for _ in range(3):
-        decide(engine, "validate", TRAIN, policy=policy)
-    assert counted.runs == 1
-
-
-@pytest.mark.parametrize(
-    "tweaks",
-    [
-        pytest.param({"made_by_daemonset": True}, id="of-a-daemonset"),
-        pytest.param({"nodes": NodeFacts(keys=frozenset())}, id="with-other-nodes"),
-        pytest.param({"fingerprint": None}, id="not-compared"),
-    ],
-)
-def test_what_a_decision_rests_on_tells_siblings_apart(tweaks: Any) -> None:
-    counted = Counted()
-    engine, policy = Engine(CONFIGURATION), counted.policy()
-    decide(engine, "validate", TRAIN, policy=policy)
-    decide(engine, "validate", TRAIN, policy=policy, **tweaks)
-    assert counted.runs == 2
-
-
-@pytest.mark.parametrize(
-    "tweaks",
-    [
-        pytest.param({"paused_until": datetime(2027, 1, 1, tzinfo=UTC)}, id="while-a-policy-is-paused"),
-        pytest.param(
-            {"exemptions": (Exemption(namespaces=("ml",), rules=("other",), reason="x"),)},
-            id="with-exemptions",
-        ),
-    ],
-)
-def test_nothing_is_remembered_where_time_decides(tweaks: Any) -> None:
-    counted = Counted()
-    engine, policy = Engine(CONFIGURATION), counted.policy(**tweaks)
-    for _ in range(2):
-        decide(engine, "validate", TRAIN, policy=policy)
-    assert counted.runs == 2
+    held = counted.policy(**policy)
+    decide(engine, Phase.VALIDATE, TRAIN, held)
+    decide(engine, Phase.VALIDATE, TRAIN, **{"policy": held, **tweaks})
+    assert counted.runs == runs
 
 
 def test_another_policy_of_the_namespace_finds_for_itself() -> None:
     engine, counted = Engine(CONFIGURATION), Counted()
     for _ in range(2):
-        decide(engine, "validate", TRAIN, policy=counted.policy())
+        decide(engine, Phase.VALIDATE, TRAIN, counted.policy())
     assert counted.runs == 2
 
 
-@pytest.mark.parametrize(
-    "quote",
-    [
-        pytest.param("volume kube-api-access-abcde", id="the-name-of-a-token"),
-        pytest.param("x" * LONGEST_REMEMBERED, id="much"),
-    ],
-)
+@cases("quote", {"the-name-of-a-token": "volume kube-api-access-abcde", "much": "x" * LONGEST_REMEMBERED})
 def test_what_quotes_a_token_or_much_is_not_remembered(quote: str) -> None:
     counted = Counted(quote)
     engine, policy = Engine(CONFIGURATION), counted.policy()
     for _ in range(2):
         assert [
-            each.finding.message for each in decide(engine, "validate", TRAIN, policy=policy).evaluated
+            each.finding.message for each in decide(engine, Phase.VALIDATE, TRAIN, policy=policy).evaluated
         ] == [quote]
     assert counted.runs == 2
 
@@ -138,11 +122,11 @@ def test_what_quotes_a_token_or_much_is_not_remembered(quote: str) -> None:
 def test_what_is_remembered_is_bounded() -> None:
     engine = Engine(CONFIGURATION)
     for number in range(MOST_REMEMBERED + 1):
-        decide(engine, "mutate", pod(gpu_container(), nodeSelector={"number": f"{number}"}))
+        decide(engine, Phase.MUTATE, pod(gpu_container(), nodeSelector={"number": f"{number}"}))
     assert 0 < len(engine.remembered) <= MOST_REMEMBERED
 
 
-def test_patches_of_siblings_are_the_same() -> None:
+def test_patches_of_equal_pods_are_the_same() -> None:
     def tolerate(draft: PodPatch, _options: RuleOptions, _context: Context) -> Iterator[Finding]:
         draft.set_node_selector("zone", "a")
         yield from ()
@@ -150,6 +134,6 @@ def test_patches_of_siblings_are_the_same() -> None:
     rule = Rule(id="zone", summary="", options=RuleOptions, mutate=tolerate)
     policy = Counted().policy(bindings=(Binding(rule, RuleOptions(), "test"),))
     engine = Engine(CONFIGURATION)
-    one, other = (decide(engine, "mutate", TRAIN, policy=policy) for _ in range(2))
+    one, other = (decide(engine, Phase.MUTATE, TRAIN, policy=policy) for _ in range(2))
     assert one.operations == other.operations != []
     assert (one.note, one.changes) == (other.note, other.changes)

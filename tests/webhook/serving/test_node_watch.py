@@ -12,7 +12,8 @@ import pytest
 
 from policies.placement.label_keys import LabelKeys
 from policies.placement.named_nodes import HOSTNAME, NO_NODES
-from policies.placement.nodes import NodeFacts, NodePool
+from policies.placement.nodes import NodeFacts, NodeOffer
+from tests.cases import cases
 from tests.cluster.controllers import eventually
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
 from webhook.cluster.api import METADATA, METADATA_LIST
@@ -21,7 +22,7 @@ from webhook.configuration.loader import load_directory
 from webhook.serving.node_watch import OPEN, NodeWatch, keys_to_know
 
 KEYS = LabelKeys(frozenset({"accelerator"}), ("karpenter.k8s.aws/instance-*", "karpenter.sh/nodepool"))
-POOL = ("karpenter.sh/nodepool", ("gpu",))
+POOL = {"karpenter.sh/nodepool": frozenset({"gpu"})}
 QUICK = WatchTimings(watch=1, silence=1, pause_least=0.05, pause_most=0.1)
 
 
@@ -188,25 +189,22 @@ def test_nothing_is_known_of_other_labels_until_nodes_are_read_anew(tmp_path: Pa
     assert facts.label_sets == {(("pool", "x"),)}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("template", "want"),
-    [
-        pytest.param(
+    {
+        "labels-of-its-template": (
             {"metadata": {"labels": {"accelerator": "t4"}}},
-            (("accelerator", ("t4",)), POOL),
-            id="labels-of-its-template",
+            {"accelerator": frozenset({"t4"}), **POOL},
         ),
-        pytest.param(
+        "requirements": (
             {"spec": {"requirements": [{"key": "accelerator", "operator": "In", "values": ["t4", "l4"]}]}},
-            (("accelerator", ("t4", "l4")), POOL),
-            id="requirements",
+            {"accelerator": frozenset({"t4", "l4"}), **POOL},
         ),
-        pytest.param(
+        "any-value": (
             {"spec": {"requirements": [{"key": "accelerator", "operator": "Exists"}]}},
-            (("accelerator", None), POOL),
-            id="any-value",
+            {"accelerator": None, **POOL},
         ),
-        pytest.param(
+        "a-label-of-the-provider": (
             {
                 "spec": {
                     "requirements": [
@@ -215,15 +213,10 @@ def test_nothing_is_known_of_other_labels_until_nodes_are_read_anew(tmp_path: Pa
                     ]
                 }
             },
-            (("karpenter.k8s.aws/instance-gpu-name", ("t4",)), POOL),
-            id="a-label-of-the-provider",
+            {"karpenter.k8s.aws/instance-gpu-name": frozenset({"t4"}), **POOL},
         ),
-        pytest.param(
-            {},
-            (POOL,),
-            id="a-pool-that-says-nothing-makes-any-machine",
-        ),
-    ],
+        "a-pool-that-says-nothing-makes-any-machine": ({}, POOL),
+    },
 )
 def test_node_pools_of_karpenter(tmp_path: Path, template: dict[str, Any], want: Any) -> None:
     pool = {"metadata": {"name": "gpu"}, "spec": {"template": template}}
@@ -231,7 +224,7 @@ def test_node_pools_of_karpenter(tmp_path: Path, template: dict[str, Any], want:
         facts = eventually(watch.facts)
 
     assert facts
-    assert facts.pools == (NodePool("gpu", want, OPEN),)
+    assert facts.pools == (NodeOffer(want, OPEN, "gpu"),)
 
 
 def test_pools_that_may_not_be_seen_leave_everything_unsaid(

@@ -9,17 +9,12 @@ import jsonpatch
 import msgspec
 import pytest
 import yaml
-from prometheus_client import CollectorRegistry
 
 from policies.policy import Labels
 from tests.builders import JSON, gpu_container, pod
-from tests.webhook.serving.test_admission import request
-from webhook.configuration.loader import load_directory
+from tests.cases import cases
+from tests.webhook.serving.served import admission, lines_of, request
 from webhook.serving.admission import Admission
-from webhook.serving.audit import AuditLog, Recorder
-from webhook.serving.engine import Engine
-from webhook.serving.handling import ClusterState
-from webhook.serving.metrics import Metrics
 from webhook.serving.namespaces import NamespaceUnknown
 from webhook.serving.review import AdmissionResponse
 
@@ -27,8 +22,7 @@ OWN = {"key": "own", "operator": "Exists"}
 LATER = (datetime.now(UTC) + timedelta(days=1)).isoformat()
 
 
-def admission(folder: Path, spec: JSON | None = None, **cluster: Any) -> Admission:
-    """Return what answers by a policy of that `spec`, and writes to `audit.jsonl`."""
+def by_policy(folder: Path, spec: JSON | None = None, **cluster: Any) -> Admission:
     folder.mkdir(exist_ok=True)
     document = {
         "apiVersion": "gpu-admission.dev/v1alpha1",
@@ -36,8 +30,7 @@ def admission(folder: Path, spec: JSON | None = None, **cluster: Any) -> Admissi
         "metadata": {"name": "default"},
     }
     (folder / "policy.yaml").write_text(yaml.safe_dump({**document, "spec": spec or {}}))
-    engine = Engine(load_directory(folder))
-    return Admission(lambda: engine, Recorder(Metrics(CollectorRegistry())), ClusterState(**cluster))
+    return admission(folder, **cluster)
 
 
 def authored(**spec: Any) -> JSON:
@@ -47,7 +40,7 @@ def authored(**spec: Any) -> JSON:
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> JSON:
     """Return the pod as it is created under the built-in rules, and bound."""
-    answered = admission(tmp_path_factory.mktemp("created")).mutate(request(authored()), monotonic() + 10)
+    answered = by_policy(tmp_path_factory.mktemp("created")).mutate(request(authored()), monotonic() + 10)
     created: JSON = jsonpatch.apply_patch(authored(), msgspec.json.decode(answered.patch or b"[]"))
     assert len(created["spec"]["tolerations"]) == 2
     created["spec"]["nodeName"] = "gpu-0"
@@ -55,16 +48,16 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> JSON:
 
 
 def update(
-    requested: Admission, stored: JSON, sent: JSON, deadline: float | None = None, **tweaks: Any
+    served: Admission, stored: JSON, sent: JSON, deadline: float | None = None, **tweaks: Any
 ) -> AdmissionResponse:
-    return requested.mutate(
+    return served.mutate(
         request(sent, operation="UPDATE", oldObject=stored, **tweaks), deadline or monotonic() + 10
     )
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
 def test_the_stored_pod_results(tmp_path: Path, stored: JSON, dry_run: bool) -> None:
-    answer = update(admission(tmp_path), stored, authored(nodeName="gpu-0"), dryRun=dry_run)
+    answer = update(by_policy(tmp_path), stored, authored(nodeName="gpu-0"), dryRun=dry_run)
 
     assert answer.allowed
     assert (
@@ -74,34 +67,50 @@ def test_the_stored_pod_results(tmp_path: Path, stored: JSON, dry_run: bool) -> 
     assert answer.audit_annotations["injected-by"] == "gpu-toleration"
 
 
+@cases(
+    ("managed", "is_restored"),
+    {
+        "its-author": ([{"manager": "kubectl", "fieldsV1": {"f:spec": {"f:nodeName": {}}}}], True),
+        "the-scheduler": ([], False),
+    },
+)  # fmt: skip
+def test_who_chose_the_node_decides_what_is_injected(
+    tmp_path: Path, managed: JSON, is_restored: bool
+) -> None:
+    """KAI serves no pod that was created with a nodeName: its container got NVIDIA_VISIBLE_DEVICES=void."""
+    served = by_policy(tmp_path, {"rules": {"gpu-isolation": {"mode": "enforce"}}})
+    metadata = {"name": "part", "annotations": {"gpu-fraction": "0.5"}}
+    spec = {"containers": [{"name": "app"}], "schedulerName": "kai-scheduler", "nodeName": "gpu-0"}
+    bound = {"metadata": metadata, "spec": spec}
+    created = served.mutate(request(bound), monotonic() + 10)
+    before = jsonpatch.apply_patch(bound, msgspec.json.decode(created.patch or b""))
+    before["metadata"]["managedFields"] = managed
+
+    answer = update(served, before, bound)
+
+    assert (b"/spec/containers/0/env" in (answer.patch or b"")) is is_restored
+
+
 def test_the_audit_line_says_what_was_put_back(tmp_path: Path, stored: JSON) -> None:
-    engine = Engine(load_directory(None))
-    log = AuditLog.to(str(tmp_path / "audit.jsonl"), lambda _: None)
-    requested = Admission(lambda: engine, Recorder(Metrics(CollectorRegistry()), log))
+    (line,) = lines_of(tmp_path, lambda served: update(served, stored, authored()))
 
-    update(requested, stored, authored())
-    log.stop()
-
-    line = msgspec.json.decode((tmp_path / "audit.jsonl").read_bytes())
     assert (line["phase"], line["operation"], line["verdict"]) == ("mutate", "UPDATE", "patched")
     assert line["injected"] == [{"rule": "gpu-toleration", "what": "toleration nvidia.com/gpu:NoSchedule"}]
 
 
-@pytest.mark.parametrize(
+@cases(
     "spec",
-    [
-        pytest.param({"rules": {"gpu-toleration": {"mode": "warn"}}}, id="the-rule-only-warns"),
-        pytest.param({"rules": {"gpu-toleration": {"mode": "disabled"}}}, id="the-rule-is-disabled"),
-        pytest.param({"pausedUntil": LATER}, id="the-policy-is-paused"),
-        pytest.param({"exemptions": [{"namespaces": ["ml-training"], "reason": "x"}]}, id="the-namespace-is-exempt"),
-        pytest.param(
-            {"rules": {"gpu-toleration": {"tolerations": [{"key": "nvidia.com/gpu", "value": "present"}]}}},
-            id="the-rule-injects-something-else",
-        ),
-    ],
+    {
+        "the-rule-only-warns": {"rules": {"gpu-toleration": {"mode": "warn"}}},
+        "the-rule-is-disabled": {"rules": {"gpu-toleration": {"mode": "disabled"}}},
+        "the-policy-is-paused": {"pausedUntil": LATER},
+        "the-namespace-is-exempt": {"exemptions": [{"namespaces": ["ml-training"], "reason": "x"}]},
+        "the-rule-injects-something-else": (
+            {"rules": {"gpu-toleration": {"tolerations": [{"key": "nvidia.com/gpu", "value": "present"}]}}}),
+    },
 )  # fmt: skip
 def test_what_todays_rules_do_not_inject_is_not_put_back(tmp_path: Path, stored: JSON, spec: JSON) -> None:
-    answer = update(admission(tmp_path, spec), stored, authored())
+    answer = update(by_policy(tmp_path, spec), stored, authored())
 
     assert (answer.allowed, answer.patch, answer.warnings) == (True, None, None)
 
@@ -112,14 +121,14 @@ def without_annotation(document: JSON) -> JSON:
 
 
 def test_what_the_annotation_does_not_name_is_not_put_back(tmp_path: Path, stored: JSON) -> None:
-    assert update(admission(tmp_path), without_annotation(stored), authored()).patch is None
+    assert update(by_policy(tmp_path), without_annotation(stored), authored()).patch is None
 
 
 def test_the_annotation_of_the_update_is_not_believed(tmp_path: Path, stored: JSON) -> None:
     sent = authored()
     sent["metadata"]["annotations"] = stored["metadata"]["annotations"]
 
-    assert update(admission(tmp_path), without_annotation(stored), sent).patch is None
+    assert update(by_policy(tmp_path), without_annotation(stored), sent).patch is None
 
 
 def unknown(_namespace: str, _deadline: float) -> Labels:
@@ -129,24 +138,23 @@ def unknown(_namespace: str, _deadline: float) -> Labels:
 TOO_LONG = [{"key": f"k{n}", "operator": "Exists"} for n in range(300)]
 
 
-@pytest.mark.parametrize(
-    ("sent", "tweaks"),
-    [
-        pytest.param(pod(gpu_container("0.5"), tolerations=[OWN]), {}, id="what-a-rule-denies-at-creation"),
-        pytest.param(authored(tolerations=TOO_LONG), {}, id="too-many-tolerations"),
-        pytest.param({"metadata": {"name": 7}}, {}, id="not-a-pod"),
-        pytest.param(authored(), {"oldObject": {"spec": []}}, id="stored-is-not-a-pod"),
-        pytest.param(authored(), {"oldObject": None}, id="nothing-stored"),
-        pytest.param(authored(), {"deadline": monotonic() - 1}, id="too-late"),
-        pytest.param(authored(), {"subResource": "ephemeralcontainers"}, id="ephemeral-containers"),
-        pytest.param(authored(), {"subResource": "resize"}, id="a-resize"),
-    ],
+@cases(
+    ("sent", "tweaks", "restored"),
+    {
+        "what-a-rule-denies-at-creation": (pod(gpu_container("0.5"), tolerations=[OWN]), {}, True),
+        "too-many-tolerations": (authored(tolerations=TOO_LONG), {}, False),
+        "not-a-pod": ({"metadata": {"name": 7}}, {}, False),
+        "stored-is-not-a-pod": (authored(), {"oldObject": {"spec": []}}, False),
+        "nothing-stored": (authored(), {"oldObject": None}, False),
+        "too-late": (authored(), {"deadline": monotonic() - 1}, False),
+        "ephemeral-containers": (authored(), {"subResource": "ephemeralcontainers"}, False),
+        "a-resize": (authored(), {"subResource": "resize"}, False),
+    },
 )
-def test_nothing_is_refused(tmp_path: Path, stored: JSON, sent: JSON, tweaks: JSON) -> None:
-    answer = update(admission(tmp_path), **{"stored": stored, "sent": sent, **before_of(tweaks)})
+def test_nothing_is_refused(tmp_path: Path, stored: JSON, sent: JSON, tweaks: JSON, restored: bool) -> None:
+    answer = update(by_policy(tmp_path), **{"stored": stored, "sent": sent, **before_of(tweaks)})
 
-    assert answer.allowed
-    assert answer.status is None
+    assert (answer.allowed, answer.status, answer.patch is not None) == (True, None, restored)
 
 
 def before_of(tweaks: JSON) -> JSON:
@@ -155,6 +163,6 @@ def before_of(tweaks: JSON) -> JSON:
 
 def test_a_namespace_whose_labels_are_unknown_is_left_alone(tmp_path: Path, stored: JSON) -> None:
     selected = {"match": {"namespaceSelector": {"matchLabels": {"a": "b"}}}}
-    answer = update(admission(tmp_path, selected, labels_of=unknown), stored, authored())
+    answer = update(by_policy(tmp_path, selected, labels_of=unknown), stored, authored())
 
     assert (answer.allowed, answer.patch) == (True, None)

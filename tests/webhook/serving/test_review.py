@@ -3,10 +3,10 @@
 from typing import Any
 
 import msgspec
-import pytest
 
 from policies.finding import Finding
 from policies.policy import EffectivePolicy
+from tests.cases import cases
 from webhook.serving import review
 from webhook.serving.engine import Decision, Outcome, Violation
 
@@ -58,10 +58,7 @@ def test_a_template_is_warned_about() -> None:
 
 
 def test_nothing_to_say_is_the_shortest_answer() -> None:
-    assert wire(review.decided("u", [decision()], subject="pod", patch=True)) == {
-        "uid": "u",
-        "allowed": True,
-    }
+    assert wire(review.decided("u", [decision()], subject="pod", patch=True)) == {"uid": "u", "allowed": True}
 
 
 def test_hundreds_of_findings_are_cut_and_counted() -> None:
@@ -80,19 +77,16 @@ CONTACT = msgspec.structs.replace(POLICY, help="#gpu-support")
 ASKING = Finding(rule="some-rule", path="spec", message="one", ask="for more").with_contact("#gpu-support")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("denied", "want"),
-    [
-        pytest.param(["one"], "pod ml/train: spec: one [some-rule] (help: #gpu-support)", id="one"),
-        pytest.param(
+    {
+        "one": (["one"], "pod ml/train: spec: one [some-rule] (help: #gpu-support)"),
+        "two": (
             ["one", "two"],
             "pod ml/train: spec: one [some-rule] (and 1 more; help: #gpu-support)\n- spec: two [some-rule]",
-            id="two",
         ),
-        pytest.param(
-            [], "pod ml/train: spec: one; ask #gpu-support for more [some-rule]", id="named-already"
-        ),
-    ],
+        "named-already": ([], "pod ml/train: spec: one; ask #gpu-support for more [some-rule]"),
+    },
 )
 def test_a_denial_names_the_contact_once_in_its_first_line(denied: list[str], want: str) -> None:
     findings = [Finding(rule="some-rule", path="spec", message=text) for text in denied] or [ASKING]
@@ -114,16 +108,14 @@ def warning(message: str, remedy: str = "") -> Finding:
     return Finding(rule="some-rule", path="spec", message=message, remedy=remedy)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("messages", "want"),
-    [
-        pytest.param(
-            ["a\nb\tc"], ("spec: a b c [some-rule]",), id="control-characters-would-drop-the-header"
-        ),
-        pytest.param(["same", "same"], ("spec: same [some-rule]",), id="repeated"),
-        pytest.param(["x" * 3000], (f"spec: {'x' * 3000} [some-rule]",), id="long-and-alone"),
-        pytest.param(["a\u202eb\u2028"], ("spec: a b  [some-rule]",), id="direction-and-line-marks"),
-    ],
+    {
+        "control-characters-would-drop-the-header": (["a\nb\tc"], ("spec: a b c [some-rule]",)),
+        "repeated": (["same", "same"], ("spec: same [some-rule]",)),
+        "long-and-alone": (["x" * 3000], (f"spec: {'x' * 3000} [some-rule]",)),
+        "direction-and-line-marks": (["a\u202eb\u2028"], ("spec: a b  [some-rule]",)),
+    },
 )
 def test_warnings_survive_as_headers(messages: list[str], want: tuple[str, ...]) -> None:
     assert warnings(*map(warning, messages)) == want

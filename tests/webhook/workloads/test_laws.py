@@ -15,7 +15,7 @@ from webhook.configuration.workload_kinds import EVERY_ITEM, EVERY_KEY, PodForm,
 from webhook.workloads.places import pod_places, workload_pods
 
 KINDS = load_directory(None).workload_kinds
-ROWS = [kind for kind in KINDS.values() if kind.pods]
+WITH_PODS = [kind for kind in KINDS.values() if kind.pods]
 SPEC = {"containers": [gpu_container()]}
 PATCHES = [
     "containers: [{true: 1}]",
@@ -37,7 +37,7 @@ ANYTHING = st.recursive(
 
 
 def paths_of(kind: WorkloadKind) -> list[tuple[str, ...]]:
-    """Return the ways of all paths in a row."""
+    """Return the steps of all paths of a kind."""
     ways = [steps(path) for path in (*kind.stopped, kind.together) if path]
     for form in kind.pods:
         ways.append(steps(form.path))
@@ -65,7 +65,7 @@ def placed(data: Any, way: tuple[str, ...], value: Any) -> Any:
 @settings(max_examples=1500)
 @given(st.data())
 def test_objects_of_any_content(data: st.DataObject) -> None:
-    kind = data.draw(st.sampled_from(ROWS))
+    kind = data.draw(st.sampled_from(WITH_PODS))
     body: Any = {}
     for way in data.draw(st.lists(st.sampled_from(paths_of(kind)), max_size=4)):
         body = placed(body, way, data.draw(ANYTHING))
@@ -92,4 +92,4 @@ def test_a_patch_that_is_no_json_is_not_read(patch: str) -> None:
 
 
 def test_every_form_is_in_use() -> None:
-    assert {form.form for kind in ROWS for form in kind.pods} == set(PodForm)
+    assert {form.form for kind in WITH_PODS for form in kind.pods} == set(PodForm)

@@ -1,24 +1,34 @@
-"""Kinds that write their GPUs otherwise than a pod does: what is asked for, and where that stands in the object."""
+"""Where the GPUs of each kind are written: their amounts, and their paths in the object."""
+
+from typing import Any
 
 import msgspec
-import pytest
 import yaml
 
+from policies.pods.field_paths import Parts, field_path
 from policies.pods.workload import PodCount
+from tests.builders import JSON
+from tests.cases import cases
 from webhook.configuration.loader import load_directory
 from webhook.workloads.places import LONGEST_PATCHES, PodPlace, pod_places, workload_pods
 
 CONFIGURATION = load_directory(None)
 KINDS = CONFIGURATION.workload_kinds
-TEMPLATE = "{spec: {containers: [{name: a, resources: {limits: {nvidia.com/gpu: 1}}}]}}"
-IN_TEMPLATE = "spec.containers[0].resources.limits[nvidia.com/gpu] = nvidia.com/gpu: 1"
+LIMITS = {"limits": {"nvidia.com/gpu": "1"}}
+CONTAINER = {"resources": LIMITS}
+STANDS_FOR: dict[str, tuple[JSON, Parts]] = {
+    "LIMITS": (LIMITS, ()),
+    "GPU": (CONTAINER, ("resources",)),
+    "TEMPLATE": ({"spec": {"containers": [CONTAINER]}}, ("spec", "containers", 0, "resources")),
+}
+TEMPLATE = "{spec: {containers: [{resources: {limits: {nvidia.com/gpu: 1}}}]}}"
 PATCH = "containers: [{name: main, resources: {limits: {nvidia.com/gpu: %s}}}]"
 
 
-def gpus(kind: str, text: str) -> list[str]:
+def gpus(kind: str, data: object) -> list[str]:
     """Return `path = resource: amount` of each GPU resource in an object of the kind, `Kind.group`."""
     name, _, group = kind.partition(".")
-    _, pods = workload_pods(KINDS, group, name, msgspec.json.encode(yaml.safe_load(text)))
+    _, pods = workload_pods(KINDS, group, name, msgspec.json.encode(data))
     found = []
     for place, pod in pods:
         for request in CONFIGURATION.resource_mapping.requests(pod):
@@ -27,201 +37,204 @@ def gpus(kind: str, text: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(
+def filled(data: Any, at: Parts, paths: list[str]) -> Any:
+    """Return the data with one GPU for each word of STANDS_FOR, and add the path of the GPU to `paths`."""
+    if isinstance(data, dict):
+        return {key: filled(each, (*at, key), paths) for key, each in data.items()}
+    if isinstance(data, list):
+        return [filled(each, (*at, index), paths) for index, each in enumerate(data)]
+    if data not in STANDS_FOR:
+        return data
+    value, inner = STANDS_FOR[data]
+    paths.append(field_path((*at, *inner, "limits", "nvidia.com/gpu")))
+    return value
+
+
+@cases(
+    ("kind", "text"),
+    {
+        "deployment": ("Deployment.apps", "spec: {template: TEMPLATE}"),
+        "every-role-of-a-training-job": (
+            "PyTorchJob.kubeflow.org",
+            "spec: {pytorchReplicaSpecs: {Master: {template: TEMPLATE}, Worker: {replicas: 2, template: TEMPLATE}}}",
+        ),
+        "a-key-with-a-slash": (
+            "PyTorchJob.kubeflow.org",
+            "spec: {pytorchReplicaSpecs: {a/b: {template: TEMPLATE}}}",
+        ),
+        "head-and-worker-groups": (
+            "RayCluster.ray.io",
+            "spec: {headGroupSpec: {template: TEMPLATE}, workerGroupSpecs: [{template: TEMPLATE}, {template: TEMPLATE}]}",
+        ),
+        "an-old-version": ("MPIJob.kubeflow.org", "spec: {template: TEMPLATE}"),
+        "a-container-outside-of-containers": (
+            "InferenceService.serving.kserve.io",
+            "spec: {predictor: {tolerations: [], model: GPU}}",
+        ),
+        "and-one-inside": (
+            "InferenceService.serving.kserve.io",
+            "spec: {predictor: {containers: [GPU], model: GPU}}",
+        ),
+        "a-pod-spec-itself": (
+            "LLMInferenceService.serving.kserve.io",
+            "spec: {prefill: {worker: {containers: [GPU]}}}",
+        ),
+        "the-spec-is-a-pod-spec": (
+            "ServingRuntime.serving.kserve.io",
+            "{metadata: {name: r}, spec: {containers: [GPU]}}",
+        ),
+        "parts-of-argo-templates": (
+            "Workflow.argoproj.io",
+            "spec: {templates: [null, {script: GPU}, {sidecars: [GPU]}, {containerSet: {containers: [GPU]}}]}",
+        ),
+        "argo-template-defaults": (
+            "CronWorkflow.argoproj.io",
+            "spec: {workflowSpec: {templateDefaults: {container: GPU}}}",
+        ),
+        "analysis-template": (
+            "AnalysisTemplate.argoproj.io",
+            "spec: {metrics: [{provider: {job: {spec: {template: TEMPLATE}}}}]}",
+        ),
+        "resources-alone": ("TrainJob.trainer.kubeflow.org", "spec: {trainer: {resourcesPerNode: LIMITS}}"),
+        "an-object-inside": (
+            "AppWrapper.workload.codeflare.dev",
+            """spec: {components: [null, {template: {apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet,
+                 spec: {replicatedJobs: [null, {template: {spec: {template: TEMPLATE}}}]}}}]}""",
+        ),
+        "a-pod-inside": (
+            "AppWrapper.workload.codeflare.dev",
+            "spec: {components: [{template: {apiVersion: v1, kind: Pod, spec: {containers: [GPU]}}}]}",
+        ),
+        "openshift-template": (
+            "Template.template.openshift.io",
+            """objects: [{apiVersion: v1, kind: Service},
+                         {apiVersion: apps/v1, kind: Deployment, spec: {template: TEMPLATE}}]""",
+        ),
+        "extensions-daemonset": ("DaemonSet.extensions", "spec: {template: TEMPLATE}"),
+        "ome-leader": ("InferenceService.ome.io", "spec: {engine: {leader: {runner: GPU}}}"),
+        "ome-runtime": ("ClusterServingRuntime.ome.io", "spec: {engineConfig: {runner: GPU}}"),
+        "model-booster": ("ModelBooster.workload.serving.volcano.sh", "spec: {backend: {workers: [GPU]}}"),
+        "llmaz-playground": ("Playground.inference.llmaz.io", "spec: {backendRuntimeConfig: GPU}"),
+        "llmaz-flavors": ("OpenModel.llmaz.io", "spec: {inferenceConfig: {flavors: [LIMITS, LIMITS]}}"),
+        "llmaz-service": (
+            "Service.inference.llmaz.io",
+            "spec: {workloadTemplate: {workerTemplate: TEMPLATE}}",
+        ),
+        "dynamo-v1beta1": (
+            "DynamoGraphDeployment.nvidia.com",
+            "spec: {components: [{podTemplate: TEMPLATE}]}",
+        ),
+        "kaito-has-no-spec": ("Workspace.kaito.sh", "inference: {template: TEMPLATE}"),
+        "paddle-operator": (
+            "PaddleJob.batch.paddlepaddle.org",
+            "spec: {worker: {replicas: 2, template: TEMPLATE}}",
+        ),
+        "kubedl": ("XDLJob.training.kubedl.io", "spec: {xdlReplicaSpecs: {Worker: {template: TEMPLATE}}}"),
+        "tekton-step": ("Task.tekton.dev", "spec: {steps: [{name: train, computeResources: LIMITS}]}"),
+        "tekton-pipeline": (
+            "Pipeline.tekton.dev",
+            "spec: {tasks: [{taskSpec: {steps: [{name: train, computeResources: LIMITS}]}}]}",
+        ),
+    },
+)
+def test_each_gpu_is_found_at_its_path(kind: str, text: str) -> None:
+    paths: list[str] = []
+    data = filled(yaml.safe_load(text), (), paths)
+
+    assert sorted(gpus(kind, data)) == sorted(f"{path} = nvidia.com/gpu: 1" for path in paths)
+
+
+@cases(
     ("kind", "text", "want"),
-    [
-        pytest.param(
-            "DaemonSet.extensions",
-            "spec: {template: " + TEMPLATE + "}",
-            ["spec.template." + IN_TEMPLATE],
-            id="extensions-daemonset",
+    {
+        "not-twice": (
+            "AppWrapper.workload.codeflare.dev",
+            "spec: {components: [{template: {kind: AppWrapper}}]}",
+            "",
         ),
-        pytest.param(
-            "ClusterServingRuntime.ome.io",
-            "spec: {engineConfig: {runner: {name: ome-container, resources: {limits: {nvidia.com/gpu: 8}}}}}",
-            ["spec.engineConfig.runner.resources.limits[nvidia.com/gpu] = nvidia.com/gpu: 8"],
-            id="ome-cluster-runtime",
+        "the-group-counts": (
+            "PyTorchJob.example.com",
+            "spec: {pytorchReplicaSpecs: {a: {template: " + TEMPLATE + "}}}",
+            "",
         ),
-        pytest.param(
+        "nothing-there": ("RayJob.ray.io", "spec: {rayClusterSpec: null, clusterSelector: {}}", ""),
+        "ome-workers-of-a-decoder": (
             "ServingRuntime.ome.io",
             "spec: {decoderConfig: {worker: {size: 2, runner: {resources: {limits: {amd.com/gpu: 8}}}}}}",
-            ["spec.decoderConfig.worker.runner.resources.limits[amd.com/gpu] = amd.com/gpu: 8"],
-            id="ome-workers-of-a-decoder",
+            "spec.decoderConfig.worker.runner.resources.limits[amd.com/gpu] = amd.com/gpu: 8",
         ),
-        pytest.param(
-            "InferenceService.ome.io",
-            "spec: {engine: {leader: {runner: {resources: {limits: {nvidia.com/gpu: 4}}}}}}",
-            ["spec.engine.leader.runner.resources.limits[nvidia.com/gpu] = nvidia.com/gpu: 4"],
-            id="ome-leader",
-        ),
-        pytest.param(
-            "ModelBooster.workload.serving.volcano.sh",
-            "spec: {backend: {workers: [{type: server, resources: {limits: {nvidia.com/gpu: 2}}}]}}",
-            ["spec.backend.workers[0].resources.limits[nvidia.com/gpu] = nvidia.com/gpu: 2"],
-            id="model-booster",
-        ),
-        pytest.param(
-            "Playground.inference.llmaz.io",
-            "spec: {backendRuntimeConfig: {resources: {limits: {nvidia.com/gpu: 1}}}}",
-            ["spec.backendRuntimeConfig.resources.limits[nvidia.com/gpu] = nvidia.com/gpu: 1"],
-            id="llmaz-playground",
-        ),
-        pytest.param(
-            "OpenModel.llmaz.io",
-            "spec: {inferenceConfig: {flavors: [{limits: {nvidia.com/gpu: 1}}, {limits: {nvidia.com/gpu: 2}}]}}",
-            [
-                "spec.inferenceConfig.flavors[0].limits[nvidia.com/gpu] = nvidia.com/gpu: 1",
-                "spec.inferenceConfig.flavors[1].limits[nvidia.com/gpu] = nvidia.com/gpu: 2",
-            ],
-            id="llmaz-flavors",
-        ),
-        pytest.param(
-            "Service.inference.llmaz.io",
-            "spec: {workloadTemplate: {workerTemplate: " + TEMPLATE + "}}",
-            ["spec.workloadTemplate.workerTemplate." + IN_TEMPLATE],
-            id="llmaz-service",
-        ),
-        pytest.param(
+        "dynamo-bare-gpu": (
             "DynamoGraphDeployment.nvidia.com",
             'spec: {services: {Frontend: {replicas: 1}, Worker: {resources: {limits: {gpu: "4"}}}}}',
-            ["spec.services.Worker.resources.limits.gpu = nvidia.com/gpu: 4"],
-            id="dynamo-bare-gpu",
+            "spec.services.Worker.resources.limits.gpu = nvidia.com/gpu: 4",
         ),
-        pytest.param(
+        "dynamo-gpu-type": (
             "DynamoGraphDeployment.nvidia.com",
             'spec: {services: {Worker: {resources: {limits: {gpu: "2", gpuType: gpu.intel.com/xe}}}}}',
-            ["spec.services.Worker.resources.limits.gpu = gpu.intel.com/xe: 2"],
-            id="dynamo-gpu-type",
+            "spec.services.Worker.resources.limits.gpu = gpu.intel.com/xe: 2",
         ),
-        pytest.param(
-            "DynamoGraphDeployment.nvidia.com",
-            "spec: {components: [{podTemplate: " + TEMPLATE + "}]}",
-            ["spec.components[0].podTemplate." + IN_TEMPLATE],
-            id="dynamo-v1beta1",
-        ),
-        pytest.param(
+        "vllm-runtime": (
             "VLLMRuntime.production-stack.vllm.ai",
             'spec: {deploymentConfig: {resources: {cpu: "8", gpu: "1", gpuType: amd.com/gpu}}}',
-            ["spec.deploymentConfig.resources.gpu = amd.com/gpu: 1"],
-            id="vllm-runtime",
+            "spec.deploymentConfig.resources.gpu = amd.com/gpu: 1",
         ),
-        pytest.param(
+        "vllm-runtime-of-old": (
             "VLLMRuntime.production-stack.vllm.ai",
             'spec: {resources: {cpu: "8", memory: 24Gi, gpu: "1"}}',
-            ["spec.resources.gpu = nvidia.com/gpu: 1"],
-            id="vllm-runtime-of-old",
+            "spec.resources.gpu = nvidia.com/gpu: 1",
         ),
-        pytest.param(
-            "Workspace.kaito.sh",
-            "inference: {template: " + TEMPLATE + "}",
-            ["inference.template." + IN_TEMPLATE],
-            id="kaito-has-no-spec",
-        ),
-        pytest.param(
-            "PaddleJob.batch.paddlepaddle.org",
-            "spec: {worker: {replicas: 2, template: " + TEMPLATE + "}}",
-            ["spec.worker.template." + IN_TEMPLATE],
-            id="paddle-operator",
-        ),
-        pytest.param(
-            "XDLJob.training.kubedl.io",
-            "spec: {xdlReplicaSpecs: {Worker: {template: " + TEMPLATE + "}}}",
-            ["spec.xdlReplicaSpecs.Worker.template." + IN_TEMPLATE],
-            id="kubedl",
-        ),
-        pytest.param(
+        "spark-executor": (
             "SparkApplication.sparkoperator.k8s.io",
             "spec: {driver: {cores: 1}, executor: {instances: 2, gpu: {name: nvidia.com/gpu, quantity: 1}}}",
-            ["spec.executor.gpu.quantity = nvidia.com/gpu: 1"],
-            id="spark-executor",
+            "spec.executor.gpu.quantity = nvidia.com/gpu: 1",
         ),
-        pytest.param(
+        "scheduled-spark-driver": (
             "ScheduledSparkApplication.sparkoperator.k8s.io",
             "spec: {template: {driver: {gpu: {name: amd.com/gpu, quantity: 2}}}}",
-            ["spec.template.driver.gpu.quantity = amd.com/gpu: 2"],
-            id="scheduled-spark-driver",
+            "spec.template.driver.gpu.quantity = amd.com/gpu: 2",
         ),
-        pytest.param(
+        "devices-of-a-machine": (
             "VirtualMachine.kubevirt.io",
             """spec: {template: {spec: {domain: {devices: {
                  gpus: [{name: a, deviceName: amd.com/gpu}, {name: b, deviceName: amd.com/gpu}]}}}}}""",
-            ["spec.template.spec.domain.devices.gpus[0].deviceName = amd.com/gpu: 2"],
-            id="devices-of-a-machine",
+            "spec.template.spec.domain.devices.gpus[0].deviceName = amd.com/gpu: 2",
         ),
-        pytest.param(
+        "host-device": (
             "VirtualMachineInstance.kubevirt.io",
             "spec: {domain: {devices: {hostDevices: [{name: a, deviceName: amd.com/gpu}]}}}",
-            ["spec.domain.devices.hostDevices[0].deviceName = amd.com/gpu: 1"],
-            id="host-device",
+            "spec.domain.devices.hostDevices[0].deviceName = amd.com/gpu: 1",
         ),
-        pytest.param(
+        "argo-patch-of-all": (
             "Workflow.argoproj.io",
             f"spec: {{podSpecPatch: '{PATCH % 2}', templates: [{{name: a}}]}}",
-            ["spec.podSpecPatch.containers[0].resources.limits[nvidia.com/gpu] = nvidia.com/gpu: 2"],
-            id="argo-patch-of-all",
+            "spec.podSpecPatch.containers[0].resources.limits[nvidia.com/gpu] = nvidia.com/gpu: 2",
         ),
-        pytest.param(
+        "argo-patch-in-json": (
             "WorkflowTemplate.argoproj.io",
             """spec: {templates: [{podSpecPatch: '{"containers": [{"resources": {"limits": {"nvidia.com/gpu": "1"}}}]}'}]}""",
-            ["spec.templates[0].podSpecPatch.containers[0].resources.limits[nvidia.com/gpu] = nvidia.com/gpu: 1"],
-            id="argo-patch-in-json",
+            "spec.templates[0].podSpecPatch.containers[0].resources.limits[nvidia.com/gpu] = nvidia.com/gpu: 1",
         ),
-        pytest.param(
+        "argo-patch-with-a-parameter": (
             "Workflow.argoproj.io",
             "spec: {templates: [{podSpecPatch: '" + PATCH % '"{{inputs.parameters.gpus}}"' + "'}]}",
-            ["spec.templates[0].podSpecPatch.containers[0].resources.limits[nvidia.com/gpu] = nvidia.com/gpu: 1"],
-            id="argo-patch-with-a-parameter",
+            "spec.templates[0].podSpecPatch.containers[0].resources.limits[nvidia.com/gpu] = nvidia.com/gpu: 1",
         ),
-        pytest.param(
+        "argo-patch-that-is-an-expression": (
             "Workflow.argoproj.io",
             "spec: {templates: [{podSpecPatch: '{{=toJson(inputs.parameters)}}'}]}",
-            [],
-            id="argo-patch-that-is-an-expression",
+            "",
         ),
-        pytest.param(
-            "CronWorkflow.argoproj.io",
-            "spec: {workflowSpec: {templateDefaults: {container: {resources: {limits: {nvidia.com/gpu: 1}}}}}}",
-            ["spec.workflowSpec.templateDefaults.container.resources.limits[nvidia.com/gpu] = nvidia.com/gpu: 1"],
-            id="argo-template-defaults",
-        ),
-        pytest.param(
-            "AnalysisTemplate.argoproj.io",
-            "spec: {metrics: [{provider: {job: {spec: {template: " + TEMPLATE + "}}}}]}",
-            ["spec.metrics[0].provider.job.spec.template." + IN_TEMPLATE],
-            id="analysis-template",
-        ),
-        pytest.param(
-            "Task.tekton.dev",
-            "spec: {steps: [{name: train, computeResources: {limits: {nvidia.com/gpu: 1}}}]}",
-            ["spec.steps[0].computeResources.limits[nvidia.com/gpu] = nvidia.com/gpu: 1"],
-            id="tekton-step",
-        ),
-        pytest.param(
-            "Pipeline.tekton.dev",
-            "spec: {tasks: [{taskSpec: {steps: [{name: train, computeResources: {limits: {nvidia.com/gpu: 1}}}]}}]}",
-            ["spec.tasks[0].taskSpec.steps[0].computeResources.limits[nvidia.com/gpu] = nvidia.com/gpu: 1"],
-            id="tekton-pipeline",
-        ),
-        pytest.param(
+        "openshift-parameter": (
             "Template.template.openshift.io",
-            """objects:
-               - {apiVersion: v1, kind: Service}
-               - {apiVersion: apps/v1, kind: Deployment, spec: {template: """ + TEMPLATE + """}}""",
-            ["objects[1].spec.template." + IN_TEMPLATE],
-            id="openshift-template",
+            """objects: [{apiVersion: apps/v1, kind: Deployment, spec: {template: {spec: {
+                 containers: [{name: a, resources: {limits: {nvidia.com/gpu: "${GPUS}"}}}]}}}}]""",
+            "objects[0].spec.template.spec.containers[0].resources.limits[nvidia.com/gpu] = nvidia.com/gpu: 1",
         ),
-        pytest.param(
-            "Template.template.openshift.io",
-            """objects:
-               - {apiVersion: apps/v1, kind: Deployment, spec: {template: {spec: {
-                   containers: [{name: a, resources: {limits: {nvidia.com/gpu: "${GPUS}"}}}]}}}}""",
-            ["objects[0].spec.template." + IN_TEMPLATE],
-            id="openshift-parameter",
-        ),
-    ],
-)  # fmt: skip
-def test_what_is_asked_for_and_where(kind: str, text: str, want: list[str]) -> None:
-    assert gpus(kind, text) == want
+        "a-nim-cache": ("NIMCache.apps.nvidia.com", "spec: {resources: {cpu: 1, memory: 8Gi}}", ""),
+    },
+)
+def test_what_is_requested_and_where(kind: str, text: str, want: str) -> None:
+    assert gpus(kind, yaml.safe_load(text)) == [want] * bool(want)
 
 
 def place_of(kind: str, text: str) -> PodPlace:
@@ -231,7 +244,7 @@ def place_of(kind: str, text: str) -> PodPlace:
     return place
 
 
-def test_nim_asks_for_claims() -> None:
+def test_nim_requests_claims() -> None:
     text = "spec: {resources: {}, draResources: [{resourceClaimTemplateName: gpu}], nodeSelector: {pool: a}}"
     place = place_of("NIMService.apps.nvidia.com", text)
 
@@ -243,32 +256,25 @@ def test_nim_asks_for_claims() -> None:
     assert place.located(at) == "spec.draResources[0].resourceClaimTemplateName"
 
 
-def test_a_nim_cache_asks_for_no_gpu() -> None:
-    assert gpus("NIMCache.apps.nvidia.com", "spec: {resources: {cpu: 1, memory: 8Gi}}") == []
-
-
-@pytest.mark.parametrize(
+@cases(
     ("kind", "text", "want"),
-    [
-        pytest.param(
+    {
+        "of-the-executor": (
             "SparkApplication.sparkoperator.k8s.io",
             "spec: {executor: {gpu: {name: nvidia.com/gpu, quantity: 1}, tolerations: [{key: a}]}}",
             [{"key": "a"}],
-            id="of-the-executor",
         ),
-        pytest.param(
+        "not-of-another-service": (
             "DynamoGraphDeployment.nvidia.com",
             'spec: {services: {W: {resources: {limits: {gpu: "1"}}}, X: {extraPodSpec: {tolerations: [{key: b}]}}}}',
             None,
-            id="not-of-another-service",
         ),
-        pytest.param(
+        "the-nearer-default": (
             "Workflow.argoproj.io",
             f"spec: {{tolerations: [{{key: c}}], templateDefaults: {{tolerations: [{{key: d}}]}}, podSpecPatch: '{PATCH % 1}'}}",
             [{"key": "d"}],
-            id="the-nearer-default",
         ),
-    ],
+    },
 )
 def test_where_the_rest_of_the_pod_comes_from(kind: str, text: str, want: object) -> None:
     assert place_of(kind, text).data["spec"].get("tolerations") == want

@@ -1,1 +1,1 @@
-"""What `gpu-admission usage` makes of audit logs."""
+"""Reads audit logs, and adds up GPU-hours for `gpu-admission usage`."""

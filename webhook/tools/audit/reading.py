@@ -1,4 +1,4 @@
-"""The lines of audit logs: files, also packed ones and those that are being written, or standard input; read as a stream."""
+"""Reads the lines of audit logs as a stream: from files, also gzipped or still growing, or from standard input."""
 
 import gzip
 import sys
@@ -12,7 +12,7 @@ import msgspec
 
 STDIN = "-"
 LONGEST_LINE = 1024 * 1024
-"""Bytes; the webhook writes at most 64 KiB. A longer one is counted as unreadable, and skipped in parts."""
+"""Bytes; the webhook writes at most 64 KiB. A longer line counts as unreadable, and is skipped in parts."""
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -21,7 +21,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class AuditLine(msgspec.Struct, frozen=True, rename="camel"):
-    """What is read of a line; docs/audit-log.md says what each field holds."""
+    """The fields of a line that are read; docs/audit-log.md describes them."""
 
     time: str
     phase: str
@@ -41,7 +41,7 @@ class AuditLine(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Counts(msgspec.Struct):
-    """How many lines were read, and of how many nothing could be made."""
+    """The number of lines, and how many of them were unreadable."""
 
     lines: int = 0
     unreadable: int = 0
@@ -53,9 +53,9 @@ _DECODE = msgspec.json.Decoder(AuditLine).decode
 def audit_lines(
     files: Iterable[str], counts: Counts, wanted: Callable[[bytes], bool] = lambda _: True
 ) -> Iterator[AuditLine]:
-    """Yield the lines of the files in their order, those that are `wanted` as bytes. Raises OSError, which names the file.
+    """Yield the lines of the files in order, if `wanted` accepts their bytes. Raises OSError, which names the file.
 
-    Other lines, as of the log that `kubectl logs` mixes in, and those cut short, are counted.
+    Lines that are not JSON, such as the other log in `kubectl logs`, and truncated lines count as unreadable.
     """
     for name in files:
         for line in _lines(name, counts):
@@ -79,7 +79,7 @@ def _lines(name: str, counts: Counts) -> Iterator[bytes]:
                 while not line.endswith(b"\n") and (line := stream.readline(LONGEST_LINE)):
                     pass
     except (EOFError, zlib.error, gzip.BadGzipFile):
-        counts.unreadable += 1  # a packed file that was cut short: what came before counts
+        counts.unreadable += 1  # a truncated gzip file: the lines before count
     except OSError as error:
         raise OSError(error.errno, error.strerror or str(error), name) from None
 

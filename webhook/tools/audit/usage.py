@@ -1,29 +1,61 @@
-"""GPU-hours from audit logs: from when to when each pod and claim was charged, added up as a stream.
+"""GPU-hours from audit logs, added up as a stream: each pod and claim from its creation to its end.
 
-A line of the controller has since when its object exists; what is `released` ended then, what was only `held` lasted at least
-until its last line. Kept are objects that were not released yet, and a bounded number of others.
+A line of the controller says since when its object exists. A `released` object ended at that line; a `held` one lasted at least
+until its last line. Memory holds objects that were not released yet, and a bounded number of others.
 """
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from datetime import UTC, datetime
 from enum import Enum
 from fractions import Fraction
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Generic, TypeVar
 
 import msgspec
 
 from policies.quota.amounts import GPUS, parse_amount
 from webhook.tools.audit.reading import AuditLine
-from webhook.tools.audit.recent import Recent
 
 MOST_REMEMBERED = 200_000
 """Authors of pods and of their owners, and released objects, each: some 50 MB in all. The oldest are forgotten."""
 UNKNOWN_CLASS = "(class not known)"
 UNKNOWN_USER = "(not in the log)"
 
+Total = tuple[str, Fraction, int]
+"""Name of a group, its GPU-hours, and the number of its objects."""
+
 CONTROLLERS = "system:"
 """Prefix of users that are components of Kubernetes: nobody's name for a bill where the author of the owner is known."""
+
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class Recent(Generic[K, V]):
+    """A map that keeps the newest entries only."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._entries: dict[K, V] = {}
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self._entries.pop(key, None)
+        self._entries[key] = value
+        if len(self._entries) > self._most:
+            del self._entries[next(iter(self._entries))]
+
+    def get(self, key: K) -> V | None:
+        return self._entries.get(key)
+
+    def pop(self, key: K) -> V | None:
+        return self._entries.pop(key, None)
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._entries
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
 
 class By(Enum):
@@ -36,7 +68,7 @@ class By(Enum):
 
 
 class Share(msgspec.Struct):
-    """What one group used, and of how many objects; GPU-milliseconds by the denominator of the amount, so that sums are exact."""
+    """What one group used. GPU-milliseconds are by the denominator of the amount, so that sums are exact."""
 
     objects: int = 0
     parts: dict[int, int] = {}
@@ -48,20 +80,11 @@ class Share(msgspec.Struct):
 
     @property
     def hours(self) -> Fraction:
-        """GPU-hours."""
         return sum((Fraction(part, whole * 3_600_000) for whole, part in self.parts.items()), Fraction(0))
 
 
-class Total(NamedTuple):
-    """What a group used."""
-
-    name: str
-    hours: Fraction
-    objects: int
-
-
 class Held(msgspec.Struct):
-    """An object that holds something; the moments are seconds of the epoch."""
+    """A pod or claim that uses GPUs; moments are in seconds of the epoch."""
 
     since: float
     last: float
@@ -88,7 +111,7 @@ class Usage:
 
     @property
     def only_admitted(self) -> int:
-        """Objects that were admitted and cost something, and of which no controller wrote; perhaps never stored."""
+        """The number of objects that were admitted with a demand, but are in no line of a controller: perhaps never stored."""
         return len(self._admitted)
 
     def read(self, lines: Iterable[AuditLine]) -> None:
@@ -99,13 +122,13 @@ class Usage:
                     self._counted(line)
                 elif line.phase == "validate" and not line.dry_run:
                     self._reviewed(line)
-            except (ValueError, OverflowError):  # a time or an amount that is none
+            except (ValueError, OverflowError):  # an invalid time or amount
                 self.unreadable += 1
 
     def totals(self) -> list[Total]:
-        """Return what each group used, most first; of equal ones by name."""
-        found = [Total(name, share.hours, share.objects) for name, share in self.shares.items()]
-        return sorted(found, key=lambda each: (-each.hours, each.name))
+        """Return the total of each group, most GPU-hours first, then by name."""
+        found = [(name, share.hours, share.objects) for name, share in self.shares.items()]
+        return sorted(found, key=lambda total: (-total[1], total[0]))
 
     def finish(self) -> None:
         """Add what was not released."""
@@ -154,7 +177,7 @@ class Usage:
                 return self._user(line)
 
     def _user(self, line: AuditLine) -> str:
-        """Return who wrote the owner, as far as the log has it, else who created the pod."""
+        """Return who wrote the owner if the log says so, else who created the pod."""
         kind, _, name = line.owner.partition("/")
         found = self._owners.get((line.namespace, line.owner))
         if found is None and kind == "ReplicaSet":  # named by its Deployment and a hash

@@ -16,6 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from policies.gpus.claims import decode_claim
+from policies.pods.patch import Change
 from policies.pods.pod import Pod
 from policies.pods.workload import Workload, WorkloadPods
 from policies.policy import EffectivePolicy, Exemption
@@ -23,7 +24,7 @@ from policies.quota.demand import RULE_ID
 from policies.quota.fit import able_to_start, demands, running
 from policies.quota.quota_request import quota_request_for_claim
 from policies.rule import Mode
-from webhook.serving.engine import ADVISED, CLAIM, Decision, Engine, Outcome, RuleChange, Violation
+from webhook.serving.engine import ADVISED, CLAIM, Decision, Engine, Outcome, Violation
 from webhook.serving.evaluator import Evaluator
 from webhook.tools.check.manifest_context import default_labels, manifest_context
 from webhook.tools.check.manifests import Manifest, Placeholder
@@ -49,7 +50,7 @@ class PodResult(msgspec.Struct, frozen=True, kw_only=True):
 
     place: PodPlace
     findings: tuple[Violation, ...]
-    changes: tuple[RuleChange, ...]
+    changes: tuple[Change, ...]
     data: dict[str, Any]
     policy: EffectivePolicy
     exemption: Exemption | None

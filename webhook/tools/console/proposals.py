@@ -144,7 +144,7 @@ def _proposal(reader: ProposalReader, denial: DeniedOwner) -> Proposal | None:
 def _admitted(data: dict[str, Any], evaluation: Evaluation) -> dict[str, Any]:
     """Return a workload with its templates as their pods would be; a stored pod has all changes already."""
     for pod in evaluation.pods:
-        operations = [operation for each in pod.changes for operation in each.change.operations]
+        operations = [operation for each in pod.changes for operation in each.operations]
         if operations and pod.place.data:
             plain = msgspec.json.decode(msgspec.json.encode(operations))
             data = pod.place.replaced(data, jsonpatch.apply_patch(pod.place.data, plain))

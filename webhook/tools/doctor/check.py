@@ -1,6 +1,6 @@
 """A check of an installation: its id, the rights that it needs, and a function that yields what it observes.
 
-A check never reports as fine what it could not examine: whatever stands in the way becomes a `NotChecked`.
+What a check cannot examine, it never reports as fine: the obstacle becomes a `NotChecked`.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,9 +14,9 @@ from webhook.tools.doctor.cluster import InstalledCluster, Right, Unknown
 
 class DoctorSeverity(Enum):
     ERROR = "error"
-    """Something does not work, or will not when it is needed."""
+    """Something does not work, or will not work when it is needed."""
     WARNING = "warning"
-    """It works, with consequences that somebody may not expect."""
+    """Something works, with consequences that somebody may not expect."""
 
 
 class DoctorFinding(msgspec.Struct, frozen=True):
@@ -30,14 +30,14 @@ class DoctorFinding(msgspec.Struct, frozen=True):
 
 
 class NotChecked(msgspec.Struct, frozen=True):
-    """Something that could not be examined; `for_administrators` if that takes rights which tenants do not have."""
+    """Why something could not be examined; `for_administrators` if that needs rights that tenants do not have."""
 
     why: str
     for_administrators: bool = False
 
 
 class Note(msgspec.Struct, frozen=True):
-    """How something was checked, where that is not as usual."""
+    """An unusual way in which something was checked."""
 
     text: str
 
@@ -50,7 +50,7 @@ class DoctorCheck(msgspec.Struct, frozen=True):
     title: str
     run: Callable[[InstalledCluster], Iterator[Observation]]
     reads: tuple[Right, ...] = ()
-    """Rights that the caller needs; without one of them the check is not run."""
+    """The rights that the caller needs: if one is missing, the check does not run."""
 
 
 class CheckResult(msgspec.Struct, frozen=True):
@@ -76,7 +76,6 @@ def warning(identity: str, subject: str, message: str, remedy: str) -> DoctorFin
 
 
 def run_check(check: DoctorCheck, cluster: InstalledCluster) -> CheckResult:
-    """Run the check as far as it gets."""
     observed: list[Observation] = []
     try:
         missing = [right for right in check.reads if not cluster.is_allowed(right)]
@@ -87,10 +86,9 @@ def run_check(check: DoctorCheck, cluster: InstalledCluster) -> CheckResult:
             observed.extend(check.run(cluster))
     except Unknown as unknown:
         observed.append(NotChecked(str(unknown)))
-    except errors.Forbidden as error:
-        observed.append(NotChecked(f"the API server says: {error}", for_administrators=True))
     except errors.ApiError as error:
-        observed.append(NotChecked(f"the API server says: {error}"))
+        is_forbidden = isinstance(error, errors.Forbidden)
+        observed.append(NotChecked(f"the API server says: {error}", for_administrators=is_forbidden))
     except (msgspec.MsgspecError, ValueError) as error:
         observed.append(NotChecked(f"the API server's answer cannot be read: {error}"))
     return CheckResult(

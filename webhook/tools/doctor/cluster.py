@@ -1,6 +1,6 @@
-"""The installation that the checks examine, each object read once; of large objects little is kept.
+"""The installation that the checks examine. Each object is read once, and only a part of large objects is kept.
 
-Who may do what is asked of the API server itself: SelfSubjectAccessReview, SubjectAccessReview.
+SelfSubjectAccessReviews and SubjectAccessReviews tell who may do what.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,6 +17,7 @@ from policies.pods.pod import Pod, Toleration
 from policies.policy import EffectivePolicy
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
+from webhook.cluster.nodes import decode_node
 from webhook.cluster.objects import (
     CANARY_NAMESPACE,
     CERTIFICATE_SECRET,
@@ -24,7 +25,6 @@ from webhook.cluster.objects import (
     NAMESPACE,
     SERVICE,
     WEBHOOK_CONFIGURATION,
-    PartialObject,
 )
 from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.documents import LocatedProblem
@@ -43,7 +43,7 @@ class Unknown(Exception):  # noqa: N818 - an answer, not a failure
 
 
 class Right(msgspec.Struct, frozen=True):
-    """A verb on a resource, such as `list` `nodes`; in a namespace, and of one object, where those are given."""
+    """A verb on a resource, such as `list` `nodes`, optionally in one namespace, and of one object."""
 
     verb: str
     resource: str
@@ -53,7 +53,7 @@ class Right(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """Return it as `kubectl auth can-i` takes it."""
+        """Return the right as `kubectl auth can-i` takes it."""
         resource = f"{self.resource}.{self.group}" if self.group else self.resource
         place = f" -n {self.namespace}" if self.namespace else ""
         return f"{self.verb} {resource}{f'/{self.name}' if self.name else ''}{place}"
@@ -75,7 +75,7 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Node(msgspec.Struct, frozen=True):
-    """A node: its labels and taints, how much it has of each extended resource, and whether its kubelet answers."""
+    """A node. `resources` are its amounts of extended resources; `is_ready`: its kubelet answers."""
 
     name: str
     labels: dict[str, str]
@@ -84,30 +84,10 @@ class Node(msgspec.Struct, frozen=True):
     is_ready: bool
 
 
-class _NodeSpec(msgspec.Struct):
-    taints: tuple[Toleration, ...] | None = None
-
-
-class _NodeCondition(msgspec.Struct):
-    type: str = ""
-    status: str = ""
-
-
-class _NodeStatus(msgspec.Struct):
-    conditions: tuple[_NodeCondition, ...] | None = None
-    allocatable: dict[str, Any] | None = None
-    capacity: dict[str, Any] | None = None
-
-
-class _Node(PartialObject, frozen=True):
-    spec: _NodeSpec = msgspec.field(default_factory=_NodeSpec)
-    status: _NodeStatus = msgspec.field(default_factory=_NodeStatus)
-
-
 class Documents(msgspec.Struct, frozen=True):
-    """Where documents are from, the configuration in force, and what is wrong with the newest of them.
+    """Where documents are from, the configuration in force, and the problems of the newest documents.
 
-    `configuration` is None for a directory with a mistake in it, where what is in force cannot be known.
+    `configuration` is None for a directory with a problem: what the webhook has in force cannot be known.
     """
 
     source: str
@@ -116,7 +96,7 @@ class Documents(msgspec.Struct, frozen=True):
 
 
 class InstalledCluster:
-    """One installation at one moment. Reading raises `errors.ApiError`, or `Unknown`."""
+    """One installation at one moment. All its readers raise `errors.ApiError` or `Unknown`."""
 
     def __init__(self, api: ApiClient, names: Names, *, config: Path | None, now: datetime) -> None:
         self.api = api
@@ -126,7 +106,7 @@ class InstalledCluster:
         self._found: dict[object, Any] = {}
 
     def is_allowed(self, right: Right, account: str = "") -> bool:
-        """Return whether the caller has the right, or the ServiceAccount of that name."""
+        """Return whether the ServiceAccount of that name has the right; without one, whether the caller has it."""
         spec: dict[str, Any] = {"resourceAttributes": right.attributes()}
         kind = "SelfSubjectAccessReview"
         if account:
@@ -173,6 +153,12 @@ class InstalledCluster:
         return list((self.webhook_configuration(kind) or {}).get("webhooks") or ())
 
     @cached_property
+    def namespaces(self) -> dict[str, dict[str, str]]:
+        """Return the labels of all namespaces by name."""
+        found = (each["metadata"] for each in self.items("/api/v1/namespaces"))
+        return {metadata["name"]: metadata.get("labels") or {} for metadata in found}
+
+    @cached_property
     def nodes(self) -> list[Node]:
         return self.listed("/api/v1/nodes", _node)
 
@@ -196,16 +182,16 @@ class InstalledCluster:
 
     @cached_property
     def resource_mapping(self) -> ResourceMapping:
-        """Return which resources are GPUs: the built-in mapping where the configuration cannot be used."""
+        """Return the mapping in force; the built-in one where the configuration cannot be used."""
         return (self.documents.configuration or load_directory(None)).resource_mapping
 
     @cached_property
     def claims(self) -> dict[ClaimName, DeviceClassNames | None]:
-        """Return for what ResourceClaims and templates ask; empty where the caller may not read them."""
+        """Return the DeviceClasses that ResourceClaims and templates request; empty where the caller may not read them."""
         return read_claims(self.api)
 
     def is_gpu_pod(self, pod: Pod, namespace: str) -> bool:
-        """Whether the pod asks for a GPU, or for devices of which it is not known what they are."""
+        """Whether the pod requests a GPU, or devices of an unknown kind."""
         if pod.spec.resource_claims:
             pod, _ = as_rules_see_it(
                 pod, requested_by(pod, namespace, self.claims.get), self.resource_mapping
@@ -214,7 +200,7 @@ class InstalledCluster:
 
     @cached_property
     def workload_kinds(self) -> WorkloadKinds:
-        """Return where workloads have pods: the built-in table where the configuration cannot be used."""
+        """Return the workload kinds in force; the built-in ones where the configuration cannot be used."""
         return (self.documents.configuration or load_directory(None)).workload_kinds
 
     @cached_property
@@ -229,24 +215,20 @@ class InstalledCluster:
             return Documents(str(self._config), None, error.problems)
 
     def policy_of(self, namespace: str) -> EffectivePolicy:
-        """Return the policy that governs the namespace."""
         policies = self.configuration.policies
         if not policies.asks_labels(namespace):
             return policies.for_namespace(namespace)
-        labels = {
-            each["metadata"]["name"]: each["metadata"].get("labels") or {}
-            for each in self.items("/api/v1/namespaces")
-        }
-        return policies.for_namespace(namespace, tuple(sorted(labels.get(namespace, {}).items())))
+        labels = self.namespaces.get(namespace, {})
+        return policies.for_namespace(namespace, tuple(sorted(labels.items())))
 
 
 def _node(raw: msgspec.Raw) -> Node:
-    node = msgspec.json.decode(raw, type=_Node)
+    node = decode_node(raw)
     amounts = node.status.allocatable or node.status.capacity or {}
     return Node(
         node.metadata.name,
         node.metadata.labels or {},
-        node.spec.taints or (),
+        node.spec.taints,
         {name: str(amount) for name, amount in amounts.items() if "/" in name},
-        all(each.status == "True" for each in node.status.conditions or () if each.type == "Ready"),
+        node.is_ready,
     )

@@ -1,7 +1,7 @@
-"""The objects that this version expects to be installed: both webhook configurations and the CRDs, as deploy/ has them.
+"""The objects that this version installs: both webhook configurations and the CRDs, as in deploy/.
 
 `make manifests` writes `expected.json` from deploy/static; tests/webhook/tools/doctor/test_expected.py fails where the two
-differ. The namespace of the installation is filled in when it is read.
+differ. Reading it fills in the namespace of the installation.
 """
 
 import hashlib

@@ -13,7 +13,7 @@ from datetime import datetime
 import msgspec
 
 from policies.finding import Severity
-from policies.pods.label_selector import LabelSelector, Operator, Requirement
+from policies.pods.label_selector import LabelSelector, Requirement
 from policies.policy import BUILT_IN_POLICY, Binding, Match, Policy, PolicySet, still_paused
 from policies.registry import RULES
 from policies.rule import Mode
@@ -116,12 +116,12 @@ def selected(selector: LabelSelector) -> str:
 
 def _required(requirement: Requirement) -> str:
     label = _label(requirement.key)
-    if requirement.operator is Operator.EXISTS:
+    if requirement.operator == "Exists":
         return f"{label}.hasValue()"
-    if requirement.operator is Operator.DOES_NOT_EXIST:
+    if requirement.operator == "DoesNotExist":
         return f"!{label}.hasValue()"
     among = f"{texts(requirement.values)}.exists(value, {label} == optional.of(value))"
-    return among if requirement.operator is Operator.IN else f"!{among}"
+    return among if requirement.operator == "In" else f"!{among}"
 
 
 def _label(key: str) -> str:

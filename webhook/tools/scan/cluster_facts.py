@@ -1,6 +1,6 @@
-"""The facts of a cluster that evaluations rest on besides the objects; kinds that the caller may not list are left out.
+"""The facts of a cluster that evaluations need besides the objects. Kinds that the caller may not list are left out.
 
-Each is read when it is first needed, and kept: for one scan, not for a process that lives on.
+Each fact is read when it is first needed, and kept: for one scan, not for a long-lived process.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class Attempt(Protocol):
-    """Returns what is read, None where the caller lacks the right, which is named as `kubectl auth can-i` takes it."""
+    """Returns what is read; None where the caller lacks the right, given in the words of `kubectl auth can-i`."""
 
     def __call__(self, right: str, read: Callable[[], T], /) -> T | None: ...
 
@@ -48,7 +48,7 @@ class ClusterFacts:
 
     @cached_property
     def labels(self) -> dict[str, Labels]:
-        """The labels of namespaces, as far as they can be read."""
+        """The labels of the namespaces that may be read."""
         found: dict[str, Labels] = {}
 
         def read(raw: bytes | msgspec.Raw) -> None:
@@ -85,21 +85,20 @@ class ClusterFacts:
         return found if is_read else None
 
     def evaluator(self, configuration: Configuration, now: datetime) -> Evaluator:
-        """Return what objects are evaluated by under that configuration."""
         labels = self.labels if configuration.policies.has_selectors else {}
         facts, index = self._nodes(configuration)
         return Evaluator(
             engine=Engine(configuration),
             now=now,
             labels_of=lambda namespace: labels.get(namespace, ()),
-            nodes=facts,
-            named_nodes=index,
+            nodes=lambda: facts,
+            named_nodes=lambda: index,
             claims=self.claims.get,
             quota_of=self._quota_of(configuration),
         )
 
     def _nodes(self, configuration: Configuration) -> tuple[NodeFacts | None, NodeIndex]:
-        """Return the nodes by the labels that the configuration goes by; nothing is known where they may not be listed."""
+        """Return nodes and pools by the labels that the configuration uses; None for facts where one may not be listed."""
         keys = keys_to_know(configuration)
         read = partial(self._api.list, NODES.path(), node_reader(keys), accept=METADATA_LIST)
         listed = self._attempt("list nodes", read)

@@ -1,7 +1,7 @@
-"""GPUClasses that a cluster lacks, for nodes without a known class, and for DeviceClasses (DRA) of a known product.
+"""Proposes GPUClasses that a cluster lacks.
 
-For nodes: from their labels of product and memory, and their MIG resources. Without a label of memory, no class is proposed. For
-a DeviceClass: the known class of the product that its selector requires, with the name of the DeviceClass added.
+A class for nodes of no known class comes from their labels for product and memory, and from their MIG resources; without a memory
+label there is no proposal. For a DeviceClass (DRA) whose selector requires a known product, its name is added to the known class.
 """
 
 import re
@@ -26,19 +26,19 @@ PRODUCTS = (
     "karpenter.k8s.aws/instance-gpu-name",
     "eks.amazonaws.com/instance-gpu-name",
 )
-"""Labels with the product. Their labellers also write the memory of the card."""
+"""Labels with the product of the card. Whatever writes them also writes the memory of the card."""
 MIB_OF_MEMORY = (
     *of_all(lambda vendor: vendor.memory_mib_labels),
     "karpenter.k8s.aws/instance-gpu-memory",
     "eks.amazonaws.com/instance-gpu-memory",
 )
-"""Memory of one card in MiB (GPU Feature Discovery; Karpenter and EKS Auto Mode)."""
+"""Labels with the memory of one card in MiB (GPU Feature Discovery; Karpenter and EKS Auto Mode)."""
 GB_OF_MEMORY = of_all(lambda vendor: vendor.memory_gb_labels)
-"""Likewise as `192G`."""
+"""Labels with the memory of one card as `192G`."""
 SHARED = "-SHARED"
-"""GPU Feature Discovery appends it to the product under time-slicing and MPS."""
+"""GPU Feature Discovery appends this to the product under time-slicing and MPS."""
 SLICED = "-MIG-"
-"""It appends this and a profile under strategy `single`, where every resource is a slice. A person must state its share."""
+"""Under MIG strategy `single` it appends this and a profile: every resource is a slice, whose share a person must state."""
 _PROFILE = re.compile(
     r"nvidia\.com/mig-(?P<name>(?P<gpu>[1-7])g\.(?P<memory>[1-9][0-9]{0,3})gb)(?P<media>\.me)?"
 )
@@ -48,7 +48,7 @@ _LONGEST_NAME = 63
 
 
 def new_classes(nodes: Iterable[GPUNode], known: Catalogues) -> Iterator[Document]:
-    """Yield a GPUClass for each product without a known class."""
+    """Yield a GPUClass for each product that no known class has."""
     products: dict[tuple[str, str], list[GPUNode]] = defaultdict(list)
     for node in nodes:
         key = next((key for key in PRODUCTS if node.labels.get(key)), None)
@@ -67,7 +67,7 @@ def new_classes(nodes: Iterable[GPUNode], known: Catalogues) -> Iterator[Documen
 
 
 def named_classes(device_classes: Iterable[DeviceClass], known: Catalogues) -> Iterator[Document]:
-    """Yield each known class that lacks a DeviceClass of its product, with the DeviceClass added."""
+    """Yield the known classes that lack a DeviceClass of their product, with the DeviceClass added."""
     names: dict[str, list[str]] = defaultdict(list)
     for each in device_classes:
         if known.resource_mapping.device_class(each.name) and not known.classes.of_device_class(each.name):
@@ -92,34 +92,32 @@ def _class_name(product: str) -> str | None:
 
 
 def _memory_gib(nodes: Iterable[GPUNode]) -> int | None:
-    """Return the smallest memory of the nodes, rounded: drivers report a little less than the card has."""
+    """Return the smallest memory of the nodes' cards in GiB, rounded because drivers report a little less; None if unknown."""
     found = []
     for node in nodes:
         mib = next((node.labels[key] for key in MIB_OF_MEMORY if node.labels.get(key, "").isdecimal()), None)
-        gigabytes = next((node.labels[key] for key in GB_OF_MEMORY if key in node.labels), "").removesuffix(
-            "G"
-        )
+        gigabytes = next((node.labels[key] for key in GB_OF_MEMORY if key in node.labels), "")
         if mib is not None:
             found.append(round(Fraction(int(mib), 1024)))
-        elif gigabytes.isdecimal():
-            found.append(int(gigabytes))
+        elif gigabytes.removesuffix("G").isdecimal():
+            found.append(int(gigabytes.removesuffix("G")))
     return min(found, default=0) or None
 
 
 def _whole_card(nodes: Iterable[GPUNode], mapping: ResourceMapping) -> str | None:
-    """Return the resource name of whole cards on the nodes. None if there is no name, or more than one."""
+    """Return the resource name of whole cards on the nodes; None unless there is exactly one."""
     names = {card for node in nodes for name in node.allocatable if (card := mapping.whole_card(name))}
     return names.pop() if len(names) == 1 else None
 
 
 def _mig_profiles(nodes: Iterable[GPUNode], memory: int) -> dict[str, dict[str, int]]:
-    """Return the MIG profiles of the nodes, each with the maximum on a card by compute and memory."""
+    """Return the MIG profiles of the nodes. `perGPU` is how many fit on a card by compute and memory."""
     profiles = {}
     for resource in sorted({name for node in nodes for name in node.allocatable}):
         found = _PROFILE.fullmatch(resource)
         if found is not None and int(found["memory"]) <= memory:
             sevenths, gib = int(found["gpu"]), int(found["memory"])
-            # A card has one slice with the media engines (+me).
+            # Only one slice of a card has the media engines (+me).
             per_gpu = 1 if found["media"] else min(SEVENTHS // sevenths, memory // gib)
             name = found["name"] + ("+me" if found["media"] else "")
             profiles[name] = {"sevenths": sevenths, "memoryGiB": gib, "perGPU": per_gpu}

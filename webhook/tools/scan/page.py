@@ -6,7 +6,7 @@ import jinja2
 
 from policies.printable import printable_lines
 from policies.quota.amounts import format_amount
-from webhook.tools.scan.report import Effect, ScanReport, alike
+from webhook.tools.scan.report import Effect, ScanReport, by_sentence
 
 
 def page(report: ScanReport) -> str:
@@ -17,6 +17,6 @@ def page(report: ScanReport) -> str:
     environment.filters["amount"] = format_amount
     text = (resources.files("webhook.tools.scan") / "page.html").read_text(encoding="utf-8")
     made = environment.from_string(text).render(
-        report=report, Effect=Effect, effects=list(Effect), alike=alike
+        report=report, Effect=Effect, effects=list(Effect), by_sentence=by_sentence
     )
     return printable_lines(made)

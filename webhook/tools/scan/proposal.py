@@ -1,6 +1,6 @@
-"""A configuration to begin with: what runs passes it, and what would not is written beside the rule that warns of it.
+"""A configuration to begin with, which all running pods pass. Rules that would refuse some of them only warn, with a comment.
 
-It is a directory that `serve --config` and `kubectl apply -f` take as it is. Where the cluster has policies, none is proposed.
+It is a directory for `serve --config` or `kubectl apply -f`. Where the cluster has policies, the proposal contains no policy.
 """
 
 import copy
@@ -22,9 +22,10 @@ from policies.rules import gpu_class
 from webhook.configuration.documents import CLASS, POLICY, QUOTA, Document
 from webhook.configuration.loader import Configuration, load_objects
 from webhook.configuration.yaml_documents import dump_document
+from webhook.tools.doctor.checks.nodes import few
 from webhook.tools.scan.new_classes import named_classes, new_classes
-from webhook.tools.scan.report import NamespaceUse, Proposal
-from webhook.tools.scan.tally import Denials, Tally
+from webhook.tools.scan.report import Proposal
+from webhook.tools.scan.tally import Tally
 from webhook.tools.status.capacity import GPUNode
 
 POLICIES, CLASSES, QUOTAS = "gpupolicy.yaml", "gpuclasses.yaml", "gpuquotas.yaml"
@@ -33,7 +34,7 @@ STACK = "GPU stack: device plugins, exporters and other pods of DaemonSets"
 
 
 class Draft:
-    """The proposal as it is made: `relax` takes back what turned out to refuse pods that run."""
+    """The proposal while it is made: `relax` makes it milder where it would refuse running pods."""
 
     def __init__(
         self,
@@ -43,32 +44,28 @@ class Draft:
         quotas: Container[str],
         device_classes: Sequence[DeviceClass] = (),
     ) -> None:
-        """`quotas` are the namespaces that have one."""
+        """`quotas` are the namespaces that have a quota."""
         self._base, self._device_classes = configuration, device_classes
-        self._classes = (
-            *new_classes(nodes, configuration),
-            *named_classes(device_classes, configuration),
-        )
+        self._classes = (*new_classes(nodes, configuration), *named_classes(device_classes, configuration))
         self._label_key = _label_key(nodes, configuration, self._classes)
         self._relaxed: dict[str, set[str]] = defaultdict(set)
-        """By rule, the namespaces where it would refuse what runs."""
+        """By rule, the namespaces where it would refuse running pods."""
         self._exemptions: dict[str, set[str]] = defaultdict(set)
         self._quotas = {
-            use.namespace: _starter(use, tally)
+            use.namespace: Fraction(ceil(use.gpus + tally.namespaces[use.namespace].largest))
             for use in tally.uses()
             if use.gpus and use.namespace not in quotas and use.namespace not in configuration.quotas
         }
         self.relax(tally)
 
     def relax(self, tally: Tally) -> bool:
-        """Exempt the GPU stack from the rules that deny it, and have rules warn that deny others; return whether that is new."""
+        """Exempt the GPU stack from rules that deny it; rules that deny other pods only warn. Return whether anything changed."""
         before = copy.deepcopy((self._exemptions, self._relaxed))
-        for (namespace, rule), found in tally.denials.items():
-            if rule not in RULES_BY_ID:
-                continue
-            if found[Denials.GPU_STACK] and not found[Denials.OTHERS]:
+        for namespace, rule in tally.stack_denials - tally.other_denials:
+            if rule in RULES_BY_ID:
                 self._exemptions[namespace].add(rule)
-            elif RULES_BY_ID[rule].options().mode is Mode.ENFORCE:
+        for namespace, rule in tally.other_denials:
+            if rule in RULES_BY_ID and RULES_BY_ID[rule].options().mode is Mode.ENFORCE:
                 self._relaxed[rule].add(namespace)
         return before != (self._exemptions, self._relaxed)
 
@@ -77,7 +74,7 @@ class Draft:
         return not self._base.policies.policies
 
     def configuration(self) -> Configuration:
-        """Return the configuration of the documents in force and those that are proposed."""
+        """Return the configuration of the documents in force and the proposed documents."""
         return load_objects((*self._base.documents, *self._documents()), self._device_classes)
 
     def proposal(self, refused: int | None) -> Proposal:
@@ -103,7 +100,7 @@ class Draft:
             yield Document(QUOTA, NAME, {"hard": {GPUS: format_amount(gpus)}}, namespace)
 
     def _policy(self) -> dict[str, Any]:
-        # Each with its mode: `kubectl apply` would keep those of a stored policy, such as that of the first installation.
+        # Every rule has its mode: `kubectl apply` keeps the modes of a stored policy, such as that of the first installation.
         rules: dict[str, dict[str, Any]] = {
             rule.id: {"mode": (Mode.WARN if rule.id in self._relaxed else rule.options().mode).value}
             for rule in RULES
@@ -132,7 +129,7 @@ class Draft:
             yield "From labels of nodes, and DeviceClasses. memoryGiB of a new class is as reported: write what the vendor sells."
         else:
             for rule, namespaces in sorted(self._relaxed.items()):
-                yield f"{rule} warns: it would refuse what runs in {_few(namespaces)}. Set mode: enforce once that is corrected."
+                yield f"{rule} warns: it would refuse what runs in {few(namespaces)}. Set mode: enforce once that is corrected."
 
 
 def write(proposal: Proposal, directory: Path) -> list[Path]:
@@ -147,12 +144,8 @@ def write(proposal: Proposal, directory: Path) -> list[Path]:
     return paths
 
 
-def _starter(use: NamespaceUse, tally: Tally) -> Fraction:
-    return Fraction(ceil(use.gpus + tally.namespaces[use.namespace].largest))
-
-
 def _label_key(nodes: Iterable[GPUNode], configuration: Configuration, classes: Iterable[Document]) -> str:
-    """Return the label by which most GPU nodes can be pinned to a class; the rule's default unless another has more."""
+    """Return the label by which most GPU nodes can be pinned to a class; the rule's default if no other has more nodes."""
     default = gpu_class.GPUClassOptions().label_key
     proposed = {str(label["key"]) for each in classes for label in each.spec["nodeLabels"]}
     keys = sorted({default, *configuration.classes.label_keys, *proposed})
@@ -161,9 +154,3 @@ def _label_key(nodes: Iterable[GPUNode], configuration: Configuration, classes: 
         for key in counts:
             counts[key] += key in node.labels
     return max(counts, key=lambda key: (counts[key], key == default))
-
-
-def _few(namespaces: Iterable[str], most: int = 3) -> str:
-    names = sorted(namespaces)
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more

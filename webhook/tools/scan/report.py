@@ -1,6 +1,6 @@
 """The report of one scan, as `-o json` prints it and the page shows it.
 
-Amounts are in whole cards. Objects are counted once for each of their effects, whatever number of findings they have.
+Amounts are in whole cards. An object counts once for each of its effects, however many findings it has.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from webhook.tools.status.capacity import ClassCapacity
 
 
 class Effect(Enum):
-    """The effect of the rules on an object, were it created now; the worst first."""
+    """What the rules would do to an object if it were created now; the worst first."""
 
     REFUSED = "refused"
     CHANGED = "changed"
@@ -23,13 +23,13 @@ class Effect(Enum):
 
 
 Effects = dict[Effect, int]
-"""Objects by effect; an effect that none has is left out."""
+"""The number of objects by effect, without zeros."""
 
 
-class FoundProblem(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One finding on the pods of one owner, who is `Pod/NAME` where no controller made it.
+class FoundProblem(msgspec.Struct, kw_only=True, rename="camel"):
+    """One finding on the pods of one owner. The owner is `Pod/NAME` where no controller made the pod.
 
-    pods: of the owner's running ones. is_written: whether the owner's own template has it, too, so that new pods will.
+    pods: number of running pods with it. is_written: whether the owner's own template has it, so that new pods will too.
     """
 
     namespace: str
@@ -37,12 +37,12 @@ class FoundProblem(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     rule: str
     effect: Effect
     sentence: str
-    pods: int
-    is_written: bool
+    pods: int = 0
+    is_written: bool = False
 
 
-def alike(problems: Iterable[FoundProblem]) -> dict[str, list[FoundProblem]]:
-    """Return the problems by their sentence, in their order: hundreds of owners make the same mistake."""
+def by_sentence(problems: Iterable[FoundProblem]) -> dict[str, list[FoundProblem]]:
+    """Group the problems by their sentence, in their order: hundreds of owners make the same mistake."""
     found: dict[str, list[FoundProblem]] = {}
     for each in problems:
         found.setdefault(each.sentence, []).append(each)
@@ -60,7 +60,7 @@ class PlannedChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class NamespaceUse(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One namespace: what runs there, what would become of it, and the GPUs that it holds."""
+    """One namespace: its pods, the effects of the rules on them, and the GPUs that it uses."""
 
     namespace: str
     policy: str
@@ -84,7 +84,7 @@ class Remark(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class Proposal(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A configuration to begin with; `files` are texts by name, in the order in which they are read.
 
-    refused: running pods that would be refused under it, None where it was not tried.
+    refused: the number of running pods that it would refuse; None where it was not tried.
     """
 
     classes: tuple[str, ...]
@@ -92,22 +92,22 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     exemptions: dict[str, tuple[str, ...]]
     """By namespace, the rules from which the GPU stack there is exempted."""
     relaxed: tuple[str, ...]
-    """The rules in mode warn, which what runs now would not pass."""
+    """The rules in mode warn, because running pods break them."""
     files: dict[str, str]
     refused: int | None = None
 
 
 class ScanReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """All that one scan found. `omitted` are rights that it lacked, in the words of `kubectl auth can-i`.
+    """Everything that one scan found. `omitted` are the missing rights, in the words of `kubectl auth can-i`.
 
-    left_out: findings and changes beyond those that are listed.
+    left_out: the number of findings and changes that are not listed.
     """
 
     scanned_at: str
     source: str
-    """Where the documents are from by which it was evaluated."""
+    """Where the documents of the evaluation are from."""
     is_enforced: bool
-    """Whether rules in the modes warn and audit were taken as enforced."""
+    """Whether rules in mode warn or audit counted as enforced."""
     omitted: tuple[str, ...]
     pods: int
     gpu_pods: int
@@ -115,13 +115,13 @@ class ScanReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pod_effects: Effects
     workload_effects: Effects
     rules: dict[str, Effects]
-    """Pods by the rule and the effect that it has on them."""
+    """The number of pods by rule and effect."""
     problems: tuple[FoundProblem, ...]
     changes: tuple[PlannedChange, ...]
     left_out: int
     namespaces: tuple[NamespaceUse, ...]
     classes: dict[str, ClassCapacity]
-    """The GPU nodes by class; "" are those of none. Nothing is known of what is free."""
+    """The GPU nodes by class, "" for nodes without a class. What is free is unknown."""
     unread: tuple[Remark, ...]
     nodes: tuple[Remark, ...]
     proposal: Proposal

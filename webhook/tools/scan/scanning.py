@@ -1,6 +1,6 @@
-"""Scans a cluster: lists page by page, evaluates what runs, and drops it again; nothing is ever written.
+"""Scans a cluster: lists page by page and evaluates what runs. Nothing is ever written.
 
-Memory grows with the number of owners and namespaces, and of pods with what they hold by claims; not with that of all pods.
+Objects are dropped once evaluated: memory grows with the number of owners, namespaces, and pods with claims, not with all pods.
 """
 
 from collections import Counter
@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from policies.gpus.claims import as_rules_see_it
 from policies.pods.pod import Metadata
 from policies.policy import BUILT_IN, BUILT_IN_POLICY, Policy, PolicySet
+from policies.quota.amounts import Vector
 from policies.quota.demand import UnclassifiedPods
 from policies.registry import RULES
 from policies.rule import Mode
@@ -24,11 +25,12 @@ from webhook.cluster.objects import timestamp
 from webhook.configuration.dynamic_resources import read_device_classes, served_resource
 from webhook.configuration.loader import Configuration
 from webhook.configuration.workload_kinds import WorkloadKinds
-from webhook.controller.records import PODS, ClaimReader, CountedPod, ExtendedClaims, PodReader
+from webhook.controller.records import PODS, RecordReader
 from webhook.serving.evaluation import Evaluation, evaluate
 from webhook.serving.evaluator import Evaluator
 from webhook.tools.doctor.check import DoctorFinding, run_check
 from webhook.tools.doctor.checks import nodes as node_checks
+from webhook.tools.doctor.checks.references import has_ended
 from webhook.tools.doctor.cluster import InstalledCluster, Names
 from webhook.tools.scan.cluster_facts import ClusterFacts
 from webhook.tools.scan.proposal import Draft
@@ -41,7 +43,7 @@ from webhook.tools.why.discovery import ServedKinds
 RUNNING = {"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
 LOWEST_PRIORITY = -(2**31)
 MOST_TRIALS = 4
-"""Of the proposal: each may show another rule that must be relaxed."""
+"""Trials of the proposal: each may show another rule that must be relaxed."""
 JOB = ("batch", "Job")
 
 Kinds = Counter[tuple[str, str]]
@@ -50,19 +52,6 @@ Kinds = Counter[tuple[str, str]]
 
 class _Stored(msgspec.Struct):
     metadata: Metadata = Metadata()
-
-
-class _Condition(msgspec.Struct):
-    type: str = ""
-    status: str = ""
-
-
-class _JobStatus(msgspec.Struct):
-    conditions: tuple[_Condition, ...] | None = None
-
-
-class _Job(msgspec.Struct):
-    status: _JobStatus = msgspec.field(default_factory=_JobStatus)
 
 
 class Scan:
@@ -80,8 +69,8 @@ class Scan:
     ) -> None:
         """Read the configuration. Raises ConfigurationError where its documents are not valid.
 
-        config: a directory of documents in place of the cluster's. is_enforced: whether rules in the modes warn and audit are
-        taken as enforced. progress: is called with what is being read.
+        config: a directory of documents in place of the cluster's. is_enforced: whether rules in mode warn or audit count as
+        enforced. progress: is called with the kind that is being read.
         """
         self._api, self._now, self._namespace, self._progress = api, now, namespace, progress
         self._config, self._is_enforced = config, is_enforced
@@ -90,7 +79,7 @@ class Scan:
         self._facts = ClusterFacts(api, namespace, self._reader.attempt)
 
     def report(self, *, with_trial: bool) -> ScanReport:
-        """Scan; `with_trial` scans again under the proposed configuration, and relaxes it until all that runs passes."""
+        """Scan; `with_trial` scans again under the proposed configuration, and relaxes it until all running pods pass."""
         facts, stated = self._facts, self._stated
         tally, unknown = Tally(), Kinds()
         self._evaluate(tally, unknown, enforced(stated) if self._is_enforced else stated)
@@ -115,7 +104,7 @@ class Scan:
             left_out=tally.left_out,
             namespaces=tuple(tally.uses()),
             classes=capacity_by_class(nodes),
-            unread=(*_unknown_kinds(unknown), *_unreadable(tally), *counted),
+            unread=(*_unread(unknown, tally), *counted),
             nodes=labelled,
             proposal=draft.proposal(refused),
         )
@@ -135,7 +124,7 @@ class Scan:
         return ServedKinds(self._api)
 
     def _try_out(self, draft: Draft) -> int:
-        """Return how many of the pods that run would be refused under the proposal, once it was relaxed."""
+        """Relax the proposal; return how many running pods it would still refuse."""
         refused = 0
         for _ in range(MOST_TRIALS):
             tally = Tally()
@@ -146,7 +135,7 @@ class Scan:
         return refused
 
     def _evaluate(self, tally: Tally, unknown: Kinds, configuration: Configuration) -> None:
-        """Judge everything that runs, workloads first; count in `unknown` who makes GPU pods and is not in the table."""
+        """Evaluate everything, workloads first; count in `unknown` the GPU pods of kinds that are not in the table."""
         by = self._facts.evaluator(configuration, self._now)
         self._evaluate_workloads(tally, configuration, by)
         held = self._evaluate_pods(tally, unknown, configuration, by)
@@ -165,30 +154,32 @@ class Scan:
                 namespace = metadata.namespace or ""
                 owner = next((each for each in metadata.owner_references or () if each.controller), None)
                 if owner is not None and (owner.api_version.rpartition("/")[0], owner.kind) in kinds:
-                    # It is evaluated by what made it.
+                    # Its owner is evaluated instead.
                     tally.add_owner(namespace, f"{kind}/{metadata.name}", f"{owner.kind}/{owner.name}")
-                elif (group, kind) != JOB or not _has_ended(raw):
+                elif (group, kind) != JOB or not has_ended(raw):
                     tally.add_workload(evaluate(group, kind, namespace, raw, by))
 
             self._list(f"{served.plural}.{group}".rstrip("."), served.resource.path(self._namespace), read)
 
     def _evaluate_pods(
         self, tally: Tally, unknown: Kinds, configuration: Configuration, by: Evaluator
-    ) -> dict[str, CountedPod]:
-        """Judge the pods; return those to which a claim was given for an extended resource."""
-        reader = PodReader(configuration)
-        held: dict[str, CountedPod] = {}
+    ) -> dict[tuple[str, str], Vector]:
+        """Evaluate the pods. Return the demand of those with a claim for extended resources, by uid and name of that claim."""
+        reader = RecordReader(configuration)
+        held: dict[tuple[str, str], Vector] = {}
 
         def read(raw: msgspec.Raw) -> None:
-            record = reader.record(raw)
-            used = reader.demand(record, UnclassifiedPods.TOTAL_ONLY, by.named_nodes).vector if record else {}
+            record = reader.read_pod(raw)
+            used = (
+                reader.demand_of_pod(record, UnclassifiedPods.TOTAL_ONLY, by.named_nodes()) if record else {}
+            )
             if record is not None and record.extended_claim:
-                held[record.uid] = CountedPod(record.extended_claim, used)
+                held[record.uid, record.extended_claim] = used
             namespace = msgspec.json.decode(raw, type=_Stored).metadata.namespace or ""
             evaluation = evaluate("", "Pod", namespace, raw, by)
-            asks = _asks_for_gpus(evaluation, configuration, by)
-            tally.add_pod(evaluation, used, asks_for_gpus=asks)
-            if asks and (controlled_by := _controlled_by(evaluation, configuration.workload_kinds)):
+            requests_gpus = _requests_gpus(evaluation, configuration, by)
+            tally.add_pod(evaluation, used, requests_gpus=requests_gpus)
+            if requests_gpus and (controlled_by := _controlled_by(evaluation, configuration.workload_kinds)):
                 unknown[controlled_by] += 1
             if tally.pods % 500 == 0:
                 self._progress(f"pods: {tally.pods}")
@@ -197,29 +188,28 @@ class Scan:
         self._list("pods", PODS.path(self._namespace), read, RUNNING)
         return held
 
-    def _count_claims(self, tally: Tally, configuration: Configuration, held: dict[str, CountedPod]) -> None:
+    def _count_claims(
+        self, tally: Tally, configuration: Configuration, held: dict[tuple[str, str], Vector]
+    ) -> None:
         resource = served_resource(self._api, "resourceclaims")
         if resource is not None:
-            reader = ClaimReader(configuration, ExtendedClaims())
+            reader = RecordReader(configuration)
 
             def read(raw: msgspec.Raw) -> None:
-                record = reader.record(raw)
-                tally.add_use(record.namespace, reader.demand(record, UnclassifiedPods.TOTAL_ONLY, held))
+                record = reader.read_claim(raw)
+                used = reader.demand_of_claim(record, UnclassifiedPods.TOTAL_ONLY, held)
+                tally.add_use(record.namespace, used)
 
             self._list("resourceclaims.resource.k8s.io", resource.path(self._namespace), read)
 
     def _list(
-        self,
-        what: str,
-        path: str,
-        read: Callable[[msgspec.Raw], None],
-        query: dict[str, str] | None = None,
+        self, what: str, path: str, read: Callable[[msgspec.Raw], None], query: dict[str, str] | None = None
     ) -> None:
         place = f" -n {self._namespace}" if self._namespace else ""
         self._reader.attempt(f"list {what}{place}", lambda: self._api.list(path, read, query=query))
 
     def _remarks(self) -> tuple[tuple[Remark, ...], tuple[Remark, ...]]:
-        """Return what doctor finds: about what nothing charges, and about nodes; nothing where nodes may not be listed."""
+        """Return doctor's findings about uncounted resources, and about nodes; no findings where nodes may not be listed."""
         cluster = InstalledCluster(self._api, Names(), config=self._config, now=self._now)
         found = [finding for check in node_checks.CHECKS for finding in run_check(check, cluster).findings]
         counted = (
@@ -230,9 +220,9 @@ class Scan:
 
 
 def enforced(configuration: Configuration) -> Configuration:
-    """Return the configuration with every rule enforced that is not disabled, and no policy paused."""
+    """Return the configuration with every rule enforced unless it is disabled, and no policy paused."""
     policies = configuration.policies
-    # Where no policy holds, one holds from now on, after all others.
+    # The namespaces that no policy matches get one, too; it comes after all others.
     rest = Policy(
         name=BUILT_IN, version=BUILT_IN, spec=replace(BUILT_IN_POLICY.spec, priority=LOWEST_PRIORITY)
     )
@@ -250,12 +240,7 @@ def _enforced(policy: Policy, policies: PolicySet) -> Policy:
     return replace(policy, spec=replace(policy.spec, rules=rules, paused_until=None))
 
 
-def _has_ended(job: msgspec.Raw) -> bool:
-    conditions = msgspec.json.decode(job, type=_Job).status.conditions or ()
-    return any(each.type in {"Complete", "Failed"} and each.status == "True" for each in conditions)
-
-
-def _asks_for_gpus(evaluation: Evaluation, configuration: Configuration, by: Evaluator) -> bool:
+def _requests_gpus(evaluation: Evaluation, configuration: Configuration, by: Evaluator) -> bool:
     mapping, namespace = configuration.resource_mapping, evaluation.namespace
     return any(
         mapping.pod_asks(as_rules_see_it(pod, by.claims_of(namespace, pod), mapping)[0])
@@ -264,7 +249,7 @@ def _asks_for_gpus(evaluation: Evaluation, configuration: Configuration, by: Eva
 
 
 def _controlled_by(evaluation: Evaluation, kinds: WorkloadKinds) -> tuple[str, str] | None:
-    """Return the group and kind of what made a pod, None where the table has it, and for a static pod."""
+    """Return group and kind of the pod's controller; None if the table has that kind, and for a static pod."""
     metadata = next((pod.submitted.metadata for pod in evaluation.pods), None) or Metadata()
     for owner in metadata.owner_references or ():
         made_by = owner.api_version.rpartition("/")[0], owner.kind
@@ -273,16 +258,13 @@ def _controlled_by(evaluation: Evaluation, kinds: WorkloadKinds) -> tuple[str, s
     return None
 
 
-def _unknown_kinds(unknown: Kinds) -> Iterator[Remark]:
+def _unread(unknown: Kinds, tally: Tally) -> Iterator[Remark]:
     for (group, kind), pods in unknown.most_common():
         yield Remark(
             subject=f"Kind {kind}.{group}" if group else f"Kind {kind}",
             message=f"makes {pods} of the GPU pods, and no rule reads its objects: mistakes in them show only in the pods",
             remedy="name the paths of its pod templates in workloadKinds of a GPUResourceMapping",
         )
-
-
-def _unreadable(tally: Tally) -> Iterator[Remark]:
     for name, why in tally.unreadable.items():
         yield Remark(subject=name, message=f"could not be read: {why}", remedy="")
 

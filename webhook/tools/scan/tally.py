@@ -1,10 +1,8 @@
-"""What evaluations come to: counts of everything, and so many findings and changes by owner as anybody reads."""
+"""Adds evaluations up: counts of everything, and the first thousand findings and changes by owner."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from enum import Enum
 from fractions import Fraction
-from typing import NamedTuple
 
 import msgspec
 
@@ -16,37 +14,11 @@ from webhook.serving.evaluation import Evaluation, Verdict
 from webhook.tools.scan.report import Effect, Effects, FoundProblem, NamespaceUse, PlannedChange
 
 MOST_LISTED = 1_000
-"""Findings of one effect, or changes, that are listed: some hundred bytes each."""
+"""Listed findings of one effect, and listed changes: some hundred bytes each."""
 MOST_LEVELS = 4
-"""Of controllers above a pod: Pod, ReplicaSet, Deployment, and two kinds of operators."""
+"""Levels of controllers above a pod: ReplicaSet, Deployment, and two kinds of operators."""
 
-_EFFECT_OF = {
-    Outcome.DENIED: Effect.REFUSED,
-    Outcome.WARNED: Effect.WARNED,
-    Outcome.AUDITED: Effect.LOGGED,
-}
-
-
-class Denials(Enum):
-    """Whose objects a rule denies, whatever its mode."""
-
-    GPU_STACK = "GPU stack"
-    """Device plugins, exporters, and others that a DaemonSet places."""
-    OTHERS = "others"
-
-
-class _Key(NamedTuple):
-    namespace: str
-    owner: str
-    rule: str
-    effect: Effect
-    message: str
-
-
-class _Listed(msgspec.Struct):
-    sentence: str
-    pods: int = 0
-    is_written: bool = False
+_EFFECT_OF = {Outcome.DENIED: Effect.REFUSED, Outcome.WARNED: Effect.WARNED, Outcome.AUDITED: Effect.LOGGED}
 
 
 class _Namespace(msgspec.Struct):
@@ -59,7 +31,7 @@ class _Namespace(msgspec.Struct):
 
 
 class Tally:
-    """Adds evaluations up. Workloads come before pods, so that pods are listed under what made them."""
+    """Adds evaluations up. Add workloads before pods: then pods are listed under the workload that made them."""
 
     def __init__(self) -> None:
         self.pods = self.gpu_pods = self.workloads = self.left_out = 0
@@ -67,11 +39,13 @@ class Tally:
         self.workload_effects: Counter[Effect] = Counter()
         self.rules: defaultdict[str, Counter[Effect]] = defaultdict(Counter)
         self.namespaces: defaultdict[str, _Namespace] = defaultdict(_Namespace)
-        self.denials: defaultdict[tuple[str, str], Counter[Denials]] = defaultdict(Counter)
-        """By namespace and rule."""
+        self.stack_denials: set[tuple[str, str]] = set()
+        """(namespace, rule) where a rule denies the GPU stack, whatever its mode: device plugins, exporters, other DaemonSets."""
+        self.other_denials: set[tuple[str, str]] = set()
+        """The same for all other objects."""
         self.unreadable: dict[str, str] = {}
         """Why an object could not be read, by `namespace/Kind/name`."""
-        self._problems: dict[_Key, _Listed] = {}
+        self._problems: dict[tuple[str, str, str, Effect, str], FoundProblem] = {}
         self._listed: Counter[Effect] = Counter()
         self._changes: Counter[tuple[str, str, str, str]] = Counter()
         self._owners: dict[tuple[str, str], str] = {}
@@ -80,27 +54,28 @@ class Tally:
         if evaluation.owner:
             self.add_owner(evaluation.namespace, f"{evaluation.kind}/{evaluation.name}", evaluation.owner)
         self.workloads += 1
-        self.workload_effects.update(_effects(evaluation))
+        self.workload_effects.update({effect for _, effect in _by_rule(evaluation)})
         self._add(evaluation, f"{evaluation.kind}/{evaluation.name}", is_pod=False)
 
     def add_owner(self, namespace: str, made: str, owner: str) -> None:
-        """Remember who made a workload: pods are listed under the highest of their controllers."""
+        """Remember who made a workload: pods are listed under their highest controller."""
         self._owners[namespace, made] = owner
 
-    def add_pod(self, evaluation: Evaluation, used: Vector, *, asks_for_gpus: bool) -> None:
-        """Count a pod, and what it holds of GPUs now, as quotas count it."""
+    def add_pod(self, evaluation: Evaluation, used: Vector, *, requests_gpus: bool) -> None:
+        """Count a pod, and the GPUs that it uses now as quotas count them."""
         self.pods += 1
-        self.gpu_pods += asks_for_gpus
+        self.gpu_pods += requests_gpus
         found = self.namespaces[evaluation.namespace]
         found.pods += 1
-        found.gpu_pods += asks_for_gpus
+        found.gpu_pods += requests_gpus
         self.add_use(evaluation.namespace, used)
         for pod in evaluation.pods:
             found.policy = pod.policy.name
-        effects = _effects(evaluation)
+        by_rule = _by_rule(evaluation)
+        effects = {effect for _, effect in by_rule}
         found.effects.update(effects)
         self.pod_effects.update(effects)
-        for rule, effect in {*_by_rule(evaluation)}:
+        for rule, effect in by_rule:
             self.rules[rule][effect] += 1
         owner = evaluation.owner or f"Pod/{evaluation.name}"
         for _ in range(MOST_LEVELS):
@@ -116,47 +91,43 @@ class Tally:
         namespace = evaluation.namespace
         if evaluation.verdict is Verdict.UNREADABLE and len(self.unreadable) < MOST_LISTED:
             self.unreadable[f"{namespace}/{evaluation.kind}/{evaluation.name}"] = evaluation.unreadable
-        whose = Denials.GPU_STACK if _is_of_the_gpu_stack(evaluation, owner) else Denials.OTHERS
+        of_stack = owner.startswith("DaemonSet/") or any(
+            is_of_the_gpu_stack(pod.submitted) for pod in evaluation.pods
+        )
+        denials = self.stack_denials if of_stack else self.other_denials
         for place, evaluated in _placed(evaluation):
             finding, effect = evaluated.finding, _EFFECT_OF[evaluated.outcome]
             if finding.severity is Severity.DENIAL:
-                self.denials[namespace, finding.rule][whose] += 1
-            key = _Key(namespace, owner, finding.rule, effect, _about(finding, place))
-            self._list(key, finding, is_pod=is_pod)
-        for rule, what in {(each.rule, each.change.what) for pod in evaluation.pods for each in pod.changes}:
+                denials.add((namespace, finding.rule))
+            key = (namespace, owner, finding.rule, effect, _about(finding, place))
+            if key not in self._problems and self._listed[effect] >= MOST_LISTED:
+                self.left_out += 1
+                continue
+            if key not in self._problems:
+                self._listed[effect] += 1
+                self._problems[key] = FoundProblem(
+                    namespace=namespace,
+                    owner=owner,
+                    rule=finding.rule,
+                    effect=effect,
+                    sentence=finding.sentence(),
+                )
+            self._problems[key].pods += is_pod
+            self._problems[key].is_written |= not is_pod
+        for rule, what in {(each.rule, each.what) for pod in evaluation.pods for each in pod.changes}:
             change = (namespace, owner, rule, what)
             if change in self._changes or len(self._changes) < MOST_LISTED:
                 self._changes[change] += is_pod
             else:
                 self.left_out += 1
 
-    def _list(self, key: _Key, finding: Finding, *, is_pod: bool) -> None:
-        listed = self._problems.get(key)
-        if listed is None:
-            if self._listed[key.effect] >= MOST_LISTED:
-                self.left_out += 1
-                return
-            self._listed[key.effect] += 1
-            listed = self._problems[key] = _Listed(finding.sentence())
-        listed.pods += is_pod
-        listed.is_written |= not is_pod
-
-    def problems(self) -> Iterator[FoundProblem]:
-        """Yield what was found, the worst first, and most pods first."""
+    def problems(self) -> list[FoundProblem]:
+        """Return the problems, the worst effect first, then the most pods."""
         order = list(Effect)
-        listed = sorted(
-            self._problems.items(), key=lambda item: (order.index(item[0].effect), -item[1].pods, item[0][:3])
+        return sorted(
+            self._problems.values(),
+            key=lambda each: (order.index(each.effect), -each.pods, each.namespace, each.owner, each.rule),
         )
-        for key, each in listed:
-            yield FoundProblem(
-                namespace=key.namespace,
-                owner=key.owner,
-                rule=key.rule,
-                effect=key.effect,
-                sentence=each.sentence,
-                pods=each.pods,
-                is_written=each.is_written,
-            )
 
     def changes(self) -> Iterator[PlannedChange]:
         for (namespace, owner, rule, change), pods in sorted(
@@ -190,27 +161,13 @@ def _part(used: Vector, prefix: str) -> dict[str, Fraction]:
     return {key.removeprefix(prefix): used[key] for key in sorted(used) if key.startswith(prefix)}
 
 
-def _effects(evaluation: Evaluation) -> set[Effect]:
-    effects = {_EFFECT_OF[evaluated.outcome] for evaluated in evaluation.findings()}
-    return effects | ({Effect.CHANGED} if any(pod.changes for pod in evaluation.pods) else set())
-
-
-def _by_rule(evaluation: Evaluation) -> Iterator[tuple[str, Effect]]:
-    for evaluated in evaluation.findings():
-        yield evaluated.finding.rule, _EFFECT_OF[evaluated.outcome]
-    for pod in evaluation.pods:
-        for change in pod.changes:
-            yield change.rule, Effect.CHANGED
-
-
-def _is_of_the_gpu_stack(evaluation: Evaluation, owner: str) -> bool:
-    return owner.startswith("DaemonSet/") or any(
-        is_of_the_gpu_stack(pod.submitted) for pod in evaluation.pods
-    )
+def _by_rule(evaluation: Evaluation) -> set[tuple[str, Effect]]:
+    violations = {(each.finding.rule, _EFFECT_OF[each.outcome]) for each in evaluation.findings()}
+    return violations | {(each.rule, Effect.CHANGED) for pod in evaluation.pods for each in pod.changes}
 
 
 def _placed(evaluation: Evaluation) -> Iterator[tuple[str, Violation]]:
-    """Yield the findings with the path of the pod in its object, "" of the object itself."""
+    """Yield each finding with the path of its pod in the object, "" where it is about the object itself."""
     for pod in evaluation.pods:
         for evaluated in pod.evaluated:
             yield pod.place.path, evaluated
@@ -219,6 +176,6 @@ def _placed(evaluation: Evaluation) -> Iterator[tuple[str, Violation]]:
 
 
 def _about(finding: Finding, place: str) -> str:
-    """Return what a finding on a template and on its pods has in common: all but the path to the pod."""
+    """Return what the finding on a template shares with that on its pods: everything but the path to the pod."""
     path = finding.path.removeprefix(place).removeprefix(".")
     return f"{path}\n{finding.value or ''}\n{finding.message}"

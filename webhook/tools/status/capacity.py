@@ -1,7 +1,7 @@
-"""GPUs of a cluster by class: its nodes, what they have, and what is free of it; from one list of nodes and one of pods.
+"""The nodes, GPUs and free GPUs of a cluster by class, from one list of nodes and one of pods.
 
-Free is what the scheduler would find free: allocatable less the requests of the pods that are bound. What pods get by other
-means (fraction annotations of KAI or Run:ai, ResourceClaims) is not in a node's extended resources, and not counted here.
+Free is what the scheduler finds free: allocatable less the requests of bound pods. Fraction annotations (KAI, Run:ai) and
+ResourceClaims are not in a node's extended resources, and not counted here.
 """
 
 from collections import defaultdict
@@ -12,51 +12,26 @@ from functools import partial
 import msgspec
 
 from policies.gpus.cards import amounts, container_amounts, is_limit, weight
-from policies.gpus.classes import ClassCatalogue, GPUClass
 from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.placement.pinning import classes_of_node
-from policies.pods.pod import ResourceList, Toleration, decode_pod
+from policies.pods.pod import Toleration, decode_pod
 from policies.pods.requests import at_one_time
 from policies.quota.amounts import NOTHING
 from policies.quota.demand import Catalogues
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.collection import CLUSTER
-from webhook.cluster.objects import PartialObject
+from webhook.cluster.nodes import NODES, decode_node
 from webhook.controller.records import PODS
 
 ON_NODES = {"fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}
 """The pods that hold resources of a node, as `kubectl describe node` selects them."""
-NODES = "/api/v1/nodes"
-
-
-class _Condition(msgspec.Struct):
-    type: str
-    status: str
-
-
-class _Spec(msgspec.Struct):
-    taints: tuple[Toleration, ...] | None = None
-    unschedulable: bool | None = None
-
-
-class _Status(msgspec.Struct):
-    allocatable: ResourceList | None = None
-    conditions: tuple[_Condition, ...] | None = None
-
-
-class _Node(PartialObject, frozen=True):
-    spec: _Spec = msgspec.field(default_factory=_Spec)
-    status: _Status = msgspec.field(default_factory=_Status)
-
-
-_NODE = msgspec.json.Decoder(_Node)
 
 
 class GPUNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A node with GPUs, or with the labels of a GPU class. Amounts are by resource name, in its own units.
 
-    classes: those of which it may be, by its labels: several where they name only the family, none where they name no class.
+    classes: the possible classes by its labels: several where they name only the family, empty where they name no class.
     used: None where the pods of the cluster cannot be read.
     """
 
@@ -74,7 +49,7 @@ class GPUNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def kind(self) -> str:
-        """The class; the family where its labels name no more, "" where they name neither."""
+        """The class; the family where its labels name only that, "" where they name neither."""
         return self.classes[0] if len(self.classes) == 1 else self.family
 
     @property
@@ -83,19 +58,19 @@ class GPUNode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def free(self) -> dict[str, Fraction] | None:
-        """What pods may still request, whether or not it takes any now."""
+        """What pods may still request, even if the node takes no pods now."""
         used = self.used
         if used is None:
             return None
         return {name: max(has - used.get(name, NOTHING), NOTHING) for name, has in self.allocatable.items()}
 
     def cards(self, of: Mapping[str, Fraction]) -> Fraction:
-        """Return the whole cards to which amounts of its resources come."""
+        """Convert amounts of its resources to whole cards."""
         return sum((amount * self.weights.get(name, NOTHING) for name, amount in of.items()), NOTHING)
 
 
 class ClassCapacity(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The nodes of one class, and their GPUs in whole cards; free are those of nodes that take pods.
+    """The nodes of one class, and their GPUs in whole cards. Only nodes that take pods have free GPUs.
 
     resources: (allocatable, free) by resource name, in its own units. `free` is None where the pods cannot be read.
     """
@@ -112,14 +87,15 @@ NO_CAPACITY = ClassCapacity()
 
 def read_gpu_nodes(api: ApiClient, catalogues: Catalogues) -> tuple[GPUNode, ...]:
     """Return the GPU nodes by name. Raises `errors.ApiError`: errors.Forbidden where the caller may not list nodes."""
-    nodes = api.list(NODES, partial(gpu_node, catalogues=catalogues)).items
+    nodes = api.list(NODES.path(), partial(gpu_node, catalogues=catalogues)).items
     used = _used(api, catalogues.resource_mapping) if nodes else {}
-    found = (_with_used(node, used) for node in nodes)
-    return tuple(sorted(found, key=lambda node: node.name))
+    if used is not None:
+        nodes = [msgspec.structs.replace(node, used=used.get(node.name, {})) for node in nodes]
+    return tuple(sorted(nodes, key=lambda node: node.name))
 
 
 def capacity_by_class(nodes: Iterable[GPUNode]) -> dict[str, ClassCapacity]:
-    """Return the capacity by class, by family for nodes whose labels name no more, and under "" of nodes of no known class."""
+    """Return the capacity by class; by family where labels name only that, and under "" for nodes of no known class."""
     groups: dict[str, list[GPUNode]] = defaultdict(list)
     for node in nodes:
         groups[node.kind].append(node)
@@ -149,8 +125,8 @@ def _capacity(nodes: list[GPUNode]) -> ClassCapacity:
 
 
 def gpu_node(document: bytes | msgspec.Raw, catalogues: Catalogues) -> GPUNode | None:
-    """Return a node in JSON, with nothing used; None where it has neither GPUs nor the labels of a class."""
-    node, classes, mapping = _NODE.decode(document), catalogues.classes, catalogues.resource_mapping
+    """Decode a node from JSON, with `used` unknown; None if it has neither GPUs nor the labels of a class."""
+    node, classes, mapping = decode_node(document), catalogues.classes, catalogues.resource_mapping
     labels = node.metadata.labels or {}
     allocatable = {
         resource: amount
@@ -161,31 +137,25 @@ def gpu_node(document: bytes | msgspec.Raw, catalogues: Catalogues) -> GPUNode |
     if not allocatable and not named:
         return None
     families = {each.family for each in named}
-    ready = (each.status == "True" for each in node.status.conditions or () if each.type == "Ready")
     return GPUNode(
         name=node.metadata.name,
         classes=tuple(each.name for each in named),
         family=families.pop() if len(families) == 1 else "",
         labels=labels,
-        taints=node.spec.taints or (),
-        is_ready=next(ready, True),
+        taints=node.spec.taints,
+        is_ready=node.is_ready,
         is_schedulable=not node.spec.unschedulable,
         allocatable={resource.name: amount for resource, amount in allocatable.items()},
         used=None,
-        weights={resource.name: _weight(resource, named, classes) for resource in allocatable},
+        weights={
+            resource.name: max((weight(resource, each, classes) for each in named), default=Fraction(1))
+            for resource in allocatable
+        },
     )
 
 
-def _weight(resource: GPUResource, named: tuple[GPUClass, ...], classes: ClassCatalogue) -> Fraction:
-    return max((weight(resource, each, classes) for each in named), default=Fraction(1))
-
-
-def _with_used(node: GPUNode, used: Mapping[str, dict[str, Fraction]] | None) -> GPUNode:
-    return node if used is None else msgspec.structs.replace(node, used=used.get(node.name, {}))
-
-
 def _used(api: ApiClient, mapping: ResourceMapping) -> Mapping[str, dict[str, Fraction]] | None:
-    """Return what pods hold of GPU resources, by node; None where the caller may not list the pods of the cluster."""
+    """Return the GPU resources that pods use, by node; None where the caller may not list the pods of the cluster."""
 
     def read(raw: msgspec.Raw) -> tuple[str, dict[GPUResource, Fraction]] | None:
         pod = decode_pod(raw)

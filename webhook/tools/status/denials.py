@@ -1,6 +1,6 @@
-"""Pods that were denied in the last 24 hours: from Events of their controllers, as far back as the API server keeps those.
+"""Pods that were denied in the last 24 hours.
 
-Or from audit logs, which have all of them, also pods without a controller.
+They are from Events of their controllers, which the API server keeps for a while, or from audit logs, which have all denials.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -55,7 +55,6 @@ class ClusterEvent(msgspec.Struct, rename="camel", kw_only=True):
 
     @property
     def last(self) -> datetime | None:
-        """When it was last observed."""
         in_series = self.series and self.series.last_observed_time
         return in_series or self.last_timestamp or self.event_time or self.metadata.creation_timestamp
 
@@ -69,7 +68,7 @@ class ClusterEvent(msgspec.Struct, rename="camel", kw_only=True):
 
     @property
     def denial(self) -> str:
-        """What we denied, as the author of the pod reads it; empty if it was not a denial of ours."""
+        """The message of our denial, as the author of the pod reads it; empty if the Event is about something else."""
         before, _, message = self.message.partition(_DENIED)
         return message if _OURS in before else ""
 
@@ -80,14 +79,12 @@ _EVENT = msgspec.json.Decoder(ClusterEvent)
 def read_events(
     api: ApiClient, namespace: str, keep: Callable[[ClusterEvent], bool] = lambda _event: True
 ) -> list[ClusterEvent]:
-    """Return the warnings of a namespace, of all where it is "", that `keep` takes. Raises `errors.ApiError`."""
+    """Return the warnings of a namespace, of all if it is "", that `keep` accepts. Raises `errors.ApiError`."""
 
     def read(raw: msgspec.Raw) -> ClusterEvent | None:
         try:
             event = _EVENT.decode(raw)
-        except (
-            msgspec.ValidationError
-        ):  # the API server takes years that Python has not, from anybody who writes Events
+        except msgspec.ValidationError:  # anybody may write Events, with years that Python cannot represent
             return None
         return event if keep(event) else None
 
@@ -95,7 +92,7 @@ def read_events(
 
 
 def denials_in_events(api: ApiClient, namespace: str, now: datetime) -> tuple[DeniedOwner, ...]:
-    """Return what was denied in the namespace, in all of them where it is "". Raises `errors.ApiError`."""
+    """Return the denials in the namespace, in all if it is "". Raises `errors.ApiError`."""
     found = read_events(api, namespace, lambda event: bool(event.denial))
     return _by_owner(
         (event.involved_object.namespace, event.owner, event.times, event.last, event.denial)
@@ -107,7 +104,7 @@ def denials_in_events(api: ApiClient, namespace: str, now: datetime) -> tuple[De
 def denials_in_logs(
     files: Iterable[str], namespaces: Collection[str], now: datetime, counts: Counts
 ) -> tuple[DeniedOwner, ...]:
-    """Return what was denied by the audit logs, in all namespaces where none is named. Raises OSError."""
+    """Return the denials in audit logs, of all namespaces if `namespaces` is empty. Raises OSError."""
     since = now - WINDOW
     return _by_owner(
         (line.namespace, line.owner or f"Pod/{line.name}", 1, at, _denied_by(line))

@@ -13,13 +13,13 @@ from webhook.tools.status.report import Health, InstallationStatus, Part
 CANARY = ("canary",)
 CONTROLLER = ("controller",)
 CERTIFICATE = ("ca-bundle", "certificate", "certificate-secret")
-"""Ids of the checks that say what a part is like."""
+"""Ids of the checks for each part."""
 
 
 def read_installation(
     cluster: InstalledCluster, checks: Sequence[DoctorCheck] = CHECKS
 ) -> InstallationStatus:
-    """Run the checks, which takes some seconds, and read what the parts are like. Raises nothing that a check can report."""
+    """Run the checks, which takes some seconds, and read the state of the parts. Raises nothing that a check can report."""
     results = [run_check(check, cluster) for check in checks]
     return InstallationStatus(
         parts=(
@@ -42,7 +42,7 @@ def read_installation(
 
 
 def _part(name: str, ids: Sequence[str], results: Sequence[CheckResult], text: str) -> Part:
-    """Return a part by the results of its checks; `text` says what it is like where they found nothing."""
+    """Return a part by the results of its checks; `text` describes it if they found nothing."""
     own = [result for result in results if result.check.id in ids]
     for result in own:
         for finding in result.findings:

@@ -1,4 +1,4 @@
-"""Reads what the caller may, and remembers what not: a tenant sees what an administrator does, less what `omitted` names."""
+"""Reads what the caller may read, and remembers the missing rights."""
 
 from collections.abc import Callable
 from functools import partial
@@ -9,13 +9,7 @@ from policies.policy import EffectivePolicy, Labels
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.objects import decode_metadata
-from webhook.configuration.cluster_source import (
-    RESOURCES,
-    EvaluatedDocuments,
-    Record,
-    choose,
-    record_decoder,
-)
+from webhook.configuration.cluster_source import RESOURCES, EvaluatedDocuments, Record, choose, record_decoder
 from webhook.configuration.documents import POLICY
 from webhook.configuration.dynamic_resources import read_device_classes
 from webhook.configuration.loader import Configuration, load_directory
@@ -25,13 +19,13 @@ T = TypeVar("T")
 
 
 class Permitted:
-    """Reads for one report. `omitted` are the rights that it lacked, in the words of `kubectl auth can-i`."""
+    """Reads for one report. `omitted` are the missing rights, in the words of `kubectl auth can-i`."""
 
     def __init__(self, api: ApiClient) -> None:
         self.api = api
         self.omitted: list[str] = []
         self.knows_policies = True
-        """Whether the policies could be read; else the built-in one stands for them."""
+        """Whether the policies could be read; if not, the built-in policy takes their place."""
 
     def attempt(self, right: str, read: Callable[[], T]) -> T | None:
         """Return what is read, None where the caller lacks the right."""
@@ -43,13 +37,13 @@ class Permitted:
             return None
 
     def configuration(self, config: Path | None) -> Configuration:
-        """Return what is in force by the directory, else by the cluster's documents. Raises ConfigurationError."""
+        """Return the configuration of the directory, or without one, of the cluster. Raises ConfigurationError."""
         if config is None:
             return self.documents().configuration
         return load_directory(config, device_classes=read_device_classes(self.api))
 
     def policy_of(self, configuration: Configuration, namespace: str) -> EffectivePolicy | None:
-        """Return the policy of the namespace; None where the caller may not read what decides that."""
+        """Return the policy of the namespace; None where the caller may not read policies or labels."""
         policies = configuration.policies
         if not self.knows_policies:
             return None

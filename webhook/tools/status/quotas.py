@@ -12,7 +12,7 @@ from webhook.tools.status.report import QuotaHolder, QuotaRow, QuotaState, Quota
 
 
 def key_order(key: str) -> tuple[int, str]:
-    """Return by what the keys of amounts are sorted for people: in the order of the dimensions."""
+    """Sort keys of amounts in the order of the dimensions."""
     dimension = key.partition("/")[0]
     return (DIMENSIONS.index(dimension) if dimension in DIMENSIONS else len(DIMENSIONS)), key
 
@@ -24,27 +24,22 @@ def quota_status(record: QuotaRecord, denied: int | None) -> QuotaSummary:
             namespace=record.namespace, state=QuotaState.NOT_COUNTED, message=record.problem, denied=denied
         )
     state, message = _state(record)
+    used = record.status.used
     return QuotaSummary(
         namespace=record.namespace,
         state=state,
         message=message,
-        rows=_rows(record),
+        rows=tuple(
+            QuotaRow(
+                key=key,
+                hard=record.hard[key],
+                used=None if used is None else used.get(key),
+                reserved=record.status.reserved.get(key, NOTHING),
+            )
+            for key in sorted(record.hard, key=key_order)
+        ),
         holders=_holders(record.status.holders.items()),
         denied=denied,
-    )
-
-
-def _rows(record: QuotaRecord) -> tuple[QuotaRow, ...]:
-    """Return what the quota grants and what is held of it, by dimension."""
-    used, reserved, hard = record.status.used, record.status.reserved, record.hard
-    return tuple(
-        QuotaRow(
-            key=key,
-            hard=hard[key],
-            used=None if used is None else used.get(key),
-            reserved=reserved.get(key, NOTHING),
-        )
-        for key in sorted(hard, key=key_order)
     )
 
 
@@ -69,5 +64,5 @@ def _holders(by_key: Iterable[tuple[str, Iterable[Holder]]]) -> tuple[QuotaHolde
 
 
 def most_held(held: Mapping[str, Fraction]) -> Fraction:
-    """Return by what holders are sorted: their GPUs, else the largest of their amounts."""
+    """Return the GPUs of a holder, or without GPUs its largest amount."""
     return held.get(GPUS) or max(held.values(), default=NOTHING)

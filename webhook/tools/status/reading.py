@@ -1,4 +1,4 @@
-"""Reads the status of a cluster, or of namespaces of it, as far as the caller may: what is forbidden is left out and named."""
+"""Reads the status of a cluster, or of some namespaces. What the caller may not read is left out and named."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -51,10 +51,10 @@ def read_status(
 ) -> ClusterStatus:
     """Return the status now.
 
-    namespaces: none for all that the caller may list, and where that is none, for `home` alone.
+    namespaces: if empty, all namespaces; `home` alone if the caller may not list quotas of all namespaces.
     config: a directory of documents in place of the cluster's.
-    installation: what is known of it, for callers that ask often: the checks behind it take seconds.
-    logged: denials by audit logs (`denials_in_logs`), in place of those in Events.
+    installation: an earlier result, since its checks take seconds.
+    logged: denials from audit logs (`denials_in_logs`), in place of Events.
 
     Raises `errors.ApiError` for everything but a lack of rights, ConfigurationError.
     """
@@ -97,7 +97,7 @@ def read_status(
 def _read_quotas(
     reader: Permitted, namespaces: tuple[str, ...], home: str
 ) -> tuple[tuple[str, ...], list[list[QuotaRecord] | None]]:
-    """Return the namespaces that are shown, none for all, and the quotas of each, None where they are forbidden."""
+    """Return the shown namespaces, empty for all, and the quotas of each, None where they are forbidden."""
 
     def listed(namespace: str) -> list[QuotaRecord]:
         found = reader.api.list(QUOTAS.path(namespace), decode_quota).items
@@ -116,7 +116,7 @@ def _read_quotas(
 
 
 ByNamespace = dict[str, tuple[DeniedOwner, ...] | None]
-"""What was denied in a namespace, under "" in all of them; None where that is forbidden."""
+"""Denials by namespace, under "" for all namespaces; None where the caller may not read them."""
 
 
 def _read_denials(reader: Permitted, namespaces: Sequence[str], now: datetime) -> ByNamespace:
@@ -128,13 +128,13 @@ def _read_denials(reader: Permitted, namespaces: Sequence[str], now: datetime) -
 
 
 def _recent(found: ByNamespace) -> tuple[DeniedOwner, ...] | None:
-    """Return all denials, the most recent first; None where none can be read."""
+    """Return all denials, the most recent first; None if the caller may not read any."""
     known = [each for each in found.values() if each is not None]
     return tuple(sorted(chain.from_iterable(known), key=lambda each: each.order)) if known else None
 
 
 def _denied(found: ByNamespace, namespace: str) -> int | None:
-    """Return how many pods of a namespace were denied, None where that cannot be read."""
+    """Return the number of denied pods of a namespace; None where it cannot be read."""
     denials = found.get(namespace, found.get(""))
     return None if denials is None else sum(each.count for each in denials if each.namespace == namespace)
 
@@ -192,7 +192,7 @@ def _exemption(exemption: Exemption) -> str:
 def _classes(
     configuration: Configuration, capacities: dict[str, ClassCapacity] | None
 ) -> tuple[ClassStatus, ...]:
-    """Return the classes that documents add, and those with nodes; nodes of a family, or of no known class, at the end."""
+    """Return the classes of documents and the classes with nodes; at the end nodes of a family, or of no known class."""
     own = {document.name for document in configuration.documents if document.kind == CLASS}
     having = capacities or {}
     known = [

@@ -1,6 +1,6 @@
-"""What `status` says of a cluster, as frozen structs: amounts are exact, what the caller may not read is None.
+"""The content of `status` as frozen structs. Amounts are exact; what the caller may not read is None.
 
-`plain` makes of them what `-o json` prints: camelCase, amounts as text ("3", "2/7"), moments in RFC 3339.
+`plain` converts them for `-o json`: camelCase, amounts as text ("3", "2/7"), moments in RFC 3339.
 """
 
 from datetime import datetime
@@ -16,21 +16,21 @@ from webhook.tools.status.capacity import ClassCapacity
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Common to all parts of a report."""
+    """Base of all parts of a report."""
 
 
 class QuotaState(Enum):
-    """The state of a GPUQuota in one word, the most urgent that holds."""
+    """The most urgent state of a GPUQuota."""
 
     NOT_COUNTED = "NotCounted"
-    """It was not counted yet, or cannot be read: every GPU pod of the namespace is denied."""
+    """The quota was not counted yet, or cannot be read: every GPU pod of the namespace is denied."""
     EXCEEDED = "Exceeded"
     STALE = "Stale"
     READY = "Ready"
 
 
 class QuotaRow(Shown, frozen=True):
-    """One dimension of a quota: `gpus`, `classes/NAME` or `resources/NAME`. `used` is None before it was counted."""
+    """One dimension of a quota: `gpus`, `classes/NAME` or `resources/NAME`. `used` is None before the first count."""
 
     key: str
     hard: Fraction
@@ -47,14 +47,14 @@ class QuotaRow(Shown, frozen=True):
 
 
 class QuotaHolder(Shown, frozen=True):
-    """An owner of pods (`Job/train`), or a pod or claim without one, and what it holds, by the keys of the quota's rows."""
+    """An owner of pods (`Job/train`), or a pod or claim without an owner, and its amounts by the keys of the quota's rows."""
 
     name: str
     held: dict[str, Fraction]
 
 
 class DeniedOwner(Shown, frozen=True):
-    """Pods of one owner that were denied: how often, when last, and the first line of the last message."""
+    """Denied pods of one owner: their number, the time of the last one, and the first line of its message."""
 
     namespace: str
     owner: str
@@ -64,15 +64,15 @@ class DeniedOwner(Shown, frozen=True):
 
     @property
     def order(self) -> tuple[float, str, str]:
-        """By what denials are sorted: the most recent first."""
+        """The sort key: the most recent first."""
         return -self.last.timestamp(), self.namespace, self.owner
 
 
 class QuotaSummary(Shown, frozen=True):
     """The GPUQuota of a namespace; `message` says why it is not Ready. Rows: `gpus` first, then classes, then resources.
 
-    holders: the largest, as the controller wrote them last: at most five for each row.
-    denied: how many pods of the namespace were denied, None where that cannot be read.
+    holders: the largest ones in the status of the quota: at most five for each row.
+    denied: the number of denied pods of the namespace; None where it cannot be read.
     """
 
     namespace: str
@@ -84,7 +84,7 @@ class QuotaSummary(Shown, frozen=True):
 
 
 class ClassStatus(Shown, frozen=True):
-    """A GPU class of the catalogue; a family or "" where nodes name no class. `capacity` is None where nodes cannot be read."""
+    """A GPU class; a family, or "", for nodes without a class. `capacity` is None where nodes cannot be read."""
 
     name: str
     family: str = ""
@@ -93,10 +93,10 @@ class ClassStatus(Shown, frozen=True):
 
 
 class PolicyStatus(Shown, frozen=True):
-    """A GPUPolicy. `in_force` since `since`, as far as the controller wrote that; `message` says what keeps it from that.
+    """A GPUPolicy. `since`: since when it is in force, if the controller wrote that. `message`: why it is not in force.
 
-    where: the namespaces that it matches, in words. exemptions: those in force, in words. modes: its rules by mode, as its
-    document and the defaults of the rules say; a pause or an exemption changes none of them.
+    where: the namespaces that it matches, in words. exemptions: the current exemptions, in words. modes: its rules by mode, from
+    its document and the defaults of the rules; pauses and exemptions do not change them.
     """
 
     name: str
@@ -118,9 +118,9 @@ class Health(Enum):
 
 
 class Part(Shown, frozen=True):
-    """A part of the installation: webhook, controller, canary, certificate. `text` says what it is like, in one line.
+    """A part of the installation: webhook, controller, canary, certificate. `text` describes it in one line.
 
-    for_administrators: it is unknown because it takes rights that tenants do not have.
+    for_administrators: it is unknown because that needs rights that tenants do not have.
     """
 
     name: str
@@ -130,10 +130,10 @@ class Part(Shown, frozen=True):
 
 
 class InstallationStatus(Shown, frozen=True):
-    """The parts of an installation and what `doctor` found.
+    """The parts of an installation and the findings of `doctor`.
 
-    not_checked: why something was not checked, where that is not for want of rights. checks_for_administrators: how many of the
-    checks take rights that the caller lacks.
+    not_checked: why something was not checked, except missing rights. checks_for_administrators: the number of checks that need
+    rights that the caller lacks.
     """
 
     parts: tuple[Part, ...] = ()
@@ -145,11 +145,11 @@ class InstallationStatus(Shown, frozen=True):
 class ClusterStatus(Shown, frozen=True):
     """Everything that `status` shows at one moment.
 
-    version: of this program. configuration: digest of the documents in force. namespaces: those that are shown, none for all.
-    policies: None where they cannot be read; empty where the built-in one governs.
-    quotas_are_known: whether all of the namespaces could be read. classes: those with nodes, and those of documents.
-    denials: most recent first; `denials_from` says from where they are and how far back that goes.
-    omitted: what the caller may not read, as `kubectl auth can-i` takes it: `list nodes`.
+    version: of this program. configuration: digest of the documents in force. namespaces: the shown ones, empty for all.
+    policies: None where they cannot be read; empty where the built-in policy governs.
+    quotas_are_known: whether the quotas of all these namespaces could be read. classes: with nodes, or in documents.
+    denials: most recent first; `denials_from` names their source and its age limit.
+    omitted: the missing rights, in the words of `kubectl auth can-i`: `list nodes`.
     """
 
     at: datetime
@@ -168,5 +168,5 @@ class ClusterStatus(Shown, frozen=True):
 
 
 def plain(value: Any) -> Any:
-    """Return a struct of this room as plain data for JSON."""
+    """Convert a struct of this module for JSON."""
     return msgspec.to_builtins(value, enc_hook=str)

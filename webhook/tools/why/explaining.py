@@ -117,11 +117,12 @@ class _Case:
         """Findings of the rules as if the object were created now, without the quota's; None where they are not known."""
         if self.policy is None:
             return None
+        nodes = index_of(self.nodes or (), self.configuration)
         by = Evaluator(
             engine=Engine(self.configuration),
             now=self.now,
             labels_of=self.reader.labels_of,
-            named_nodes=index_of(self.nodes or (), self.configuration),
+            named_nodes=lambda: nodes,
             claims=self._requested_by_claim,
         )
         return evaluate(self.served.group, self.served.kind, self.namespace, self.document, by)

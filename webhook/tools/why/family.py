@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from policies.pods.pod import OwnerReference, SchedulingGate
+from policies.pods.pod import Named, OwnerReference
 from webhook.cluster.api import METADATA_LIST
 from webhook.controller.records import PODS
 from webhook.tools.status.denials import ClusterEvent
@@ -43,7 +43,7 @@ class _Status(msgspec.Struct, frozen=True, rename="camel"):
 class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     node_name: str = ""
     scheduler_name: str = ""
-    scheduling_gates: tuple[SchedulingGate, ...] | None = None
+    scheduling_gates: tuple[Named, ...] | None = None
 
 
 class StoredPod(msgspec.Struct, frozen=True):

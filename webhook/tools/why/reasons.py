@@ -162,7 +162,7 @@ def _reasons(of: Situation) -> Iterator[Reason]:
 
 
 def _denial(finding: Finding) -> Reason:
-    remedy = ", or ".join(filter(None, (finding.remedy, finding.request)))
+    remedy = ", or ".join(filter(None, (finding.remedy, finding.escalation)))
     return Reason(source=Source.POLICY, message=replace(finding, remedy="", ask="").sentence(), remedy=remedy)
 
 

@@ -1,40 +1,38 @@
 """Model URIs: what is usable, what is refused with which advice, and that no secret is ever shown."""
 
-import pytest
-
-from policies.models.warming.model_uri import BadURI, ModelURI, parse_model_uri, shown
+from policies.models.warming.model_uri import ModelURI, parse_model_uri, shown
+from policies.pods.annotations import BadAnnotation
+from tests.cases import cases
 
 SHA256 = "0123456789abcdef" * 4
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "scheme", "host", "want"),
-    [
-        pytest.param("s3://models/llama/8b", "s3", "models", "s3://models/llama/8b", id="s3-prefix"),
-        pytest.param("s3://models", "s3", "models", "s3://models", id="whole-bucket"),
-        pytest.param("gs://models_eu/a+b=c/", "gs", "models_eu", "gs://models_eu/a+b=c/", id="gs"),
-        pytest.param("hf://meta/Llama-3.1-8B", "hf", "meta", "hf://meta/Llama-3.1-8B", id="hub"),
-        pytest.param("hf://meta/l@refs/pr/1", "hf", "meta", "hf://meta/l@refs/pr/1", id="hub-revision"),
-        pytest.param("pvc://claim-1/a/b", "pvc", "claim-1", "pvc://claim-1/a/b", id="claim"),
-        pytest.param(
-            "https://host:8443/a/@b/m.bin", "https", "host:8443", "https://host:8443/a/@b/m.bin", id="port"
-        ),
-        pytest.param("https://[::1]:8443/m", "https", "[::1]:8443", "https://[::1]:8443/m", id="ipv6"),
-        pytest.param(f"https://h/m#sha256={SHA256}", "https", "h", "https://h/m", id="checksum-is-not-shown"),
-        pytest.param("https://h/m?version=2", "https", "h", "https://h/m", id="query-is-not-shown"),
-    ],
+    {
+        "s3-prefix": ("s3://models/llama/8b", "s3", "models", "s3://models/llama/8b"),
+        "whole-bucket": ("s3://models", "s3", "models", "s3://models"),
+        "gs": ("gs://models_eu/a+b=c/", "gs", "models_eu", "gs://models_eu/a+b=c/"),
+        "hub": ("hf://meta/Llama-3.1-8B", "hf", "meta", "hf://meta/Llama-3.1-8B"),
+        "hub-revision": ("hf://meta/l@refs/pr/1", "hf", "meta", "hf://meta/l@refs/pr/1"),
+        "claim": ("pvc://claim-1/a/b", "pvc", "claim-1", "pvc://claim-1/a/b"),
+        "port": ("https://h:8443/a/@b/m", "https", "h:8443", "https://h:8443/a/@b/m"),
+        "ipv6": ("https://[::1]:8443/m", "https", "[::1]:8443", "https://[::1]:8443/m"),
+        "checksum-is-not-shown": (f"https://h/m#sha256={SHA256}", "https", "h", "https://h/m"),
+        "query-is-not-shown": ("https://h/m?version=2", "https", "h", "https://h/m"),
+    },
 )
 def test_usable(text: str, scheme: str, host: str, want: str) -> None:
     assert parse_model_uri(text) == ModelURI(scheme=scheme, host=host, text=text, shown=want)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "want"),
-    [
-        pytest.param("https://h/m?version=2", "version=2", id="query"),
-        pytest.param(f"https://h/m?version=2#sha256={SHA256}", "version=2", id="before-the-checksum"),
-        pytest.param("https://h/m", "", id="none"),
-    ],
+    {
+        "query": ("https://h/m?version=2", "version=2"),
+        "before-the-checksum": (f"https://h/m?version=2#sha256={SHA256}", "version=2"),
+        "none": ("https://h/m", ""),
+    },
 )
 def test_query(text: str, want: str) -> None:
     uri = parse_model_uri(text)
@@ -47,94 +45,77 @@ SECRET_REMEDY = (
 )
 
 
-@pytest.mark.parametrize(
-    ("text", "want", "message", "remedy"),
-    [
-        pytest.param("", "", "is not from a supported source", "write s3://bucket/prefix", id="empty"),
-        pytest.param(
-            "models/llama", "models/llama", "is not from a supported source", "write s3://", id="no-scheme"
-        ),
-        pytest.param("ftp://h/m", "ftp://h/m", "is not from a supported source", "hf://owner/name", id="ftp"),
-        pytest.param(
-            "S3://models/m", "S3://models/m", "is not from a supported source", "s3://", id="upper-case"
-        ),
-        pytest.param("http://h/m", "http://h/m", "is plain http", "use https://", id="plain-http"),
-        pytest.param(
-            "s3:///m", "s3:///m", "does not name a valid bucket", "write s3://bucket/…", id="no-bucket"
-        ),
-        pytest.param(
-            "pvc://Claim/m", "pvc://Claim/m", "does not name a valid claim", "pvc://claim/…", id="claim-name"
-        ),
-        pytest.param("pvc://c/a/../b", "pvc://c/a/../b", 'holds ".."', "without it", id="parent"),
-        pytest.param(
-            "hf://gpt2", "hf://gpt2", "does not name a model of the hub", "hf://owner/name", id="hub-owner"
-        ),
-        pytest.param(
-            "hf://a/b/c", "hf://a/b/c", "does not name a model of the hub", "hf://owner/name", id="hub-file"
-        ),
-        pytest.param(
-            "https://h/d/", "https://h/d/", "does not name a file", "fetched from s3", id="https-folder"
-        ),
-        pytest.param("https://h", "https://h", "does not name a file", "name one file", id="https-host-only"),
-        pytest.param(
-            "s3://models/a?b", "s3://models/a", "only https:// may have", "leave it out", id="query-on-s3"
-        ),
-        pytest.param(
-            "https://h/m#sha256=12", "https://h/m", "not a checksum", "64 hexadecimal", id="bad-checksum"
-        ),
-        pytest.param(
-            "s3://models/$(HF_TOKEN)", "s3://models/$(HF_TOKEN)", "holds a space", "rename", id="expansion"
-        ),
-        pytest.param("s3://models/a b", "s3://models/a b", "holds a space", "%-encoded", id="space"),
-        pytest.param("s3://models/a\nb", "s3://models/a�b", "holds a space", "%-encoded", id="newline"),
-        pytest.param("s3://models/ä", "s3://models/ä", "holds a space", "%-encoded", id="not-ascii"),
-        pytest.param(
-            "s3://" + "m/" * 1100,
-            "s3://" + ("m/" * 1100)[:2043] + "…",
-            "is longer than 2048",
-            "shorter",
-            id="long",
-        ),
-    ],
+NO_SOURCE, NO_MODEL = "is not from a supported source", "does not name a model of the hub"
+NO_FILE, NO_CHARACTER = "does not name a file", "holds a space"
+LONG = "s3://" + "m/" * 1100
+
+
+@cases(
+    ("text", "message", "remedy"),
+    {
+        "empty": ("", NO_SOURCE, "write s3://bucket/prefix"),
+        "no-scheme": ("models/llama", NO_SOURCE, "write s3://"),
+        "ftp": ("ftp://h/m", NO_SOURCE, "hf://owner/name"),
+        "upper-case": ("S3://models/m", NO_SOURCE, "s3://"),
+        "plain-http": ("http://h/m", "is plain http", "use https://"),
+        "no-bucket": ("s3:///m", "does not name a valid bucket", "write s3://bucket/…"),
+        "claim-name": ("pvc://Claim/m", "does not name a valid claim", "pvc://claim/…"),
+        "parent": ("pvc://c/a/../b", 'holds ".."', "without it"),
+        "hub-owner": ("hf://gpt2", NO_MODEL, "hf://owner/name"),
+        "hub-file": ("hf://a/b/c", NO_MODEL, "hf://owner/name"),
+        "https-folder": ("https://h/d/", NO_FILE, "fetched from s3"),
+        "https-host-only": ("https://h", NO_FILE, "name one file"),
+        "query-on-s3": ("s3://models/a?b", "only https:// may have", "leave it out"),
+        "bad-checksum": ("https://h/m#sha256=12", "not a checksum", "64 hexadecimal"),
+        "expansion": ("s3://models/$(HF_TOKEN)", NO_CHARACTER, "rename"),
+        "space": ("s3://models/a b", NO_CHARACTER, "%-encoded"),
+        "newline": ("s3://models/a\nb", NO_CHARACTER, "%-encoded"),
+        "not-ascii": ("s3://models/ä", NO_CHARACTER, "%-encoded"),
+        "long": (LONG, "is longer than 2048", "shorter"),
+    },
 )
-def test_unusable(text: str, want: str, message: str, remedy: str) -> None:
+def test_unusable(text: str, message: str, remedy: str) -> None:
     found = parse_model_uri(text)
 
-    assert isinstance(found, BadURI)
-    assert found.shown == want
+    assert isinstance(found, BadAnnotation)
+    assert found.value == shown(text)
     assert message in found.message
     assert remedy in found.remedy
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "want"),
-    [
-        pytest.param("https://bob:hunter2hunter2@h/m", "https://h/m", id="user-and-password"),
-        pytest.param("https://hunter2hunter2@h/m", "https://h/m", id="token-as-user"),
-        pytest.param("s3://AKIA:hunter2/hun@ter2@models/m", "s3://models/m", id="key-with-slash-and-at"),
-        pytest.param("s3://AKIA:hunter2/hunter2@models/m", "s3://models/m", id="key-with-slash"),
-        pytest.param("https://h/m?X-Amz-Signature=hunter2", "https://h/m", id="presigned-s3"),
-        pytest.param("https://h/m?a=1&sig=hunter2#x", "https://h/m", id="shared-access-signature"),
-        pytest.param("https://h/m?private_token=hunter2", "https://h/m", id="token"),
-    ],
+    {
+        "user-and-password": ("https://bob:hunter2hunter2@h/m", "https://h/m"),
+        "token-as-user": ("https://hunter2hunter2@h/m", "https://h/m"),
+        "key-with-slash-and-at": ("s3://AKIA:hunter2/hun@ter2@models/m", "s3://models/m"),
+        "key-with-slash": ("s3://AKIA:hunter2/hunter2@models/m", "s3://models/m"),
+        "presigned-s3": ("https://h/m?X-Amz-Signature=hunter2", "https://h/m"),
+        "shared-access-signature": ("https://h/m?a=1&sig=hunter2#x", "https://h/m"),
+        "token": ("https://h/m?private_token=hunter2", "https://h/m"),
+    },
 )
 def test_credentials_are_refused_and_not_repeated(text: str, want: str) -> None:
     found = parse_model_uri(text)
 
-    assert isinstance(found, BadURI)
-    assert found.shown == want
+    assert isinstance(found, BadAnnotation)
+    assert found.value == want
     assert found.message.startswith("holds ")
     assert found.remedy == f"{SECRET_REMEDY}{text.partition(':')[0]}"
-    assert "hunter2" not in found.shown + found.message + found.remedy
+    assert "hunter2" not in found.value + found.message + found.remedy
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "want"),
-    [
-        pytest.param("bob:hunter2@h/m?x", "h/m", id="no-scheme"),
-        pytest.param("weird://bob:hunter2@h/m", "weird://h/m", id="unknown-scheme"),
-        pytest.param("?hunter2", "", id="only-a-query"),
-    ],
+    {
+        "no-scheme": ("bob:hunter2@h/m?x", "h/m"),
+        "unknown-scheme": ("weird://bob:hunter2@h/m", "weird://h/m"),
+        "only-a-query": ("?hunter2", ""),
+        "what-no-uri-may-hold": ("s3://models/$(HF_TOKEN) a?b", "s3://models/$(HF_TOKEN) a"),
+        "checksum": ("https://h/m#sha256=12", "https://h/m"),
+        "newline": ("s3://models/a\nb", "s3://models/a�b"),
+        "long": (LONG, LONG[:2048] + "…"),
+    },
 )
 def test_what_is_shown_of_anything(text: str, want: str) -> None:
     assert shown(text) == want

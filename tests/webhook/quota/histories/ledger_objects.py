@@ -332,7 +332,7 @@ def a_list_ends_while_the_watch_goes_on(*, rule: bool) -> World:
         things.event(Line(NAMESPACE, hash(pod.uid), around.revisions.pods, pod), deleted=False)
         things.merge(NAMESPACE, Position(listed if rule else around.revisions.pods, started), ())
     held = around.list(Controller())
-    shown = {each.uid: around.pods[each.uid] for each in things.snapshot(NAMESPACE).items}
+    shown = {each.uid: around.pods[each.uid] for each in things.items(NAMESPACE)}
     assert things.position(NAMESPACE).revision == around.revisions.pods
     around.reconcile(held)
     held.listing = msgspec.structs.replace(held.listing, objects=shown, used=used_by(shown))

@@ -37,7 +37,7 @@ def count(verdict: str, pod: str, since: float, at: float, gpus: str = "1", **tw
 
 
 def validated(pod: str, at: float, **tweaks: Any) -> LINE:
-    """Return the line of the webhook about a new pod that is charged a GPU."""
+    """Return the line of the webhook about a new pod with a demand of one GPU."""
     return {
         "time": moment(at),
         "phase": "validate",

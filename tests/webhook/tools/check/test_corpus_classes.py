@@ -82,7 +82,7 @@ def domains(pod: Pod) -> set[str]:
 def test_no_pod_that_chooses_hardware_gets_a_default_class(tmp_path: Path, default: str) -> None:
     chosen, given = 0, 0
     for file, pod, result in pods(tmp_path, default):
-        added = [each.change.what for each in result.changes if each.rule == "gpu-class"]
+        added = [each.what for each in result.changes if each.rule == "gpu-class"]
         keys = {key for key in selected(pod) if not key.startswith("nvidia.com/gpu.deploy.")}
         if keys - OF_NO_HARDWARE:
             chosen += 1

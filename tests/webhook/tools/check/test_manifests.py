@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import cases
 from webhook.tools.check.manifests import Manifest, Manifests, as_stored, read_manifests, with_requests
 
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: train}\nspec:\n  containers: [{name: main}]\n"
@@ -72,20 +73,19 @@ def test_kyaml(tmp_path: Path) -> None:
     assert [place.container.limits for place in pod.places] == [{"nvidia.com/gpu": "0.5"}]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("api_version", "kind", "spec", "want"),
-    [
-        pytest.param("apps/v1", "Deployment", "{template: TEMPLATE}", "spec.template", id="deployment"),
-        pytest.param("apps/v1beta2", "DaemonSet", "{template: TEMPLATE}", "spec.template", id="any-version"),
-        pytest.param("batch/v1", "Job", "{template: TEMPLATE}", "spec.template", id="job"),
-        pytest.param(
+    {
+        "deployment": ("apps/v1", "Deployment", "{template: TEMPLATE}", "spec.template"),
+        "any-version": ("apps/v1beta2", "DaemonSet", "{template: TEMPLATE}", "spec.template"),
+        "job": ("batch/v1", "Job", "{template: TEMPLATE}", "spec.template"),
+        "cronjob": (
             "batch/v1",
             "CronJob",
             "{jobTemplate: {spec: {template: TEMPLATE}}}",
             "spec.jobTemplate.spec.template",
-            id="cronjob",
         ),
-    ],
+    },
 )
 def test_pods_of_workloads(tmp_path: Path, api_version: str, kind: str, spec: str, want: str) -> None:
     template = "{metadata: {labels: {a: b}}, spec: {containers: [{name: main}]}}"
@@ -97,16 +97,16 @@ def test_pods_of_workloads(tmp_path: Path, api_version: str, kind: str, spec: st
     assert pod.labels == {"a": "b"}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "known"),
-    [
-        pytest.param("apiVersion: v1\nkind: Service\nmetadata: {name: x}\n", False, id="service"),
-        pytest.param("apiVersion: a.b/v1\nkind: AllowList\nmetadata: {name: x}\n", False, id="a-list-without-items"),
-        pytest.param("apiVersion: apps/v1\nkind: Deployment\nmetadata: {generateName: x}\n", True, id="a-generated-name"),
-        pytest.param("apiVersion: batch.example.com/v1\nkind: Job\nmetadata: {name: x}\n", False, id="job-of-another-group"),
-        pytest.param("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\n", True, id="deployment-without-spec"),
-        pytest.param("apiVersion: v1\nkind: PodTemplate\nmetadata: {name: x}\ntemplate: null\n", True, id="null-template"),
-    ],
+    {
+        "service": ("apiVersion: v1\nkind: Service\nmetadata: {name: x}\n", False),
+        "a-list-without-items": ("apiVersion: a.b/v1\nkind: AllowList\nmetadata: {name: x}\n", False),
+        "a-generated-name": ("apiVersion: apps/v1\nkind: Deployment\nmetadata: {generateName: x}\n", True),
+        "job-of-another-group": ("apiVersion: batch.example.com/v1\nkind: Job\nmetadata: {name: x}\n", False),
+        "deployment-without-spec": ("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\n", True),
+        "null-template": ("apiVersion: v1\nkind: PodTemplate\nmetadata: {name: x}\ntemplate: null\n", True),
+    },
 )  # fmt: skip
 def test_objects_without_pods(tmp_path: Path, text: str, known: bool) -> None:
     manifest = only(read(tmp_path, text))
@@ -114,15 +114,15 @@ def test_objects_without_pods(tmp_path: Path, text: str, known: bool) -> None:
     assert (manifest.name, manifest.pods, manifest.is_known) == ("x", (), known)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("metadata", "option", "want"),
-    [
-        pytest.param("{name: a, namespace: ml}", "other", "ml", id="its-own"),
-        pytest.param("{name: a}", "other", "other", id="option"),
-        pytest.param("{name: a}", None, "default", id="default"),
-        pytest.param("{name: a, namespace: null}", "other", "other", id="null"),
-        pytest.param('{name: a, namespace: ""}', "other", "other", id="empty"),
-    ],
+    {
+        "its-own": ("{name: a, namespace: ml}", "other", "ml"),
+        "option": ("{name: a}", "other", "other"),
+        "default": ("{name: a}", None, "default"),
+        "null": ("{name: a, namespace: null}", "other", "other"),
+        "empty": ('{name: a, namespace: ""}', "other", "other"),
+    },
 )
 def test_namespace(tmp_path: Path, metadata: str, option: str | None, want: str) -> None:
     text = f"apiVersion: v1\nkind: Pod\nmetadata: {metadata}\n"
@@ -167,32 +167,23 @@ kind: List
     assert found.problems == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "want"),
-    [
-        pytest.param("kind: Pod\nmetadata: {name: a}\n", ["m.yaml:1: apiVersion: Required value"], id="no-apiversion"),
-        pytest.param("apiVersion: apps/v1\nspec: {}\n", ["m.yaml:1: kind: Required value"], id="no-kind"),
-        pytest.param(
-            "apiVersion: v1\nkind: 5\n",
-            ["m.yaml:2: kind: must be text; YAML reads 5 as a number: quote it"],
-            id="kind",
-        ),
-        pytest.param('apiVersion: v1\nkind: ""\n', ["m.yaml:2: kind: Required value"], id="empty-kind"),
-        pytest.param("apiVersion: v1\nkind: null\n", ["m.yaml:2: kind: Required value"], id="null-kind"),
-        pytest.param(
-            "apiVersion: v1\nkind: Pod\nmetadata: [1]\n", ["m.yaml:3: metadata: must be a map, not a list"], id="metadata"
-        ),
-        pytest.param(
-            "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Pod\n  metadata: {name: 5}\n- 7\n",
+    {
+        "no-apiversion": ("kind: Pod\nmetadata: {name: a}\n", ["m.yaml:1: apiVersion: Required value"]),
+        "no-kind": ("apiVersion: apps/v1\nspec: {}\n", ["m.yaml:1: kind: Required value"]),
+        "kind": ("apiVersion: v1\nkind: 5\n",
+            ["m.yaml:2: kind: must be text; YAML reads 5 as a number: quote it"]),
+        "empty-kind": ('apiVersion: v1\nkind: ""\n', ["m.yaml:2: kind: Required value"]),
+        "null-kind": ("apiVersion: v1\nkind: null\n", ["m.yaml:2: kind: Required value"]),
+        "metadata": ("apiVersion: v1\nkind: Pod\nmetadata: [1]\n", ["m.yaml:3: metadata: must be a map, not a list"]),
+        "items": ("apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Pod\n  metadata: {name: 5}\n- 7\n",
             [
                 "m.yaml:6: items[0].metadata.name: must be text; YAML reads 5 as a number: quote it",
                 "m.yaml:7: items[1]: must be an object: a map with apiVersion and kind",
-            ],
-            id="items",
-        ),
-        pytest.param("apiVersion: v1\nkind: List\nitems: {a: b}\n", ["m.yaml:3: items: must be a list"], id="items-no-list"),
-        pytest.param(
-            """\
+            ]),
+        "items-no-list": ("apiVersion: v1\nkind: List\nitems: {a: b}\n", ["m.yaml:3: items: must be a list"]),
+        "every-field-of-the-wrong-type": ("""\
 apiVersion: apps/v1
 kind: Deployment
 metadata: {name: x}
@@ -216,29 +207,18 @@ spec:
                 "m.yaml:14: spec.template.spec.containers[0].env[0].value: must be text; YAML reads 1 as a number: quote it",
                 "m.yaml:15: spec.template.spec.containers[0].readinessProbe.periodSeconds: must be a whole number, "
                 'not text "5"',
-            ],
-            id="every-field-of-the-wrong-type",
-        ),
-        pytest.param(
-            "apiVersion: apps/v1\nkind: Deployment\nspec:\n  template: x\n",
-            ["m.yaml:4: spec.template: must be a map"],
-            id="template-no-map",
-        ),
-        pytest.param(
-            f"{POD}  terminationGracePeriodSeconds: ${{GRACE}}\n  nodeSelector: [a]\n",
-            ["m.yaml:7: spec.nodeSelector: must be a map, not a list"],
-            id="a-field-beside-a-placeholder",
-        ),
-        pytest.param("apiVersion: apps/v1\nkind: Deployment\nspec: 5\n", ["m.yaml:3: spec: must be a map"], id="spec-no-map"),
-        pytest.param(
-            "apiVersion: ray.io/v1\nkind: RayCluster\nspec:\n  workerGroupSpecs:\n"
+            ]),
+        "template-no-map": ("apiVersion: apps/v1\nkind: Deployment\nspec:\n  template: x\n",
+            ["m.yaml:4: spec.template: must be a map"]),
+        "a-field-beside-a-placeholder": (f"{POD}  terminationGracePeriodSeconds: ${{GRACE}}\n  nodeSelector: [a]\n",
+            ["m.yaml:7: spec.nodeSelector: must be a map, not a list"]),
+        "spec-no-map": ("apiVersion: apps/v1\nkind: Deployment\nspec: 5\n", ["m.yaml:3: spec: must be a map"]),
+        "the-second-of-several-templates": ("apiVersion: ray.io/v1\nkind: RayCluster\nspec:\n  workerGroupSpecs:\n"
             "  - template: {spec: {containers: []}}\n  - template:\n      spec:\n        containers: none\n",
-            ['m.yaml:8: spec.workerGroupSpecs[1].template.spec.containers: must be a list, not text "none"'],
-            id="the-second-of-several-templates",
-        ),
-        pytest.param("", ["m.yaml: must contain an object"], id="empty"),
-        pytest.param("# only\n---\n", ["m.yaml: must contain an object"], id="only-comments"),
-    ],
+            ['m.yaml:8: spec.workerGroupSpecs[1].template.spec.containers: must be a list, not text "none"']),
+        "empty": ("", ["m.yaml: must contain an object"]),
+        "only-comments": ("# only\n---\n", ["m.yaml: must contain an object"]),
+    },
 )  # fmt: skip
 def test_bad_objects_are_reported_with_line_and_path(tmp_path: Path, text: str, want: list[str]) -> None:
     found = read(tmp_path, text)
@@ -247,14 +227,14 @@ def test_bad_objects_are_reported_with_line_and_path(tmp_path: Path, text: str, 
     assert found.manifests == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "want"),
-    [
-        pytest.param("- 1\n", ["stdin:1: must be an object: a map with apiVersion and kind"], id="list"),
-        pytest.param("just text\n", ["stdin:1: must be an object: a map with apiVersion and kind"], id="text"),
-        pytest.param("a: 1\n", ["stdin:1: apiVersion: Required value", "stdin:1: kind: Required value"], id="nothing-known"),
-        pytest.param("apiVersion: v2\nname: chart\n", ["stdin:1: kind: Required value"], id="helm-chart"),
-    ],
+    {
+        "list": ("- 1\n", ["stdin:1: must be an object: a map with apiVersion and kind"]),
+        "text": ("just text\n", ["stdin:1: must be an object: a map with apiVersion and kind"]),
+        "nothing-known": ("a: 1\n", ["stdin:1: apiVersion: Required value", "stdin:1: kind: Required value"]),
+        "helm-chart": ("apiVersion: v2\nname: chart\n", ["stdin:1: kind: Required value"]),
+    },
 )  # fmt: skip
 def test_a_stream_holds_nothing_but_manifests(
     monkeypatch: pytest.MonkeyPatch, text: str, want: list[str]
@@ -264,16 +244,16 @@ def test_a_stream_holds_nothing_but_manifests(
     assert [str(problem) for problem in read_manifests(["-"]).problems] == want
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
-    [
-        pytest.param("replicas: 1\nresources: {limits: {nvidia.com/gpu: 1}}\n", id="values-of-a-chart"),
-        pytest.param("- {op: add, path: /spec/replicas, value: 2}\n", id="json-patch"),
-        pytest.param("just text\n", id="text"),
-        pytest.param("apiVersion: v2\nname: chart\nversion: 0.1.0\n", id="helm-chart"),
-        pytest.param("apiVersion: 1\ndatasources: [{name: a}]\n", id="grafana-provisioning"),
-        pytest.param("kind: pipeline\ntype: docker\nsteps: []\n", id="drone-pipeline"),
-    ],
+    {
+        "values-of-a-chart": "replicas: 1\nresources: {limits: {nvidia.com/gpu: 1}}\n",
+        "json-patch": "- {op: add, path: /spec/replicas, value: 2}\n",
+        "text": "just text\n",
+        "helm-chart": "apiVersion: v2\nname: chart\nversion: 0.1.0\n",
+        "grafana-provisioning": "apiVersion: 1\ndatasources: [{name: a}]\n",
+        "drone-pipeline": "kind: pipeline\ntype: docker\nsteps: []\n",
+    },
 )
 def test_a_document_without_apiversion_and_kind_is_not_a_manifest(tmp_path: Path, text: str) -> None:
     found = read(tmp_path, f"{text}---\n{POD}")
@@ -352,38 +332,35 @@ def test_what_can_be_read_is_read(tmp_path: Path) -> None:
 # ---- what the API server makes of an object before a webhook sees it
 
 
-@pytest.mark.parametrize(
+@cases(
     ("data", "want"),
-    [
-        pytest.param({"labels": None, "name": "a"}, {"name": "a"}, id="null-member"),
-        pytest.param({"spec": {"tolerations": [{"key": None}]}}, {"spec": {"tolerations": [{}]}}, id="null-below"),
-        pytest.param({"limits": {"nvidia.com/gpu": None}}, {"limits": {"nvidia.com/gpu": 0}}, id="null-quantity-is-zero"),
-        pytest.param({"nodeSelector": {"a": None}}, {"nodeSelector": {"a": ""}}, id="null-in-a-map-of-text"),
-        pytest.param({"args": [None, "x"]}, {"args": ["", "x"]}, id="null-in-a-list-of-text"),
-        pytest.param({"containers": [None]}, {"containers": [{}]}, id="null-in-a-list-of-objects"),
-        pytest.param({"a": {1: "x", 0.5: "y"}}, {"a": {"1": "x", "0.5": "y"}}, id="keys-are-text"),
-        pytest.param({True: 1, False: 2}, {"true": 1, "false": 2}, id="boolean-keys"),
-        pytest.param({"a": 0, "b": "", "c": [], "d": False}, {"a": 0, "b": "", "c": [], "d": False}, id="empty-is-not-null"),
-    ],
+    {
+        "null-member": ({"labels": None, "name": "a"}, {"name": "a"}),
+        "null-below": ({"spec": {"tolerations": [{"key": None}]}}, {"spec": {"tolerations": [{}]}}),
+        "null-quantity-is-zero": ({"limits": {"nvidia.com/gpu": None}}, {"limits": {"nvidia.com/gpu": 0}}),
+        "null-in-a-map-of-text": ({"nodeSelector": {"a": None}}, {"nodeSelector": {"a": ""}}),
+        "null-in-a-list-of-text": ({"args": [None, "x"]}, {"args": ["", "x"]}),
+        "null-in-a-list-of-objects": ({"containers": [None]}, {"containers": [{}]}),
+        "keys-are-text": ({"a": {1: "x", 0.5: "y"}}, {"a": {"1": "x", "0.5": "y"}}),
+        "boolean-keys": ({True: 1, False: 2}, {"true": 1, "false": 2}),
+        "empty-is-not-null": ({"a": 0, "b": "", "c": [], "d": False}, {"a": 0, "b": "", "c": [], "d": False}),
+    },
 )  # fmt: skip
 def test_nulls_and_keys_as_stored(data: Any, want: Any) -> None:
     assert as_stored(data) == want
 
 
-@pytest.mark.parametrize(
+@cases(
     ("resources", "want"),
-    [
-        pytest.param(
-            {"limits": {"a": "1"}}, {"limits": {"a": "1"}, "requests": {"a": "1"}}, id="no-requests"
-        ),
-        pytest.param(
+    {
+        "no-requests": ({"limits": {"a": "1"}}, {"limits": {"a": "1"}, "requests": {"a": "1"}}),
+        "one-missing": (
             {"limits": {"a": "1", "b": "2"}, "requests": {"a": "0"}},
             {"limits": {"a": "1", "b": "2"}, "requests": {"a": "0", "b": "2"}},
-            id="one-missing",
         ),
-        pytest.param({"requests": {"a": "1"}}, {"requests": {"a": "1"}}, id="no-limits"),
-        pytest.param({}, {}, id="nothing"),
-    ],
+        "no-limits": ({"requests": {"a": "1"}}, {"requests": {"a": "1"}}),
+        "nothing": ({}, {}),
+    },
 )
 def test_limits_become_requests(resources: Any, want: Any) -> None:
     def pod(shape: Any) -> Any:
@@ -408,17 +385,17 @@ def test_only_pods_get_requests_from_limits(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("written", "want"),
-    [
-        pytest.param("1", 1, id="integer"),
-        pytest.param("0.5", 0.5, id="half"),
-        pytest.param("1e3", 1000, id="exponent"),
-        pytest.param("1.0", 1, id="whole-float"),
-        pytest.param('"1"', "1", id="quoted"),
-        pytest.param("500m", "500m", id="suffix"),
-        pytest.param("null", 0, id="null"),
-    ],
+    {
+        "integer": ("1", 1),
+        "half": ("0.5", 0.5),
+        "exponent": ("1e3", 1000),
+        "whole-float": ("1.0", 1),
+        "quoted": ('"1"', "1"),
+        "suffix": ("500m", "500m"),
+        "null": ("null", 0),
+    },
 )
 def test_quantities_reach_the_rules_as_the_api_server_gets_them(
     tmp_path: Path, written: str, want: Any

@@ -6,11 +6,11 @@ from fractions import Fraction
 from typing import Any
 
 import msgspec
-import pytest
 
 from policies.quota.amounts import GPUS
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.quota_request import QuotaGrant
+from tests.cases import cases
 from webhook.configuration.loader import load_directory
 from webhook.serving.engine import Engine, Outcome
 from webhook.serving.evaluation import Evaluation, UnusedQuota, evaluate
@@ -67,30 +67,23 @@ def changes(before: Any, after: Any) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "want"),
-    [
-        pytest.param(
+    {
+        "a-mistyped-class": (
             job(gpus("1"), "nvidia-a10O"),
             [f"- {CLASS}: nvidia-a10O", f"+ {CLASS}: nvidia-a10"],
-            id="a-mistyped-class",
         ),
-        pytest.param(
+        "more-than-the-quota-grants-in-all": (
             job(gpus("4")),
             ["- nvidia.com/gpu: '4'", "+ nvidia.com/gpu: '2'"],
-            id="more-than-the-quota-grants-in-all",
         ),
-        pytest.param(
-            pytorch_job(gpus("500m")),
-            ["- nvidia.com/gpu: 500m", "+ nvidia.com/gpu: '1'"],
-            id="half-a-gpu",
-        ),
-        pytest.param(
+        "half-a-gpu": (pytorch_job(gpus("500m")), ["- nvidia.com/gpu: 500m", "+ nvidia.com/gpu: '1'"]),
+        "a-request-below-its-limit": (
             pytorch_job(gpus("2", request="1")),
             ["- nvidia.com/gpu: '1'", "+ nvidia.com/gpu: '2'"],
-            id="a-request-below-its-limit",
         ),
-        pytest.param(
+        "two-errors-at-once": (
             pytorch_job(gpus("2", request="1"), "nvidia-a10O"),
             [
                 f"- {CLASS}: nvidia-a10O",
@@ -98,11 +91,10 @@ def changes(before: Any, after: Any) -> list[str]:
                 "- nvidia.com/gpu: '1'",
                 "+ nvidia.com/gpu: '2'",
             ],
-            id="two-errors-at-once",
         ),
-        pytest.param(job(gpus("2")), [], id="nothing-wrong"),
-        pytest.param(job({"limits": {"cpu": "1"}}), [], id="no-gpus"),
-    ],
+        "nothing-wrong": (job(gpus("2")), []),
+        "no-gpus": (job({"limits": {"cpu": "1"}}), []),
+    },
 )
 def test_what_is_written_instead(document: dict[str, Any], want: list[str]) -> None:
     before = deepcopy(document)

@@ -4,6 +4,7 @@ import flask
 import pytest
 from werkzeug.test import TestResponse
 
+from tests.cases import cases
 from webhook.tools.console.guard import guard
 
 HERE = {"Host": "127.0.0.1:7080"}
@@ -21,42 +22,36 @@ def answer(headers: dict[str, str], method: str = "GET") -> tuple[int, str, Test
     return response.status_code, response.get_data(as_text=True), response
 
 
-@pytest.mark.parametrize(
+@cases(
     "headers",
-    [
-        pytest.param(HERE, id="a-client-without-a-browser"),
-        pytest.param({"Host": "localhost:7080"}, id="by-name"),
-        pytest.param({"Host": "localhost:9000", "Origin": "http://localhost:9000"}, id="through-a-tunnel"),
-        pytest.param({"Host": "[::1]:7080"}, id="ipv6"),
-        pytest.param({**HERE, "Sec-Fetch-Site": "none"}, id="typed-into-the-address-bar"),
-        pytest.param(
-            {**HERE, "Sec-Fetch-Site": "same-origin", "Origin": "http://127.0.0.1:7080"}, id="our-own-page"
-        ),
-    ],
+    {
+        "a-client-without-a-browser": HERE,
+        "by-name": {"Host": "localhost:7080"},
+        "through-a-tunnel": {"Host": "localhost:9000", "Origin": "http://localhost:9000"},
+        "ipv6": {"Host": "[::1]:7080"},
+        "typed-into-the-address-bar": {**HERE, "Sec-Fetch-Site": "none"},
+        "our-own-page": ({**HERE, "Sec-Fetch-Site": "same-origin", "Origin": "http://127.0.0.1:7080"}),
+    },
 )
 def test_the_user_and_our_own_pages_get_the_page(headers: dict[str, str]) -> None:
     assert answer(headers)[:2] == (200, SECRET)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("headers", "want"),
-    [
-        pytest.param({"Host": "evil.example:7080"}, NO_HOST, id="a-rebound-name"),
-        pytest.param({"Host": "127.0.0.1.evil.example"}, NO_HOST, id="a-name-like-an-address"),
-        pytest.param({"Host": "10.0.0.5:7080"}, NO_HOST, id="an-address-of-the-network"),
-        pytest.param({"Host": ""}, NO_HOST, id="no-host"),
-        pytest.param({"Host": "[::1"}, NO_HOST, id="half-an-address"),
-        pytest.param({**HERE, "Origin": "https://evil.example"}, NO_ORIGIN, id="foreign"),
-        pytest.param({**HERE, "Origin": "null"}, NO_ORIGIN, id="a-sandboxed-frame"),
-        pytest.param(
-            {**HERE, "Origin": "http://127.0.0.1:3000"}, NO_ORIGIN, id="another-port-of-this-machine"
-        ),
-        pytest.param({**HERE, "Origin": "https://127.0.0.1:7080"}, NO_ORIGIN, id="another-scheme"),
-        pytest.param(
-            {**HERE, "Sec-Fetch-Site": "cross-site"}, NO_SITE, id="an-image-or-a-frame-in-another-page"
-        ),
-        pytest.param({**HERE, "Sec-Fetch-Site": "same-site"}, NO_SITE, id="another-server-of-this-machine"),
-    ],
+    {
+        "a-rebound-name": ({"Host": "evil.example:7080"}, NO_HOST),
+        "a-name-like-an-address": ({"Host": "127.0.0.1.evil.example"}, NO_HOST),
+        "an-address-of-the-network": ({"Host": "10.0.0.5:7080"}, NO_HOST),
+        "no-host": ({"Host": ""}, NO_HOST),
+        "half-an-address": ({"Host": "[::1"}, NO_HOST),
+        "foreign": ({**HERE, "Origin": "https://evil.example"}, NO_ORIGIN),
+        "a-sandboxed-frame": ({**HERE, "Origin": "null"}, NO_ORIGIN),
+        "another-port-of-this-machine": ({**HERE, "Origin": "http://127.0.0.1:3000"}, NO_ORIGIN),
+        "another-scheme": ({**HERE, "Origin": "https://127.0.0.1:7080"}, NO_ORIGIN),
+        "an-image-or-a-frame-in-another-page": ({**HERE, "Sec-Fetch-Site": "cross-site"}, NO_SITE),
+        "another-server-of-this-machine": ({**HERE, "Sec-Fetch-Site": "same-site"}, NO_SITE),
+    },
 )
 def test_other_pages_get_nothing(headers: dict[str, str], want: str) -> None:
     status, text, response = answer(headers)

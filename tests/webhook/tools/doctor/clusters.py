@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
+from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, answering
 from webhook.tools.doctor.cluster import InstalledCluster, Names
 
 NOW = datetime(2027, 1, 31, 12, 0, tzinfo=UTC)
@@ -31,12 +31,7 @@ def cluster_of(
             requested = msgspec.json.decode(request.body)["spec"]["resourceAttributes"]
             allowed = f"{requested['verb']} {requested['resource']}" not in denied
             return Answer(json.dumps({"status": {"allowed": allowed}}).encode(), 201)
-        found = objects.get(request.path)
-        if found is None:
-            return status(404, "not found", "NotFound")
-        if isinstance(found, list):
-            found = {"metadata": {"resourceVersion": "1"}, "items": found}
-        return found if isinstance(found, Answer) else Answer(json.dumps(found).encode())
+        return answering(objects)(request)
 
     with ApiServer(folder, answer) as server:
         yield InstalledCluster(server.client(), Names(), config=config, now=now)

@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
-
+from tests.cases import cases
 from tests.webhook.tools.doctor.clusters import cluster_of
 from webhook.tools.doctor.check import run_check
 from webhook.tools.doctor.checks import callers
@@ -42,30 +41,25 @@ def ours(*peers: dict[str, Any], port: int | str = 8443) -> dict[str, Any]:
 METRICS = ours(port=9443)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("flags", "policies", "found"),
-    [
-        pytest.param(["--client-ca=/ca.crt", "--client-name=a"], [], [], id="client-ca"),
-        pytest.param([], [], WARNED, id="neither"),
-        pytest.param([], [policy(ours(), METRICS)], WARNED, id="as-installed"),
-        pytest.param([], [policy(ours(CONTROL_PLANE), METRICS)], [LIMITED], id="webhook-from"),
-        pytest.param([], [policy(ours(CONTROL_PLANE, port="webhook"))], [LIMITED], id="port-by-name"),
-        pytest.param([], [policy()], [LIMITED], id="nobody-at-all"),
-        pytest.param(
-            [], [policy(ours(CONTROL_PLANE)), policy({}, name="open")], WARNED, id="another-one-opens-it"
-        ),
-        pytest.param([], [policy(ours({"ipBlock": {"cidr": "0.0.0.0/0"}}))], WARNED, id="from-every-address"),
-        pytest.param([], [policy(ours({"namespaceSelector": {}}))], WARNED, id="from-every-namespace"),
-        pytest.param(
+    {
+        "client-ca": (["--client-ca=/ca.crt", "--client-name=a"], [], []),
+        "neither": ([], [], WARNED),
+        "as-installed": ([], [policy(ours(), METRICS)], WARNED),
+        "webhook-from": ([], [policy(ours(CONTROL_PLANE), METRICS)], [LIMITED]),
+        "port-by-name": ([], [policy(ours(CONTROL_PLANE, port="webhook"))], [LIMITED]),
+        "nobody-at-all": ([], [policy()], [LIMITED]),
+        "another-one-opens-it": ([], [policy(ours(CONTROL_PLANE)), policy({}, name="open")], WARNED),
+        "from-every-address": ([], [policy(ours({"ipBlock": {"cidr": "0.0.0.0/0"}}))], WARNED),
+        "from-every-namespace": ([], [policy(ours({"namespaceSelector": {}}))], WARNED),
+        "of-other-pods": (
             [],
             [policy(ours(CONTROL_PLANE), podSelector={"matchLabels": {"app": "x"}})],
             WARNED,
-            id="of-other-pods",
         ),
-        pytest.param(
-            [], [policy(ours(CONTROL_PLANE), policyTypes=["Egress"])], WARNED, id="of-outgoing-traffic"
-        ),
-    ],
+        "of-outgoing-traffic": ([], [policy(ours(CONTROL_PLANE), policyTypes=["Egress"])], WARNED),
+    },
 )
 def test_callers(flags: list[str], policies: list[dict[str, Any]], found: list[str], tmp_path: Path) -> None:
     with cluster_of(tmp_path, {**deployment(*flags), POLICIES: policies}) as cluster:

@@ -10,9 +10,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from certs.issue import KeyPair, issue_authority, issue_server
+from tests.cases import cases
 from tests.webhook.tools.doctor.clusters import cluster_of
 from webhook.tools.doctor.check import CheckResult, run_check
 from webhook.tools.doctor.checks import certificates
@@ -90,89 +89,68 @@ def checked(folder: Path, port: int, bundle: bytes, **more: Any) -> CheckResult:
 OURS = authority()
 OLD = authority(begun=YEAR, lifetime=YEAR + timedelta(days=30))
 LATE = timedelta(days=330)
+EXPIRED = server(OURS, begun=YEAR, lifetime=timedelta(days=300))
 
 
-@pytest.mark.parametrize(
-    ("pair", "bundle", "want", "reported"),
-    [
-        pytest.param(server(OURS), OURS, [], "", id="as-it-should-be"),
-        pytest.param(
+@cases(
+    ("pair", "bundle", "want"),
+    {
+        "as-it-should-be": (server(OURS), [OURS], ""),
+        "two-authorities-while-one-replaces-the-other": (server(OURS), [OTHER, OURS], ""),
+        "another-authority": (
             server(OURS),
-            OTHER,
-            ["ca-bundle-does-not-verify"],
-            "caBundle does not verify the served certificate",
-            id="another-authority",
+            [OTHER],
+            "ca-bundle-does-not-verify: caBundle does not verify the served certificate",
         ),
-        pytest.param(
+        "another-name": (
             server(OURS, name="gpu-admission.default.svc"),
-            OURS,
-            ["certificate-name"],
-            f"must carry the name {NAME}",
-            id="another-name",
+            [OURS],
+            f"certificate-name: the served certificate must carry the name {NAME}",
         ),
-        pytest.param(
-            server(OURS, begun=YEAR, lifetime=timedelta(days=300)),
-            OURS,
-            ["certificate-expired"],
-            "has expired: every call fails",
-            id="expired",
+        "expired": (
+            EXPIRED,
+            [OURS],
+            "certificate-expired: the served certificate, or its authority, has expired: every call fails",
         ),
-        pytest.param(
-            server(OURS, begun=LATE), OURS, ["certificate-expires-soon"], "was not renewed", id="soon-expired"
+        "soon-expired": (
+            server(OURS, begun=LATE),
+            [OURS],
+            "certificate-expires-soon: the certificate ends on ",
         ),
-        pytest.param(
+        "an-authority-that-ends-soon": (
             server(OLD, lifetime=timedelta(days=20)),
-            OLD,
-            ["authority-expires-soon"],
-            "the authority in its caBundle ends on",
-            id="an-authority-that-ends-soon",
+            [OLD],
+            "authority-expires-soon: the authority in its caBundle ends on ",
         ),
-    ],
+    },
 )
-def test_what_is_served(
-    pair: KeyPair,
-    bundle: KeyPair,
-    want: list[str],
-    reported: str,
-    tmp_path: Path,
-) -> None:
+def test_what_is_served(pair: KeyPair, bundle: list[KeyPair], want: str, tmp_path: Path) -> None:
     with serving(pair, tmp_path) as port:
-        result = checked(tmp_path, port, bundle.certificate_pem())
+        result = checked(tmp_path, port, b"".join(each.certificate_pem() for each in bundle))
 
-    assert [finding.id for finding in result.findings] == want
-    assert all(reported in finding.message for finding in result.findings)
+    assert len(result.findings) == bool(want)
+    for finding in result.findings:
+        assert f"{finding.id}: {finding.message}".startswith(want)
     assert (result.not_checked, result.notes) == ((), ())
 
 
-def test_a_bundle_of_two_authorities_verifies_while_one_replaces_the_other(tmp_path: Path) -> None:
-    both = OTHER.certificate_pem() + OURS.certificate_pem()
-    with serving(server(OURS), tmp_path) as port:
-        assert checked(tmp_path, port, both).findings == ()
-
-
 def secret(pair: KeyPair) -> dict[str, Any]:
-    data = {"tls.crt": pair.certificate_pem(), "tls.key": pair.key_pem()}
-    return encoded(data)
+    return encoded({"tls.crt": pair.certificate_pem(), "tls.key": pair.key_pem()})
 
 
 def encoded(data: dict[str, bytes]) -> dict[str, Any]:
     return {"metadata": {}, "data": {key: base64.b64encode(value).decode() for key, value in data.items()}}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("pair", "bundle", "want"),
-    [
-        pytest.param(server(OURS), OURS, [], id="as-it-should-be"),
-        pytest.param(server(OURS), OTHER, ["certificate-unusable"], id="another-authority"),
-        pytest.param(server(OURS, name="other.svc"), OURS, ["certificate-name"], id="another-name"),
-        pytest.param(server(OURS, begun=LATE), OURS, ["certificate-expires-soon"], id="soon-expired"),
-        pytest.param(
-            server(OURS, begun=YEAR, lifetime=timedelta(days=300)),
-            OURS,
-            ["certificate-unusable"],
-            id="expired",
-        ),
-    ],
+    {
+        "as-it-should-be": (server(OURS), OURS, []),
+        "another-authority": (server(OURS), OTHER, ["certificate-unusable"]),
+        "another-name": (server(OURS, name="other.svc"), OURS, ["certificate-name"]),
+        "soon-expired": (server(OURS, begun=LATE), OURS, ["certificate-expires-soon"]),
+        "expired": (EXPIRED, OURS, ["certificate-unusable"]),
+    },
 )
 def test_out_of_reach_the_secret_stands_in_and_that_is_said(
     pair: KeyPair, bundle: KeyPair, want: list[str], tmp_path: Path
@@ -199,11 +177,7 @@ def test_without_either_nothing_is_called_fine(tmp_path: Path) -> None:
 def kept(**data: bytes) -> dict[str, Any]:
     """Return both Secrets as the controller keeps them, with these keys in the Secret that has them."""
     leaf = server(OURS)
-    served = {
-        "tls.crt": leaf.certificate_pem(),
-        "tls.key": leaf.key_pem(),
-        "ca.crt": OURS.certificate_pem(),
-    }
+    served = {"tls.crt": leaf.certificate_pem(), "tls.key": leaf.key_pem(), "ca.crt": OURS.certificate_pem()}
     given = {name.replace("_", "."): value for name, value in data.items()}
     state = {**served, "ca.key": OURS.key_pem(), **{k: v for k, v in given.items() if k not in served}}
     return {
@@ -212,41 +186,36 @@ def kept(**data: bytes) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(
+@cases(
     ("stored", "bundle", "want"),
-    [
-        pytest.param(kept(), OURS, [], id="as-it-should-be"),
-        pytest.param(
+    {
+        "as-it-should-be": (kept(), OURS, []),
+        "another-bundle": (
             kept(),
             OTHER,
             [("ca-bundle-differs", "caBundle must equal ca.crt of Secret/gpu-admission-certificates")],
-            id="another-bundle",
         ),
-        pytest.param(
+        "no-certificate": (
             kept(tls_crt=b"damaged"),
             OURS,
             [("certificate-unusable", "certificate: must be a certificate in PEM")],
-            id="no-certificate",
         ),
-        pytest.param(
+        "another-key": (
             kept(tls_key=OTHER.key_pem()),
             OURS,
             [("certificate-unusable", "key: must be the key of the certificate")],
-            id="another-key",
         ),
-        pytest.param(
+        "an-authority-without-its-key": (
             kept(ca_key=b""),
             OURS,
             [("secret-damaged", "cannot be used to renew the certificate: ")],
-            id="an-authority-without-its-key",
         ),
-        pytest.param(
+        "no-secret-of-the-authority": (
             {SECRET: kept()[SECRET]},
             OURS,
             [("secret-missing", "does not exist: controllers keep the authority in it")],
-            id="no-secret-of-the-authority",
         ),
-    ],
+    },
 )
 def test_what_the_secrets_hold(
     stored: dict[str, Any], bundle: KeyPair, want: list[tuple[str, str]], tmp_path: Path
@@ -286,14 +255,14 @@ CONTROLLERS = issue_authority(common_name="gpu-admission 2027-01-31T12:00:00Z", 
 IN_FILES = issue_authority(common_name="gpu-admission", now=NOW, lifetime=YEAR)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("bundle", "annotations", "want", "not_checked"),
-    [
-        pytest.param(None, {}, ["secret-missing"], [], id="nothing-was-issued-yet"),
-        pytest.param(CONTROLLERS, {}, ["secret-missing"], [], id="the-bundle-is-the-controllers"),
-        pytest.param(IN_FILES, {}, [], [], id="files-take-its-place"),
-        pytest.param(None, CERT_MANAGER, [], [NO_SECRET], id="cert-manager-has-issued-nothing-yet"),
-    ],
+    {
+        "nothing-was-issued-yet": (None, {}, ["secret-missing"], []),
+        "the-bundle-is-the-controllers": (CONTROLLERS, {}, ["secret-missing"], []),
+        "files-take-its-place": (IN_FILES, {}, [], []),
+        "cert-manager-has-issued-nothing-yet": (None, CERT_MANAGER, [], [NO_SECRET]),
+    },
 )
 def test_a_secret_that_is_missing_is_found_where_the_certificate_is_the_controllers(
     bundle: KeyPair | None,
@@ -315,13 +284,13 @@ def test_a_secret_that_is_missing_is_found_where_the_certificate_is_the_controll
         assert NO_SECRET not in "".join(each.why for each in served.not_checked)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("bundle", "want"),
-    [
-        pytest.param(None, "ca-bundle-missing", id="none"),
-        pytest.param(b"", "ca-bundle-missing", id="an-empty-one"),
-        pytest.param(b"no certificate", "ca-bundle-unreadable", id="something-else"),
-    ],
+    {
+        "none": (None, "ca-bundle-missing"),
+        "an-empty-one": (b"", "ca-bundle-missing"),
+        "something-else": (b"no certificate", "ca-bundle-unreadable"),
+    },
 )
 def test_a_bundle_that_is_none(tmp_path: Path, bundle: bytes | None, want: str) -> None:
     with cluster_of(tmp_path, {MUTATING: entry(bundle)}) as cluster:

@@ -4,15 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 
-from policies.pods.label_selector import LabelSelector
+from tests.builders import JSON
+from tests.cases import cases
 from tests.webhook.cluster.apiserver import Answer, status
 from tests.webhook.tools.doctor.clusters import cluster_of
 from webhook.tools.doctor.check import CheckResult, run_check
 from webhook.tools.doctor.checks import CHECKS
 from webhook.tools.doctor.checks.configurations import excluded_by_name
-from webhook.tools.doctor.checks.nodes import few
 from webhook.tools.doctor.expected import expected_objects
 
 BY_ID = {check.id: check for check in CHECKS}
@@ -30,6 +29,7 @@ VALIDATING = f"{ADMISSION}/validatingwebhookconfigurations/zz-gpu-admission"
 POLICY, BINDING = (f"{ADMISSION}/validatingadmissionpolic{end}" for end in ("ies", "ybindings"))
 CONTROLLER = "gpu-admission-controller"
 GPU = {"nvidia.com/gpu": "8"}
+T4 = {"accelerator": "nvidia-t4"}
 NVIDIA = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 
 
@@ -42,10 +42,6 @@ def excluding(*names: str) -> dict[str, Any]:
 
 def namespace(name: str) -> dict[str, Any]:
     return {"metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}}}
-
-
-def bound(action: str) -> dict[str, Any]:
-    return {"spec": {"policyName": CONTROLLER, "validationActions": [action]}}
 
 
 def test_a_gpu_operator_that_depends_on_the_webhook_is_noted(tmp_path: Path) -> None:
@@ -65,7 +61,8 @@ def test_every_check_has_an_id_of_its_own() -> None:
 
 
 def lease(holder: str | None, renewed: str | None) -> dict[str, Any]:
-    return {"spec": {"holderIdentity": holder, "renewTime": renewed, "leaseDurationSeconds": 15}}
+    at = renewed and f"2027-01-31T{renewed}.000000Z"
+    return {"spec": {"holderIdentity": holder, "renewTime": at, "leaseDurationSeconds": 15}}
 
 
 def node(
@@ -79,12 +76,6 @@ def node(
     }
 
 
-def lost(name: str) -> dict[str, Any]:
-    made = node(name, {})
-    made["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
-    return made
-
-
 def deleted(name: str, *, gpus: int = 1, at: str | None = "2027-01-31T11:00:00Z") -> dict[str, Any]:
     times = {} if at is None else {"deletionTimestamp": at}
     limits = {"nvidia.com/gpu": str(gpus)} if gpus else {}
@@ -92,17 +83,6 @@ def deleted(name: str, *, gpus: int = 1, at: str | None = "2027-01-31T11:00:00Z"
         "metadata": {"name": name, "namespace": "ml", **times},
         "spec": {"nodeName": "a", "containers": [{"name": "main", "resources": {"limits": limits}}]},
     }
-
-
-READY = [
-    {
-        "type": "Ready",
-        "status": "True",
-        "reason": "Ready",
-        "message": "",
-        "lastTransitionTime": "2027-01-31T00:00:00Z",
-    }
-]
 
 
 COUNTED = ("Ready", "True", "")
@@ -114,29 +94,18 @@ def managed(document: dict[str, Any], *fields: str) -> dict[str, Any]:
     return {**document, "metadata": {**document["metadata"], "managedFields": [entry]}}
 
 
-def quota(*conditions: tuple[str, str, str], **spec: Any) -> dict[str, Any]:
-    listed = [
-        {
-            "type": kind,
-            "status": holds,
-            "reason": "R",
-            "message": message,
-            "lastTransitionTime": "2027-01-31T00:00:00Z",
-            "observedGeneration": 1,
-        }
-        for kind, holds, message in conditions
+def conditions(*found: tuple[str, str, str]) -> list[dict[str, Any]]:
+    times = {"lastTransitionTime": "2027-01-31T00:00:00Z", "observedGeneration": 1}
+    return [
+        {"type": kind, "status": holds, "reason": "R", "message": message, **times}
+        for kind, holds, message in found
     ]
-    return {
-        "metadata": {
-            "name": "default",
-            "namespace": "team",
-            "uid": "u",
-            "resourceVersion": "1",
-            "generation": 1,
-        },
-        "spec": {"hard": {"gpus": "4"}, **spec},
-        "status": {"conditions": listed},
-    }
+
+
+def quota(*found: tuple[str, str, str], **spec: Any) -> dict[str, Any]:
+    identity = {"name": "default", "namespace": "team", "uid": "u", "resourceVersion": "1", "generation": 1}
+    status = {"conditions": conditions(*found)}
+    return {"metadata": identity, "spec": {"hard": {"gpus": "4"}, **spec}, "status": status}
 
 
 def counted_by(*digests: str) -> dict[str, Any]:
@@ -158,11 +127,6 @@ def published(*digests: str) -> dict[str, Any]:
     return {CATALOGUES: {"metadata": {"name": "c"}, "data": dict.fromkeys(digests, "{}")}}
 
 
-def device_class(name: str, expression: str) -> dict[str, Any]:
-    spec = {"selectors": [{"cel": {"expression": expression}}]}
-    return {"metadata": {"name": name, "uid": name}, "spec": spec}
-
-
 def stored(spec: dict[str, Any], accepted: dict[str, Any] | None = None) -> dict[str, Any]:
     """Return the GPUPolicy p as the API server has it, with the spec that was in force last."""
     status = {} if accepted is None else {"status": {"accepted": accepted}}
@@ -182,381 +146,380 @@ def endpoint(ready: bool | None, *, of: str = "gpu-admission") -> dict[str, Any]
     }
 
 
-def service(*ports: int) -> dict[str, Any]:
-    return {"spec": {"clusterIP": "10.0.0.2", "ports": [{"port": port} for port in ports]}}
+def found(check: str, objects: dict[str, Any], folder: Path) -> list[str]:
+    """Run the check; return what it finds as `id: object message`. Every finding has a remedy, and nothing stays unchecked."""
+    with cluster_of(folder, objects) as cluster:
+        result = run_check(BY_ID[check], cluster)
+    assert result.not_checked == ()
+    assert all(finding.remedy for finding in result.findings)
+    return [f"{finding.id}: {finding.object} {finding.message}" for finding in result.findings]
 
 
-@pytest.mark.parametrize(
-    ("check", "objects", "want"),
-    [
-        pytest.param("kubernetes-version", {"/version": {"major": "1", "minor": "30"}}, [], id="new-enough"),
-        pytest.param(
-            "kubernetes-version", {"/version": {"major": "1", "minor": "33+"}}, [], id="as-clouds-write-it"
+def assert_found(texts: list[str], want: list[str]) -> None:
+    """Compare with `id: part of object and message`."""
+    assert [text.partition(": ")[0] for text in texts] == [text.partition(": ")[0] for text in want]
+    for text, expected in zip(texts, want, strict=True):
+        assert expected.partition(": ")[2] in text
+
+
+@cases(
+    ("version", "want"),
+    {
+        "new-enough": ({"major": "1", "minor": "30"}, []),
+        "as-clouds-write-it": ({"major": "1", "minor": "33+"}, []),
+        "too-old": (
+            {"major": "1", "minor": "29", "gitVersion": "v1.29.4"},
+            ["kubernetes-too-old: API server v1.29.4"],
         ),
-        pytest.param(
-            "kubernetes-version",
-            {"/version": {"major": "1", "minor": "29", "gitVersion": "v1.29.4"}},
-            [("kubernetes-too-old", "API server v1.29.4")],
-            id="too-old",
+    },
+)
+def test_the_version_of_the_api_server(version: JSON, want: list[str], tmp_path: Path) -> None:
+    assert_found(found("kubernetes-version", {"/version": version}, tmp_path), want)
+
+
+@cases(
+    ("objects", "want"),
+    {
+        "it-leads": ({LEASE: lease("a", "11:59:50")}, []),
+        "it-led-until-a-minute-ago": (
+            {LEASE: lease("a", "11:59:00")},
+            ["controller-away: is held by a and was last renewed 60 s ago"],
         ),
-        pytest.param("controller", {LEASE: lease("a", "2027-01-31T11:59:50.000000Z")}, [], id="it-leads"),
-        pytest.param(
-            "controller",
-            {LEASE: lease("a", "2027-01-31T11:59:00.000000Z")},
-            [("controller-away", "is held by a and was last renewed 60 s ago")],
-            id="it-did",
+        "it-let-go": ({LEASE: lease("", "11:59:59")}, ["controller-away: is held by nobody"]),
+        "an-empty-lease": ({LEASE: lease(None, None)}, ["controller-away: was never renewed"]),
+        "no-lease": ({}, ["controller-missing: no controller ever led"]),
+    },
+)
+def test_the_leader(objects: JSON, want: list[str], tmp_path: Path) -> None:
+    assert_found(found("controller", objects, tmp_path), want)
+
+
+@cases(
+    ("port", "endpoint", "want"),
+    {
+        "one-is-ready": (443, endpoint(True), []),
+        "nothing-said-is-ready": (443, endpoint(None), []),
+        "not-ready": (443, endpoint(False), ["no-endpoints: no replica of the webhook is ready"]),
+        "of-another-service": (
+            443,
+            endpoint(True, of="another"),
+            ["no-endpoints: no replica of the webhook is ready"],
         ),
-        pytest.param(
-            "controller",
-            {LEASE: lease("", "2027-01-31T11:59:59.000000Z")},
-            [("controller-away", "is held by nobody")],
-            id="it-let-go",
+        "another-port": (8443, endpoint(True), ["service-port: must have port 443"]),
+    },
+)
+def test_the_service(port: int, endpoint: JSON, want: list[str], tmp_path: Path) -> None:
+    service = {"spec": {"clusterIP": "10.0.0.2", "ports": [{"port": port}]}}
+    assert_found(found("service", {SERVICE: service, SLICES: [endpoint]}, tmp_path), want)
+
+
+@cases(
+    ("others", "want"),
+    {
+        "earlier-ones": ([other("istio"), other("zz-gpu-admission")], []),
+        "a-later-one": ([other("zzz")], ["later-webhook: x.example.com may undo what gpu-admission changed"]),
+        "a-later-one-for-everything": (
+            [other("zzz", resources=["*/*"], operations=["*"], apiGroups=["*"])],
+            ["later-webhook: x.example.com"],
         ),
-        pytest.param(
-            "controller",
-            {LEASE: lease(None, None)},
-            [("controller-away", "was never renewed")],
-            id="an-empty-lease",
-        ),
-        pytest.param("controller", {}, [("controller-missing", "no controller ever led")], id="no-lease"),
-        pytest.param("service", {SERVICE: service(443), SLICES: [endpoint(True)]}, [], id="one-is-ready"),
-        pytest.param(
-            "service", {SERVICE: service(443), SLICES: [endpoint(None)]}, [], id="nothing-said-is-ready"
-        ),
-        pytest.param(
-            "service",
-            {SERVICE: service(443), SLICES: [endpoint(True, of="another")]},
-            [("no-endpoints", "no replica of the webhook is ready")],
-            id="another-service-is",
-        ),
-        pytest.param(
-            "service",
-            {SERVICE: service(8443), SLICES: [endpoint(True)]},
-            [("service-port", "must have port 443")],
-            id="another-port",
-        ),
-        pytest.param(
-            "later-webhooks", {MUTATING: [other("istio"), other("zz-gpu-admission")]}, [], id="earlier-ones"
-        ),
-        pytest.param(
-            "later-webhooks",
-            {MUTATING: [other("zzz")]},
-            [("later-webhook", "x.example.com may undo what gpu-admission changed")],
-            id="a-later-one",
-        ),
-        pytest.param(
-            "later-webhooks",
-            {MUTATING: [other("zzz", resources=["*/*"], operations=["*"], apiGroups=["*"])]},
-            [("later-webhook", "x.example.com")],
-            id="a-later-one-for-everything",
-        ),
-        pytest.param(
-            "later-webhooks",
-            {MUTATING: [other("zzz", operations=["UPDATE"]), other("zzzz", resources=["services"])]},
+        "later-ones-for-something-else": (
+            [other("zzz", operations=["UPDATE"]), other("zzzz", resources=["services"])],
             [],
-            id="later-ones-for-something-else",
         ),
-        pytest.param(
-            "excluded-namespaces",
-            {OURS: excluding("kube-system", "gpu-operator"), NAMESPACES: [namespace("gpu-operator")]},
-            [],
-            id="an-excluded-namespace-that-exists",
-        ),
-        pytest.param(
-            "excluded-namespaces",
-            {OURS: excluding("kube-system", "gpu-operator"), NAMESPACES: [namespace("team")]},
+    },
+)
+def test_later_webhooks(others: list[JSON], want: list[str], tmp_path: Path) -> None:
+    assert_found(found("later-webhooks", {MUTATING: others}, tmp_path), want)
+
+
+ENTRY = "MutatingWebhookConfiguration/zz-gpu-admission webhooks[pods.mutate.gpu-admission.dev]"
+
+
+@cases(
+    ("there", "want"),
+    {
+        "it-exists": ("gpu-operator", []),
+        "it-does-not-exist": (
+            "team",
             [
-                (
-                    "excluded-namespace-missing",
-                    "does not exist and is excluded by MutatingWebhookConfiguration/zz-gpu-admission "
-                    "webhooks[pods.mutate.gpu-admission.dev]: nobody reviews the GPU pods of whoever creates it",
+                f"excluded-namespace-missing: does not exist and is excluded by {ENTRY}: nobody reviews the GPU pods of whoever "
+                "creates it"
+            ],
+        ),
+    },
+)
+def test_an_excluded_namespace(there: str, want: list[str], tmp_path: Path) -> None:
+    objects = {OURS: excluding("kube-system", "gpu-operator"), NAMESPACES: [namespace(there)]}
+    assert_found(found("excluded-namespaces", objects, tmp_path), want)
+
+
+@cases(
+    ("excluded", "want"),
+    {
+        "in-an-excluded-namespace": (
+            "team",
+            [
+                f"unseen-quota: does not hold: {ENTRY} does not choose the namespace, so its pods are not reviewed"
+            ],
+        ),
+        "in-a-chosen-namespace": ("other", []),
+    },
+)
+def test_quotas_of_unseen_namespaces(excluded: str, want: list[str], tmp_path: Path) -> None:
+    objects = {OURS: excluding(excluded), NAMESPACES: [namespace("team")], QUOTAS: [quota()]}
+    assert_found(found("unseen-quotas", objects, tmp_path), want)
+
+
+@cases(
+    ("policy", "action", "want"),
+    {
+        "it-denies": (True, "Deny", []),
+        "it-only-audits": (True, "Audit", ["controller-unbounded: must exist, with a binding that denies"]),
+        "there-is-none": (
+            False,
+            "Deny",
+            ["controller-unbounded: may send any request of the cluster anywhere"],
+        ),
+    },
+)
+def test_the_policy_that_bounds_the_controller(
+    policy: bool, action: str, want: list[str], tmp_path: Path
+) -> None:
+    binding = {"spec": {"policyName": CONTROLLER, "validationActions": [action]}}
+    objects = {f"{BINDING}/{CONTROLLER}": binding} | (
+        {f"{POLICY}/{CONTROLLER}": {"spec": {}}} if policy else {}
+    )
+    assert_found(found("controller-policy", objects, tmp_path), want)
+
+
+PENDING = {
+    **quota(),
+    "status": {"hard": {"gpus": "4"}, "conditions": conditions(COUNTED), "observedGeneration": 0},
+}
+
+
+@cases(
+    ("quotas", "want"),
+    {
+        "no-quotas": ([], []),
+        "all-is-well": ([quota(COUNTED, ("Exceeded", "False", ""), ("Stale", "False", ""))], []),
+        "exceeded": (
+            [quota(COUNTED, ("Exceeded", "True", "gpus: 5 used of 4, 1 too many"))],
+            ["quota-exceeded: is Exceeded: gpus: 5 used of 4, 1 too many"],
+        ),
+        "stale": (
+            [quota(COUNTED, ("Stale", "True", "no message about pods for 200 s"))],
+            ["quota-stale: is Stale: no message about pods for 200 s"],
+        ),
+        "a-spec-that-is-not-in-force": (
+            [PENDING],
+            ["quota-pending: is in force as it was before generation 1 of its spec"],
+        ),
+        "never-counted": ([quota()], ["quota-not-ready: was never counted"]),
+        "for-a-class-that-was-deleted": (
+            [
+                quota(
+                    COUNTED,
+                    hard={
+                        "classes": {"nvidia-t4": "1", "deleted": "2"},
+                        "resources": {"example.com/gpus": "1"},
+                    },
                 )
             ],
-            id="an-excluded-namespace-that-does-not-exist",
-        ),
-        pytest.param(
-            "unseen-quotas",
-            {OURS: excluding("team"), NAMESPACES: [namespace("team")], QUOTAS: [quota()]},
             [
-                (
-                    "unseen-quota",
-                    "does not hold: MutatingWebhookConfiguration/zz-gpu-admission webhooks[pods.mutate.gpu-admission.dev] does "
-                    "not choose the namespace, so its pods are not reviewed",
-                )
+                "quota-limits-nothing: spec.hard.classes.deleted must be a GPU class or family",
+                "quota-limits-nothing: spec.hard.resources[example.com/gpus] must be a GPU resource",
             ],
-            id="a-quota-in-an-excluded-namespace",
         ),
-        pytest.param(
-            "unseen-quotas",
-            {OURS: excluding("other"), NAMESPACES: [namespace("team")], QUOTAS: [quota()]},
+        "stored-by-an-earlier-version-with-its-default": (
+            [quota(COUNTED, hard={"classes": {"nvidia-t4": "1"}}, unclassifiedPods="TotalOnly")],
+            [
+                "quota-classes-not-held: spec.unclassifiedPods: TotalOnly lets pods that pin no class exceed hard.classes"
+            ],
+        ),
+        "that-lost-a-field-that-was-renamed": (
+            [managed(quota(COUNTED), "hard", "unpinned")],
+            ["quota-lost-a-field: had spec.unpinned, which the API server dropped"],
+        ),
+        "applied-again-by-the-new-name": (
+            [managed(quota(COUNTED, unclassifiedPods="Deny"), "hard", "unpinned")],
             [],
-            id="a-quota-in-a-chosen-namespace",
         ),
-        pytest.param(
-            "controller-policy",
-            {f"{POLICY}/{CONTROLLER}": {"spec": {}}, f"{BINDING}/{CONTROLLER}": bound("Deny")},
-            [],
-            id="a-policy-that-denies",
-        ),
-        pytest.param(
-            "controller-policy",
-            {f"{POLICY}/{CONTROLLER}": {"spec": {}}, f"{BINDING}/{CONTROLLER}": bound("Audit")},
-            [("controller-unbounded", "must exist, with a binding that denies")],
-            id="a-policy-that-only-audits",
-        ),
-        pytest.param(
-            "controller-policy",
-            {f"{BINDING}/{CONTROLLER}": bound("Deny")},
-            [("controller-unbounded", "may send any request of the cluster anywhere")],
-            id="no-policy",
-        ),
-        pytest.param(
-            "gpu-quotas",
-            {QUOTAS: [quota(("Ready", "True", ""), ("Exceeded", "False", ""), ("Stale", "False", ""))]},
-            [],
-            id="quotas-are-fine",
-        ),
-        pytest.param(
-            "gpu-quotas",
-            {QUOTAS: [quota(("Ready", "True", ""), ("Exceeded", "True", "gpus: 5 used of 4, 1 too many"))]},
-            [("quota-exceeded", "is Exceeded: gpus: 5 used of 4, 1 too many")],
-            id="a-quota-is-exceeded",
-        ),
-        pytest.param(
-            "gpu-quotas",
-            {QUOTAS: [quota(("Ready", "True", ""), ("Stale", "True", "no message about pods for 200 s"))]},
-            [("quota-stale", "is Stale: no message about pods for 200 s")],
-            id="a-quota-is-stale",
-        ),
-        pytest.param(
-            "gpu-quotas",
-            {
-                QUOTAS: [
-                    {
-                        **quota(),
-                        "status": {"hard": {"gpus": "4"}, "conditions": READY, "observedGeneration": 0},
-                    }
-                ]
-            },
-            [("quota-pending", "is in force as it was before generation 1 of its spec")],
-            id="a-spec-that-is-not-in-force",
-        ),
-        pytest.param("ledgers", {**counted_by("here"), **published("here")}, [], id="published"),
-        pytest.param("ledgers", counted_by(), [], id="counted-by-nothing-yet"),
-        pytest.param(
-            "ledgers",
+    },
+)
+def test_quotas(quotas: list[JSON], want: list[str], tmp_path: Path) -> None:
+    assert_found(found("gpu-quotas", {QUOTAS: quotas} if quotas else {}, tmp_path), want)
+
+
+@cases(
+    ("objects", "want"),
+    {
+        "published": ({**counted_by("here"), **published("here")}, []),
+        "counted-by-nothing-yet": (counted_by(), []),
+        "no-ledger": (
             {QUOTAS: [quota()]},
-            [("ledger-missing", "has no GPUQuotaLedger in gpu-admission, so replicas deny GPU pods there")],
-            id="no-ledger",
+            ["ledger-missing: has no GPUQuotaLedger in gpu-admission, so replicas deny GPU pods there"],
         ),
-        pytest.param(
-            "ledgers",
+        "unreadable": (
             {QUOTAS: [quota()], LEDGERS: [row({"hard": "many"})]},
-            [
-                (
-                    "ledger-unreadable",
-                    "has a ledger that replicas cannot use: the GPUQuotaLedger cannot be read: ",
-                )
-            ],
-            id="a-ledger-that-cannot-be-read",
+            ["ledger-unreadable: has a ledger that replicas cannot use: the GPUQuotaLedger cannot be read: "],
         ),
-        pytest.param(
-            "ledgers",
+        "its-quota-is-gone": (
             {**counted_by("here"), **published("here"), QUOTAS: []},
-            [("ledger-left", "is of a namespace without a GPUQuota, and limits it")],
-            id="a-ledger-whose-quota-is-gone",
+            ["ledger-left: is of a namespace without a GPUQuota, and limits it"],
         ),
-        pytest.param(
-            "ledgers",
+        "the-next-one-is-not-published": (
             {**counted_by("here", "there"), **published("here")},
-            [("catalogue-not-published", "is counted by class catalogue there, which ConfigMap")],
-            id="the-next-one-is-not-published",
+            ["catalogue-not-published: is counted by class catalogue there, which ConfigMap"],
         ),
-        pytest.param(
-            "ledgers",
+        "no-config-map": (
             counted_by("here"),
-            [("catalogue-not-published", "gpu-admission-catalogues in gpu-admission lacks")],
-            id="no-config-map",
+            ["catalogue-not-published: gpu-admission-catalogues in gpu-admission lacks"],
         ),
-        pytest.param(
-            "gpu-quotas",
-            {QUOTAS: [quota()]},
-            [("quota-not-ready", "was never counted")],
-            id="a-quota-was-never-counted",
-        ),
-        pytest.param(
-            "gpu-quotas",
-            {
-                QUOTAS: [
-                    quota(
-                        ("Ready", "True", ""),
-                        hard={
-                            "classes": {"nvidia-t4": "1", "deleted": "2"},
-                            "resources": {"example.com/gpus": "1"},
-                        },
-                    )
-                ]
-            },
-            [
-                ("quota-limits-nothing", "spec.hard.classes.deleted must be a GPU class or family"),
-                (
-                    "quota-limits-nothing",
-                    "spec.hard.resources[example.com/gpus] must be a GPU resource",
-                ),
-            ],
-            id="a-quota-for-a-class-that-was-deleted",
-        ),
-        pytest.param(
-            "gpu-quotas",
-            {
-                QUOTAS: [
-                    quota(
-                        ("Ready", "True", ""),
-                        hard={"classes": {"nvidia-t4": "1"}},
-                        unclassifiedPods="TotalOnly",
-                    )
-                ]
-            },
-            [
-                (
-                    "quota-classes-not-held",
-                    "spec.unclassifiedPods: TotalOnly lets pods that pin no class exceed hard.classes",
-                )
-            ],
-            id="a-quota-that-an-earlier-version-stored-with-its-default",
-        ),
-        pytest.param(
-            "gpu-quotas",
-            {QUOTAS: [managed(quota(COUNTED), "hard", "unpinned")]},
-            [("quota-lost-a-field", "had spec.unpinned, which the API server dropped")],
-            id="a-quota-that-lost-a-field-that-was-renamed",
-        ),
-        pytest.param(
-            "gpu-quotas",
-            {QUOTAS: [managed(quota(COUNTED, unclassifiedPods="Deny"), "hard", "unpinned")]},
-            [],
-            id="a-quota-that-was-applied-again-by-the-new-name",
-        ),
-        pytest.param("gpu-quotas", {}, [], id="no-quotas"),
-        pytest.param(
+    },
+)
+def test_ledgers(objects: JSON, want: list[str], tmp_path: Path) -> None:
+    assert_found(found("ledgers", objects, tmp_path), want)
+
+
+@cases(
+    ("check", "nodes", "want"),
+    {
+        "temporary-taints-do-not-count": (
             "untainted-nodes",
-            {
-                "/api/v1/nodes": [
-                    node("a", {}, []),
-                    node("b", {}, [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]),
-                    node("c", {}),
-                    node("cpu", {}, [], **{"nvidia.com/gpu": "0"}),
-                ]
-            },
-            [("untainted-gpu-node", "Node a, b")],
-            id="taints-that-go-away-are-none",
+            [
+                node("a", {}, []),
+                node("b", {}, [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]),
+                node("c", {}),
+                node("cpu", {}, [], **{"nvidia.com/gpu": "0"}),
+            ],
+            ["untainted-gpu-node: Node a, b"],
         ),
-        pytest.param(
-            "deleted-pods",
-            {
-                "/api/v1/nodes": [lost("a")],
-                "/api/v1/pods": [deleted("train"), deleted("idle", gpus=0), deleted("kept", at=None)],
-            },
-            [("deleted-pods-on-lost-node", "is not Ready, and has 1 GPU pods that were deleted (ml/train)")],
-            id="pods-whose-end-no-kubelet-confirms",
-        ),
-        pytest.param(
-            "deleted-pods",
-            {"/api/v1/nodes": [node("a", {})], "/api/v1/pods": [deleted("train")]},
-            [],
-            id="a-node-that-is-ready-ends-its-pods",
-        ),
-        pytest.param(
+        "the-usual-taint-is-tolerated": ("taints", [node("a", T4)], []),
+        "the-taint-of-another-vendor-is-tolerated": (
             "taints",
-            {"/api/v1/nodes": [node("a", {"accelerator": "nvidia-t4"})]},
+            [node("a", {}, [{"key": "amd.com/gpu", "effect": "NoSchedule"}])],
             [],
-            id="the-usual-taint-is-tolerated",
         ),
-        pytest.param(
-            "taints",
-            {"/api/v1/nodes": [node("a", {}, [{"key": "amd.com/gpu", "effect": "NoSchedule"}])]},
-            [],
-            id="another-vendor-s-likewise",
-        ),
-        pytest.param(
+        "many-nodes-are-one-finding": (
             "unknown-classes",
-            {"/api/v1/nodes": [node(f"n{number}", {"nvidia.com/gpu.product": "X"}) for number in range(5)]},
-            [("unknown-class", "Node n0, n1, n2 and 2 more has GPUs of an unknown class")],
-            id="many-nodes-are-one-finding",
+            [node(f"n{number}", {"nvidia.com/gpu.product": "X"}) for number in range(5)],
+            ["unknown-class: Node n0, n1, n2 and 2 more has GPUs of an unknown class"],
         ),
-        pytest.param(
+        "a-resource-of-no-mapping": (
             "unmapped",
-            {
-                "/api/v1/nodes": [
-                    node("a", {}, None, **{"example.com/npu": "4", "nvidia.com/a100": "1", "rdma/x": "1"}),
-                    node("b", {}, None, **{"example.com/npu": "2", "example.com/none": "0"}),
-                ]
-            },
-            [("unmapped-resource", "Resource example.com/npu is not counted")],
-            id="a-resource-that-nothing-knows",
+            [
+                node("a", {}, None, **{"example.com/npu": "4", "nvidia.com/a100": "1", "rdma/x": "1"}),
+                node("b", {}, None, **{"example.com/npu": "2", "example.com/none": "0"}),
+            ],
+            ["unmapped-resource: Resource example.com/npu is not counted"],
         ),
-        pytest.param(
-            "unmapped",
-            {
-                "/apis/resource.k8s.io": {"versions": [{"version": "v1"}]},
-                "/apis/resource.k8s.io/v1/deviceclasses": [
-                    device_class("mine", "device.driver == 'gpu.nvidia.com'"),
-                    device_class("other", "device.driver == 'x.example.com'"),
-                    device_class("silent", "true"),
-                ],
-            },
-            [("unmapped-device-class", "DeviceClass/other is not counted")],
-            id="a-device-class-of-another-driver",
-        ),
-        pytest.param(
+        "a-node-without-the-label": (
             "class-labels",
-            {"/api/v1/nodes": [node("a", {"nvidia.com/gpu.product": "NVIDIA-L4"})]},
-            [("node-without-label", "is of class nvidia-l4 and must have the label accelerator")],
-            id="a-node-without-the-label",
+            [node("a", {"nvidia.com/gpu.product": "NVIDIA-L4"})],
+            ["node-without-label: is of class nvidia-l4 and must have the label accelerator"],
         ),
-        pytest.param(
+    },
+)
+def test_nodes(check: str, nodes: list[JSON], want: list[str], tmp_path: Path) -> None:
+    assert_found(found(check, {"/api/v1/nodes": nodes}, tmp_path), want)
+
+
+@cases(
+    ("is_ready", "want"),
+    {
+        "no-kubelet-confirms-their-end": (
+            False,
+            ["deleted-pods-on-lost-node: is not Ready, and has 1 GPU pods that were deleted (ml/train)"],
+        ),
+        "a-ready-node-ends-its-pods": (True, []),
+    },
+)
+def test_deleted_pods(is_ready: bool, want: list[str], tmp_path: Path) -> None:
+    holder = node("a", {})
+    holder["status"]["conditions"] = [{"type": "Ready", "status": "True" if is_ready else "Unknown"}]
+    pods = [deleted("train"), deleted("idle", gpus=0), deleted("kept", at=None)]
+    assert_found(found("deleted-pods", {"/api/v1/nodes": [holder], "/api/v1/pods": pods}, tmp_path), want)
+
+
+def test_device_classes_of_unknown_drivers(tmp_path: Path) -> None:
+    classes = {
+        "mine": "device.driver == 'gpu.nvidia.com'",
+        "other": "device.driver == 'x.example.com'",
+        "silent": "true",
+    }
+    objects = {
+        "/apis/resource.k8s.io": {"versions": [{"version": "v1"}]},
+        "/apis/resource.k8s.io/v1/deviceclasses": [
+            {
+                "metadata": {"name": name, "uid": name},
+                "spec": {"selectors": [{"cel": {"expression": expression}}]},
+            }
+            for name, expression in classes.items()
+        ],
+    }
+    assert_found(
+        found("unmapped", objects, tmp_path), ["unmapped-device-class: DeviceClass/other is not counted"]
+    )
+
+
+@cases(
+    ("check", "objects", "want"),
+    {
+        "invalid-documents": (
             "documents",
             {POLICIES: [stored({"priorty": 1, "rules": {"gpu-clas": {}}})]},
             [
-                ("document-refused", "GPUPolicy/p spec.priorty"),
-                ("document-refused", "GPUPolicy/p spec.rules.gpu-clas"),
+                "document-refused: GPUPolicy/p spec.priorty",
+                "document-refused: GPUPolicy/p spec.rules.gpu-clas",
             ],
-            id="documents-of-the-cluster-that-cannot-be-used",
         ),
-        pytest.param(
+        "no-crds": (
             "custom-resources",
             {},
-            [("crd-missing", name) for name in expected_objects().custom_resources],
-            id="no-crds",
+            [f"crd-missing: {name}" for name in expected_objects().custom_resources],
         ),
-        pytest.param(
+        "no-configurations": (
             "configurations",
             {},
             [
-                ("configuration-missing", "MutatingWebhookConfiguration/zz-gpu-admission"),
-                ("configuration-missing", "ValidatingWebhookConfiguration/zz-gpu-admission"),
+                "configuration-missing: MutatingWebhookConfiguration/zz-gpu-admission",
+                "configuration-missing: ValidatingWebhookConfiguration/zz-gpu-admission",
             ],
-            id="nothing-is-installed",
         ),
-    ],
+    },
 )
-def test_a_check(check: str, objects: dict[str, Any], want: list[tuple[str, str]], tmp_path: Path) -> None:
-    with cluster_of(tmp_path, objects) as cluster:
-        result = run_check(BY_ID[check], cluster)
-
-    assert result.not_checked == ()
-    assert [finding.id for finding in result.findings] == [identity for identity, _ in want]
-    for finding, (_, words) in zip(result.findings, want, strict=True):
-        assert words in f"{finding.object} {finding.message}"
-        assert finding.remedy
+def test_the_objects_of_the_installation(check: str, objects: JSON, want: list[str], tmp_path: Path) -> None:
+    assert_found(found(check, objects, tmp_path), want)
 
 
-@pytest.mark.parametrize(
+@cases(
+    ("condition", "status", "want"),
+    {
+        "complete": ("Complete", "True", []),
+        "failed": ("Failed", "True", []),
+        "not-failed": ("Failed", "False", ["runtime-class-missing: Job/train in team"]),
+        "suspended": ("Suspended", "True", ["runtime-class-missing: Job/train in team"]),
+    },
+)
+def test_only_jobs_that_have_not_ended_refer_to_objects(
+    condition: str, status: str, want: list[str], tmp_path: Path
+) -> None:
+    pod = {"runtimeClassName": "missing", "containers": [{"name": "a", "resources": {"limits": GPU}}]}
+    job = {
+        "metadata": {"name": "train", "namespace": "team", "uid": "u"},
+        "spec": {"template": {"spec": pod}},
+        "status": {"conditions": [{"type": condition, "status": status}]},
+    }
+    assert_found(found("references", {"/apis/batch/v1/jobs": [job]}, tmp_path), want)
+
+
+@cases(
     ("reason", "patience"),
-    [
-        pytest.param("NotCounted", "wait ten seconds;", id="not-counted"),
-        pytest.param("Unreadable", "wait a minute;", id="unreadable-until-the-bound"),
-    ],
+    {
+        "not-counted": ("NotCounted", "wait ten seconds;"),
+        "unreadable-until-the-bound": ("Unreadable", "wait a minute;"),
+    },
 )
 def test_how_long_a_quota_takes_to_be_ready(reason: str, patience: str, tmp_path: Path) -> None:
     stored_quota = quota(("Ready", "False", "requests are denied"))
@@ -567,21 +530,18 @@ def test_how_long_a_quota_takes_to_be_ready(reason: str, patience: str, tmp_path
     assert finding.remedy.startswith(patience)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("annotations", "want"),
-    [
-        pytest.param(
+    {
+        "of-our-own": (
             {},
             [
                 "ServiceAccount/gpu-admission-webhook in gpu-admission",
                 "ServiceAccount/gpu-admission-controller in gpu-admission",
             ],
-            id="of-our-own",
         ),
-        pytest.param(
-            {"cert-manager.io/inject-ca-from": "gpu-admission/gpu-admission"}, [], id="of-cert-manager"
-        ),
-    ],
+        "of-cert-manager": ({"cert-manager.io/inject-ca-from": "gpu-admission/gpu-admission"}, []),
+    },
 )
 def test_the_secret_is_needed_only_where_the_certificate_is_ours(
     annotations: dict[str, str], want: list[str], tmp_path: Path
@@ -595,16 +555,15 @@ def test_the_secret_is_needed_only_where_the_certificate_is_ours(
     assert all("watch secrets" in finding.message for finding in findings)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("entries", "want"),
-    [
-        pytest.param(
+    {
+        "autoscalers-are-reviewed": (
             [{"name": "autoscalers.validate.gpu-admission.dev"}],
             ["must be allowed to get deployments.apps; get rollouts.argoproj.io"],
-            id="autoscalers-are-reviewed",
         ),
-        pytest.param([], [], id="autoscalers-are-not-reviewed"),
-    ],
+        "autoscalers-are-not-reviewed": ([], []),
+    },
 )
 def test_what_autoscalers_scale_is_read_only_where_they_are_reviewed(
     entries: list[dict[str, Any]], want: list[str], tmp_path: Path
@@ -616,38 +575,26 @@ def test_what_autoscalers_scale_is_read_only_where_they_are_reviewed(
     assert [finding.message for finding in findings] == want
 
 
-@pytest.mark.parametrize(
+@cases(
     ("check", "objects", "denied", "why"),
-    [
-        pytest.param("taints", {}, ["list nodes"], "you may not list nodes", id="a-right-is-missing"),
-        pytest.param(
+    {
+        "a-right-is-missing": ("taints", {}, ["list nodes"], "you may not list nodes"),
+        "refused-all-the-same": (
             "resource-quotas",
             {"/api/v1/resourcequotas": status(403, "resourcequotas is forbidden", "Forbidden")},
             [],
             "the API server says: resourcequotas is forbidden",
-            id="refused-all-the-same",
         ),
-        pytest.param(
-            "gpu-quotas",
-            {QUOTAS: Answer(b"no JSON")},
-            [],
-            "the API server says: the list of",
-            id="no-json",
-        ),
-        pytest.param(
+        "no-json": ("gpu-quotas", {QUOTAS: Answer(b"no JSON")}, [], "the API server says: the list of"),
+        "an-api-server-in-trouble": (
             "resource-quotas",
             {"/api/v1/resourcequotas": status(500, "etcd is away", "InternalError")},
             [],
             "the API server says: etcd is away",
-            id="an-api-server-in-trouble",
         ),
-        pytest.param(
-            "kubernetes-version", {"/version": {"major": "x"}}, [], "reports no version", id="no-version"
-        ),
-        pytest.param(
-            "entries", {}, [], "there is no configuration zz-gpu-admission", id="nothing-to-compare"
-        ),
-    ],
+        "no-version": ("kubernetes-version", {"/version": {"major": "x"}}, [], "reports no version"),
+        "nothing-to-compare": ("entries", {}, [], "there is no configuration zz-gpu-admission"),
+    },
 )
 def test_what_cannot_be_looked_at_is_said(
     check: str, objects: dict[str, Any], denied: list[str], why: str, tmp_path: Path
@@ -664,7 +611,7 @@ def test_a_directory_with_a_mistake_leaves_open_what_depends_on_it(tmp_path: Pat
     config = tmp_path / "config"
     config.mkdir()
     (config / "policy.yaml").write_text("{")
-    nodes = {"/api/v1/nodes": [node("a", {"accelerator": "nvidia-t4"})]}
+    nodes = {"/api/v1/nodes": [node("a", T4)]}
     with cluster_of(tmp_path, nodes, config=config) as cluster:
         results = {
             name: run_check(BY_ID[name], cluster) for name in ("documents", "taints", "untainted-nodes")
@@ -679,7 +626,7 @@ def test_a_directory_with_a_mistake_leaves_open_what_depends_on_it(tmp_path: Pat
 
 def test_what_was_in_force_before_a_mistake_is_what_is_checked(tmp_path: Path) -> None:
     # The taint would be tolerated by the newest policy, which cannot be used, and not by the one in force.
-    tainted = node("a", {"accelerator": "nvidia-t4"}, [NVIDIA, {"key": "ml", "effect": "NoSchedule"}])
+    tainted = node("a", T4, [NVIDIA, {"key": "ml", "effect": "NoSchedule"}])
     newest = {"rules": {"gpu-toleration": {"tolerations": [{"key": "ml", "operator": "Exists"}]}}, "x": 1}
     objects = {"/api/v1/nodes": [tainted], POLICIES: [stored(newest, {"priority": 1})]}
     with cluster_of(tmp_path, objects) as cluster:
@@ -692,53 +639,14 @@ def test_what_was_in_force_before_a_mistake_is_what_is_checked(tmp_path: Path) -
 NAME = "kubernetes.io/metadata.name"
 
 
-@pytest.mark.parametrize(
-    ("selector", "labels", "selected", "excluded"),
-    [
-        pytest.param({}, {}, True, frozenset(), id="everything"),
-        pytest.param(
-            {"matchExpressions": [{"key": NAME, "operator": "NotIn", "values": ["a", "b"]}]},
-            {NAME: "a"},
-            False,
-            frozenset({"a", "b"}),
-            id="not-by-name",
-        ),
-        pytest.param({"matchLabels": {"gpu": "yes"}}, {"gpu": "no"}, False, frozenset(), id="by-label"),
-        pytest.param(
-            {
-                "matchExpressions": [
-                    {"key": "gpu", "operator": "Exists"},
-                    {"key": NAME, "operator": "NotIn", "values": ["a"]},
-                ]
-            },
-            {"gpu": "", NAME: "b"},
-            True,
-            frozenset({"a"}),
-            id="if-there-and-not-by-name",
-        ),
-        pytest.param(
-            {"matchExpressions": [{"key": "cpu", "operator": "DoesNotExist"}]},
-            {"cpu": ""},
-            False,
-            frozenset(),
-            id="if-not-there",
-        ),
-        pytest.param(
-            {"matchExpressions": [{"key": NAME, "operator": "In", "values": ["a"]}]},
-            {NAME: "a"},
-            True,
-            frozenset(),
-            id="by-name",
-        ),
-    ],
+@cases(
+    ("expressions", "want"),
+    {
+        "by-name": ([{"key": NAME, "operator": "NotIn", "values": ["a", "b"]}], {"a", "b"}),
+        "chosen-by-name": ([{"key": NAME, "operator": "In", "values": ["a"]}], set()),
+        "by-another-label": ([{"key": "gpu", "operator": "NotIn", "values": ["a"]}], set()),
+        "everything": ([], set()),
+    },
 )
-def test_selectors(
-    selector: dict[str, Any], labels: dict[str, str], selected: bool, excluded: frozenset[str]
-) -> None:
-    assert msgspec.convert(selector, LabelSelector).matches(labels) is selected
-    assert excluded_by_name(selector) == excluded
-
-
-def test_a_few_names_stand_for_many() -> None:
-    assert few(["c", "a", "b"]) == "a, b, c"
-    assert few("edcba") == "a, b, c and 2 more"
+def test_namespaces_that_a_selector_excludes_by_name(expressions: list[JSON], want: set[str]) -> None:
+    assert excluded_by_name({"matchExpressions": expressions}) == want

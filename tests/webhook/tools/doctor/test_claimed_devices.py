@@ -3,9 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.builders import JSON
+from tests.cases import cases
 from tests.webhook.cluster.apiserver import status
 from tests.webhook.tools.doctor.clusters import cluster_of
 from tests.webhook.tools.doctor.test_checks import BY_ID, NAMESPACES, OURS, excluding, namespace
@@ -36,22 +35,22 @@ UNSEEN = {
 }
 
 
-@pytest.mark.parametrize(
+@cases(
     ("check", "objects", "finding"),
-    [
-        pytest.param("references", WORKLOAD, "runtime-class-missing", id="a-workload"),
-        pytest.param("excluded-namespaces", UNSEEN, "unseen-gpu-pods", id="a-pod-that-nobody-reviews"),
-    ],
+    {
+        "a-workload": ("references", WORKLOAD, "runtime-class-missing"),
+        "a-pod-that-nobody-reviews": ("excluded-namespaces", UNSEEN, "unseen-gpu-pods"),
+    },
 )
-@pytest.mark.parametrize(
+@cases(
     ("devices", "is_found"),
-    [
-        pytest.param({**SERVED, TEMPLATES: [template("dra.net")]}, False, id="of-a-nic"),
-        pytest.param({**SERVED, TEMPLATES: [template("gpu.nvidia.com")]}, True, id="of-a-gpu"),
-        pytest.param(SERVED, True, id="of-a-template-that-is-not-there"),
-        pytest.param({**SERVED, TEMPLATES: status(403, "no", "Forbidden")}, True, id="that-may-not-be-read"),
-        pytest.param({}, True, id="where-none-are-served"),
-    ],
+    {
+        "of-a-nic": ({**SERVED, TEMPLATES: [template("dra.net")]}, False),
+        "of-a-gpu": ({**SERVED, TEMPLATES: [template("gpu.nvidia.com")]}, True),
+        "of-a-template-that-is-not-there": (SERVED, True),
+        "that-may-not-be-read": ({**SERVED, TEMPLATES: status(403, "no", "Forbidden")}, True),
+        "where-none-are-served": ({}, True),
+    },
 )
 def test_a_claim(
     tmp_path: Path, check: str, objects: dict[str, Any], finding: str, devices: JSON, is_found: bool

@@ -52,10 +52,7 @@ def test_expected_is_what_deploy_has() -> None:
         KEPT.write_bytes(text + b"\n")
 
     assert KEPT.read_bytes() == text + b"\n", "UPDATE_EXPECTED=1 writes it anew"
-    assert set(found.configurations) == {
-        "mutatingwebhookconfigurations",
-        "validatingwebhookconfigurations",
-    }
+    assert set(found.configurations) == {"mutatingwebhookconfigurations", "validatingwebhookconfigurations"}
     assert "gpuquotas.gpu-admission.dev" in found.custom_resources
 
 

@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
-
+from tests.cases import cases
 from tests.webhook.tools.doctor.clusters import cluster_of
 from webhook.tools.doctor.check import run_check
 from webhook.tools.doctor.checks import CHECKS
@@ -41,24 +40,23 @@ def mapping(*rows: dict[str, Any]) -> dict[str, Any]:
     return {"metadata": metadata, "spec": {"workloadKinds": list(rows)}, "status": {}}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("row", "extra", "want"),
-    [
-        pytest.param(
+    {
+        "not-sent": (
             OURS,
             (),
             [
                 "GPUResourceMapping/ours names TrainingJob of example.com, which no rule sends: only `check` reads such objects",
                 "add {apiGroup: example.com, resources: [trainingjobs]} to webhooks.extraWorkloads of the chart",
             ],
-            id="not-sent",
         ),
-        pytest.param(OURS, (EXTRA,), [], id="sent"),
-        pytest.param({**OURS, "resource": "trains"}, (EXTRA,), None, id="sent-by-another-plural"),
-        pytest.param({**OURS, "clusterScoped": True}, (), [], id="never-sent"),
-        pytest.param({**OURS, "pods": []}, (), [], id="without-pods"),
-        pytest.param({**OURS, "group": "apps", "kind": "Deployment"}, (), [], id="built-in"),
-    ],
+        "sent": (OURS, (EXTRA,), []),
+        "sent-by-another-plural": ({**OURS, "resource": "trains"}, (EXTRA,), None),
+        "never-sent": ({**OURS, "clusterScoped": True}, (), []),
+        "without-pods": ({**OURS, "pods": []}, (), []),
+        "built-in": ({**OURS, "group": "apps", "kind": "Deployment"}, (), []),
+    },
 )
 def test_kinds_that_the_webhook_never_gets(
     row: dict[str, Any], extra: tuple[dict[str, Any], ...], want: list[str] | None, tmp_path: Path
@@ -72,14 +70,14 @@ def test_kinds_that_the_webhook_never_gets(
     assert bool(said) if want is None else said == want
 
 
-@pytest.mark.parametrize(
+@cases(
     ("without", "extra", "want"),
-    [
-        pytest.param(0, (), [], id="as-shipped"),
-        pytest.param(0, (EXTRA,), [], id="rules-of-the-chart's-value"),
-        pytest.param(1, (), ["rules must be that of version"], id="a-built-in-rule-is-missing"),
-        pytest.param(1, (EXTRA,), ["rules must be that of version"], id="and-not-made-up-for"),
-    ],
+    {
+        "as-shipped": (0, (), []),
+        "rules-of-the-chart's-value": (0, (EXTRA,), []),
+        "a-built-in-rule-is-missing": (1, (), ["rules must be that of version"]),
+        "and-not-made-up-for": (1, (EXTRA,), ["rules must be that of version"]),
+    },
 )
 def test_rules_may_be_added(
     without: int, extra: tuple[dict[str, Any], ...], want: list[str], tmp_path: Path

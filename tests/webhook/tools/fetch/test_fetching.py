@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import cases
 from tests.cluster.controllers import eventually
 from tests.webhook.tools.fetch.conftest import Identity, Warmer
 from tests.webhook.tools.fetch.servers import Store, serving
@@ -66,12 +67,12 @@ def test_a_dropped_connection_is_resumed_where_it_broke(warmer: Warmer, url: str
     assert "model.bin: OSError: got 300000 of 2000000 bytes; trying again in 1 s" in said
 
 
-@pytest.mark.parametrize(
+@cases(
     ("number", "want"),
-    [
-        pytest.param(signal.SIGTERM, (143, "stopped; the next run resumes\n"), id="terminated"),
-        pytest.param(signal.SIGKILL, (-9, ""), id="killed"),
-    ],
+    {
+        "terminated": (signal.SIGTERM, (143, "stopped; the next run resumes\n")),
+        "killed": (signal.SIGKILL, (-9, "")),
+    },
 )
 def test_a_stopped_run_is_resumed(
     warmer: Warmer, url: str, store: Store, number: signal.Signals, want: tuple[int, str]
@@ -98,14 +99,14 @@ def test_a_stopped_run_is_resumed(
     assert store.bodies()[-1].headers["Range"] == f"bytes={kept}-"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("ranges", "validator", "last"),
-    [
-        pytest.param(True, "Last-Modified", "bytes=300000-", id="resumed-by-its-time"),
-        pytest.param(False, "ETag", "bytes=300000-", id="server-without-ranges"),
-        pytest.param(True, None, None, id="no-validator-to-resume-with"),
-        pytest.param(True, "X-Weak", None, id="validator-of-an-unknown-kind"),
-    ],
+    {
+        "resumed-by-its-time": (True, "Last-Modified", "bytes=300000-"),
+        "server-without-ranges": (False, "ETag", "bytes=300000-"),
+        "no-validator-to-resume-with": (True, None, None),
+        "validator-of-an-unknown-kind": (True, "X-Weak", None),
+    },
 )
 def test_what_cannot_be_resumed_starts_over(
     warmer: Warmer, url: str, store: Store, *, ranges: bool, validator: str | None, last: str | None
@@ -144,14 +145,14 @@ def test_a_wrong_checksum_installs_nothing_and_keeps_nothing(warmer: Warmer, url
     assert list((warmer.state / "partial").iterdir()) == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("statuses", "code", "requested", "text"),
-    [
-        pytest.param([503, 429], 0, 4, "HTTPError: HTTP Error 503", id="transient-errors-pass"),
-        pytest.param([404], 1, 1, "failed: URL: HTTPError: HTTP Error 404: Not Found", id="missing"),
-        pytest.param([403], 1, 1, "failed: URL: HTTPError: HTTP Error 403: Forbidden", id="forbidden"),
-        pytest.param([500] * 9, 1, 3, "failed: URL: HTTPError: HTTP Error 500", id="bounded-attempts"),
-    ],
+    {
+        "transient-errors-pass": ([503, 429], 0, 4, "HTTPError: HTTP Error 503"),
+        "missing": ([404], 1, 1, "failed: URL: HTTPError: HTTP Error 404: Not Found"),
+        "forbidden": ([403], 1, 1, "failed: URL: HTTPError: HTTP Error 403: Forbidden"),
+        "bounded-attempts": ([500] * 9, 1, 3, "failed: URL: HTTPError: HTTP Error 500"),
+    },
 )
 def test_only_transient_errors_are_tried_again(
     warmer: Warmer, url: str, store: Store, *, statuses: list[int], code: int, requested: int, text: str
@@ -267,14 +268,12 @@ def test_a_full_disk_is_one_clear_line(warmer: Warmer, url: str) -> None:
     assert "trying again" not in said
 
 
-@pytest.mark.parametrize(
+@cases(
     ("claimed", "limit", "text"),
-    [
-        pytest.param(1 << 60, "0", r"needs 1.049e\+06 TiB more, the cache has .* free", id="disk"),
-        pytest.param(
-            None, "500000", "has 1.907 MiB, more than the cache's size limit of 488.3 KiB", id="limit"
-        ),
-    ],
+    {
+        "disk": (1 << 60, "0", r"needs 1.049e\+06 TiB more, the cache has .* free"),
+        "limit": (None, "500000", "has 1.907 MiB, more than the cache's size limit of 488.3 KiB"),
+    },
 )
 def test_too_little_space_is_said_before_anything_is_fetched(
     warmer: Warmer, url: str, store: Store, *, claimed: int | None, limit: str, text: str
@@ -296,29 +295,19 @@ def test_progress_names_bytes_total_and_rate(warmer: Warmer, url: str, store: St
     assert re.search(r"\n[\d.]+ [KM]iB of 1.907 MiB, [\d.]+ [KM]iB/s\n", said)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("uri", "destination", "options", "text"),
-    [
-        pytest.param("http://host/m.bin", "/m", (), "use https://", id="plain-http"),
-        pytest.param(
-            "https://u:hunter22@host/m.bin", "/m", (), "holds credentials", id="credentials-in-the-uri"
-        ),
-        pytest.param(
-            "https://host/m?sig=hunter22", "/m", (), "holds a signature", id="signature-in-the-query"
-        ),
-        pytest.param("s3://b/k", "models", (), "absolute directory", id="relative-destination"),
-        pytest.param("s3://b/k", "/", (), "absolute directory", id="root-destination"),
-        pytest.param("s3://b/k", "/m", ("--attempts=-1",), "'--attempts'", id="not-a-number-of-attempts"),
-        pytest.param("s3://b/k", "/m", ("--size-limit=many",), "'--size-limit'", id="not-a-quantity"),
-        pytest.param("s3://b/k", "/m", ("--no-such",), "No such option", id="unknown-option"),
-        pytest.param(
-            "s3://b/k",
-            "/m",
-            (),
-            "(env var: 'MODEL_PARALLEL'): -1 is not in the range x>=1.",
-            id="environment",
-        ),
-    ],
+    {
+        "plain-http": ("http://host/m.bin", "/m", (), "use https://"),
+        "credentials-in-the-uri": ("https://u:hunter22@host/m.bin", "/m", (), "holds credentials"),
+        "signature-in-the-query": ("https://host/m?sig=hunter22", "/m", (), "holds a signature"),
+        "relative-destination": ("s3://b/k", "models", (), "absolute directory"),
+        "root-destination": ("s3://b/k", "/", (), "absolute directory"),
+        "not-a-number-of-attempts": ("s3://b/k", "/m", ("--attempts=-1",), "'--attempts'"),
+        "not-a-quantity": ("s3://b/k", "/m", ("--size-limit=many",), "'--size-limit'"),
+        "unknown-option": ("s3://b/k", "/m", ("--no-such",), "No such option"),
+        "environment": ("s3://b/k", "/m", (), "(env var: 'MODEL_PARALLEL'): -1 is not in the range x>=1."),
+    },
 )
 def test_bad_configuration_exits_2(
     warmer: Warmer, *, uri: str, destination: str, options: tuple[str, ...], text: str

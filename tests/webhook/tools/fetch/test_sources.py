@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import cases
 from tests.cluster.controllers import eventually
 from tests.webhook.tools.fetch.conftest import Warmer
 from tests.webhook.tools.fetch.servers import GSHandler, HubHandler, S3Handler, Store, serving
@@ -19,11 +20,7 @@ pytestmark = pytest.mark.processes
 WEIGHTS = random.Random(7).randbytes(2_000_000)  # noqa: S311 - any bytes will do
 SHARD = random.Random(8).randbytes(300_000)  # noqa: S311 - likewise
 MODEL = {"config.json": b"{}", "model.safetensors": WEIGHTS, "shards/2.bin": SHARD, "empty": b""}
-AWS = {
-    "AWS_ACCESS_KEY_ID": "AKIAEXAMPLE",
-    "AWS_SECRET_ACCESS_KEY": "t0pS3cretKey",
-    "AWS_REGION": "eu-west-1",
-}
+AWS = {"AWS_ACCESS_KEY_ID": "AKIAEXAMPLE", "AWS_SECRET_ACCESS_KEY": "t0pS3cretKey", "AWS_REGION": "eu-west-1"}
 HUB = {"HF_TOKEN": "hf_t0pS3cretKey"}
 ENDPOINTS = ("AWS_ENDPOINT_URL", "HF_ENDPOINT", "STORAGE_EMULATOR_HOST", "API_ENDPOINT_OVERRIDE")
 
@@ -190,13 +187,13 @@ def test_a_link_in_the_destination_is_not_written_through(
 
 
 @pytest.mark.parametrize("source", ["s3", "gs"], indirect=True)
-@pytest.mark.parametrize(
+@cases(
     ("below", "want"),
-    [
-        pytest.param("/shards", {"2.bin": SHARD}, id="folder"),
-        pytest.param("/shards/", {"2.bin": SHARD}, id="folder-with-slash"),
-        pytest.param("/shards/2.bin", {"2.bin": SHARD}, id="one-object"),
-    ],
+    {
+        "folder": ("/shards", {"2.bin": SHARD}),
+        "folder-with-slash": ("/shards/", {"2.bin": SHARD}),
+        "one-object": ("/shards/2.bin", {"2.bin": SHARD}),
+    },
 )
 def test_what_a_prefix_names(
     warmer: Warmer, source: Source, store: Store, below: str, want: dict[str, bytes]
@@ -274,14 +271,12 @@ def test_links_inside_a_claim_are_followed(warmer: Warmer, claim: Path) -> None:
     assert (code, warmer.files()) == (0, {"model.safetensors": WEIGHTS})
 
 
-@pytest.mark.parametrize(
+@cases(
     ("closed", "code", "text"),
-    [
-        pytest.param("lost+found", 0, "done: ", id="of-the-file-system"),
-        pytest.param(
-            "shards", 1, f"has folders that user {os.getuid()} may not read: 'shards'", id="of-the-model"
-        ),
-    ],
+    {
+        "of-the-file-system": ("lost+found", 0, "done: "),
+        "of-the-model": ("shards", 1, f"has folders that user {os.getuid()} may not read: 'shards'"),
+    },
 )
 def test_a_folder_that_may_not_be_read_is_not_passed_over(
     warmer: Warmer, tmp_path: Path, *, closed: str, code: int, text: str
@@ -299,14 +294,14 @@ def test_a_folder_that_may_not_be_read_is_not_passed_over(
     assert warmer.files() == ({} if code else {"a/b": b"c"})
 
 
-@pytest.mark.parametrize(
+@cases(
     ("uri", "text"),
-    [
-        pytest.param("pvc://models/leak", "has 'passwd', which leads out of claim models", id="link-out"),
-        pytest.param("pvc://models/out", "has 'key', which leads out of claim models", id="path-out"),
-        pytest.param("pvc://models/looped", "a link to no file, which is not followed", id="linked-folder"),
-        pytest.param("pvc://models/nothing", "holds no files", id="missing"),
-    ],
+    {
+        "link-out": ("pvc://models/leak", "has 'passwd', which leads out of claim models"),
+        "path-out": ("pvc://models/out", "has 'key', which leads out of claim models"),
+        "linked-folder": ("pvc://models/looped", "a link to no file, which is not followed"),
+        "missing": ("pvc://models/nothing", "holds no files"),
+    },
 )
 def test_a_claim_is_not_left(warmer: Warmer, claim: Path, uri: str, text: str) -> None:
     (claim.parent / "secret").mkdir()

@@ -12,7 +12,8 @@ from policies.pods.pod import Metadata
 from policies.policy import Policy
 from policies.registry import RULES
 from policies.rule import Mode
-from tests.webhook.tools.scan.test_tally import UNKNOWN, judged_pod
+from tests.cases import cases
+from tests.webhook.tools.scan.test_tally import UNKNOWN, evaluated_pod
 from webhook.configuration.documents import POLICY, Document
 from webhook.configuration.loader import Configuration, load_directory, load_objects
 from webhook.tools.scan.new_classes import named_classes, new_classes
@@ -87,27 +88,24 @@ def test_the_slices_of_a_card() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@cases(
     ("expression", "want"),
-    [
-        pytest.param(
+    {
+        "one-product": (
             'device.driver == "gpu.nvidia.com" && device.attributes["gpu.nvidia.com"].productName == "NVIDIA A100-SXM4-80GB"',
             {"nvidia-a100-80gb": ["big"]},
-            id="one-product",
         ),
-        pytest.param('device.driver == "gpu.nvidia.com"', {}, id="any-product"),
-        pytest.param(
+        "any-product": ('device.driver == "gpu.nvidia.com"', {}),
+        "one-of-two-products": (
             "device.driver == 'gpu.nvidia.com' && (device.attributes['gpu.nvidia.com'].productName == 'NVIDIA L4'"
             " || device.attributes['gpu.nvidia.com'].productName == 'NVIDIA A10')",
             {},
-            id="one-of-two-products",
         ),
-        pytest.param(
+        "unknown-product": (
             'device.driver == "gpu.nvidia.com" && device.attributes["gpu.nvidia.com"].productName == "NVIDIA X900"',
             {},
-            id="unknown-product",
         ),
-    ],
+    },
 )
 def test_device_classes_of_one_product(expression: str, want: dict[str, list[str]]) -> None:
     selectors = (DeviceSelector(cel=CELSelector(expression=expression)),)
@@ -129,8 +127,8 @@ def test_device_classes_of_one_product(expression: str, want: dict[str, list[str
 
 def refusing(owner: str = "") -> Tally:
     tally = Tally()
-    evaluation = judged_pod("typo", owner=owner, annotations=UNKNOWN)
-    tally.add_pod(evaluation, {"gpus": Fraction(5, 2)}, asks_for_gpus=True)
+    evaluation = evaluated_pod("typo", owner=owner, annotations=UNKNOWN)
+    tally.add_pod(evaluation, {"gpus": Fraction(5, 2)}, requests_gpus=True)
     return tally
 
 
@@ -157,6 +155,14 @@ def test_the_gpu_stack_is_exempted() -> None:
 
     assert draft.proposal(None).exemptions == {"team": ("gpu-class",)}
     assert policy_of(draft.configuration()).spec.rules["gpu-class"].mode is Mode.ENFORCE
+
+
+def test_a_rule_that_refuses_others_too_warns_and_exempts_nothing() -> None:
+    tally = refusing("DaemonSet/agent")
+    tally.add_pod(evaluated_pod("typo", annotations=UNKNOWN), {}, requests_gpus=True)
+    proposal = Draft(BUILT_IN, tally, (), ()).proposal(None)
+
+    assert (proposal.exemptions, proposal.relaxed) == ({}, ("gpu-class",))
 
 
 def test_every_rule_has_its_mode_since_apply_keeps_what_a_stored_policy_says_besides() -> None:

@@ -9,20 +9,21 @@ import pytest
 
 from policies.quota.amounts import GPUS
 from tests.builders import JSON, container, gpu_container, pod
+from tests.cases import cases
 from webhook.configuration.loader import load_directory
 from webhook.serving.engine import Engine
 from webhook.serving.evaluation import Evaluation, evaluate
 from webhook.serving.evaluator import Evaluator
 from webhook.tools.scan import tally as tallies
 from webhook.tools.scan.report import Effect
-from webhook.tools.scan.tally import Denials, Tally
+from webhook.tools.scan.tally import Tally
 
 BY = Evaluator(engine=Engine(load_directory(None)), now=datetime(2026, 11, 21, tzinfo=UTC))
 UNKNOWN = {"gpu-admission.dev/gpu-class": "a1000"}
 PLUGINS = {"name": "plugins", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}}
 
 
-def judged_pod(name: str, *containers: JSON, owner: str = "", **tweaks: Any) -> Evaluation:
+def evaluated_pod(name: str, *containers: JSON, owner: str = "", **tweaks: Any) -> Evaluation:
     document = pod(*(containers or (gpu_container(),)), **tweaks)
     document["metadata"]["name"] = name
     if owner:
@@ -32,7 +33,7 @@ def judged_pod(name: str, *containers: JSON, owner: str = "", **tweaks: Any) -> 
     return evaluate("", "Pod", "team", msgspec.json.encode(document), BY)
 
 
-def judged_deployment(name: str, **template: Any) -> Evaluation:
+def evaluated_deployment(name: str, **template: Any) -> Evaluation:
     document = {"metadata": {"name": name}, "spec": {"replicas": 1, "template": template}}
     return evaluate("apps", "Deployment", "team", msgspec.json.encode(document), BY)
 
@@ -41,10 +42,10 @@ def test_pods_and_the_template_of_their_owner_share_a_finding() -> None:
     tally = Tally()
     tally.add_owner("team", "ReplicaSet/chat-5d9f", "Deployment/chat")
     spec = {"containers": [gpu_container()]}
-    tally.add_workload(judged_deployment("chat", metadata={"annotations": UNKNOWN}, spec=spec))
+    tally.add_workload(evaluated_deployment("chat", metadata={"annotations": UNKNOWN}, spec=spec))
     for index in range(2):
-        made = judged_pod(f"chat-{index}", owner="ReplicaSet/chat-5d9f", annotations=UNKNOWN)
-        tally.add_pod(made, {GPUS: Fraction(1)}, asks_for_gpus=True)
+        made = evaluated_pod(f"chat-{index}", owner="ReplicaSet/chat-5d9f", annotations=UNKNOWN)
+        tally.add_pod(made, {GPUS: Fraction(1)}, requests_gpus=True)
 
     (found,) = tally.problems()
 
@@ -57,47 +58,59 @@ def test_pods_and_the_template_of_their_owner_share_a_finding() -> None:
     assert (use.gpus, use.pods, use.gpu_pods, use.policy) == (Fraction(2), 2, 2, "built-in")
 
 
-@pytest.mark.parametrize(
-    ("evaluation", "whose"),
-    [
-        pytest.param(judged_pod("a", annotations=UNKNOWN), Denials.OTHERS, id="a-pod-by-hand"),
-        pytest.param(judged_pod("a", annotations=UNKNOWN, owner="DaemonSet/a"), Denials.GPU_STACK, id="of-a-daemonset"),
-        pytest.param(
-            judged_pod(
+@cases(
+    ("evaluation", "of_stack"),
+    {
+        "a-pod-by-hand": (evaluated_pod("a", annotations=UNKNOWN), False),
+        "of-a-daemonset": (evaluated_pod("a", annotations=UNKNOWN, owner="DaemonSet/a"), True),
+        "a-device-plugin": (evaluated_pod(
                 "a", gpu_container(volumeMounts=[{"name": "plugins", "mountPath": "/p"}]),
                 annotations=UNKNOWN, volumes=[PLUGINS],
             ),
-            Denials.GPU_STACK,
-            id="a-device-plugin",
-        ),
-    ],
+            True),
+    },
 )  # fmt: skip
-def test_whose_pods_a_rule_denies(evaluation: Evaluation, whose: Denials) -> None:
+def test_whose_pods_a_rule_denies(evaluation: Evaluation, of_stack: bool) -> None:
     tally = Tally()
 
-    tally.add_pod(evaluation, {}, asks_for_gpus=True)
+    tally.add_pod(evaluation, {}, requests_gpus=True)
 
-    assert tally.denials["team", "gpu-class"] == {whose: 1}
+    denials = (tally.stack_denials, tally.other_denials)
+    assert [("team", "gpu-class") in found for found in denials] == [of_stack, not of_stack]
 
 
 def test_a_denial_that_a_mode_softens_is_one_all_the_same() -> None:
     tally = Tally()
     shown = container(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}])
 
-    tally.add_pod(judged_pod("peek", shown), {}, asks_for_gpus=False)
+    tally.add_pod(evaluated_pod("peek", shown), {}, requests_gpus=False)
 
     assert tally.pod_effects == {Effect.LOGGED: 1}
-    assert tally.denials["team", "gpu-isolation"] == {Denials.OTHERS: 1}
+    assert tally.other_denials == {("team", "gpu-isolation")}
+
+
+def test_problems_begin_with_the_worst_effect_and_the_most_pods() -> None:
+    tally = Tally()
+    peek = evaluated_pod("peek", container(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]))
+    few, many = (evaluated_pod("a", owner=f"Job/{name}", annotations=UNKNOWN) for name in ("few", "many"))
+    for evaluation in (peek, peek, peek, few, many, many):
+        tally.add_pod(evaluation, {}, requests_gpus=True)
+
+    assert [(each.effect, each.owner, each.pods, each.is_written) for each in tally.problems()] == [
+        (Effect.REFUSED, "Job/many", 2, False),
+        (Effect.REFUSED, "Job/few", 1, False),
+        (Effect.LOGGED, "Pod/peek", 3, False),
+    ]
 
 
 def test_so_many_are_listed_and_all_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tallies, "MOST_LISTED", 2)
     tally = Tally()
     for index in range(5):
-        evaluation = judged_pod(f"typo-{index}", annotations=UNKNOWN)
-        tally.add_pod(evaluation, {}, asks_for_gpus=True)
+        evaluation = evaluated_pod(f"typo-{index}", annotations=UNKNOWN)
+        tally.add_pod(evaluation, {}, requests_gpus=True)
 
-    assert len(list(tally.problems())) == len(list(tally.changes())) == 2
+    assert len(tally.problems()) == len(list(tally.changes())) == 2
     assert tally.left_out == 6
     assert tally.pod_effects[Effect.REFUSED] == 5
 
@@ -107,6 +120,6 @@ def test_controllers_that_name_each_other_end() -> None:
     tally.add_owner("team", "A/a", "B/b")
     tally.add_owner("team", "B/b", "A/a")
 
-    tally.add_pod(judged_pod("typo", owner="A/a", annotations=UNKNOWN), {}, asks_for_gpus=True)
+    tally.add_pod(evaluated_pod("typo", owner="A/a", annotations=UNKNOWN), {}, requests_gpus=True)
 
     assert {each.owner for each in tally.problems()} == {"A/a"}

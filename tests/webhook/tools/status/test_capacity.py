@@ -1,22 +1,15 @@
 """Nodes and free GPUs by class, from the nodes and pods that an API server lists."""
 
-import json
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.builders import JSON, gpu_container
-from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
+from tests.cases import cases
+from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, answering, status
 from webhook.configuration.loader import load_directory
-from webhook.tools.status.capacity import (
-    ClassCapacity,
-    GPUNode,
-    capacity_by_class,
-    read_gpu_nodes,
-)
+from webhook.tools.status.capacity import ClassCapacity, GPUNode, capacity_by_class, read_gpu_nodes
 
 A100, GPU, SLICE = "nvidia-a100-80gb", "nvidia.com/gpu", "nvidia.com/mig-1g.20gb"
 CONFIGURATION = load_directory(None)
@@ -45,15 +38,8 @@ def of(gpu_class: str) -> JSON:
 
 def cluster(nodes: list[JSON], pods: list[JSON] | None) -> Callable[[Request], Answer]:
     """Answer as an API server with these objects; pods of None are forbidden."""
-
-    def answer(request: Request) -> Answer:
-        items = nodes if request.path.endswith("/nodes") else pods
-        if items is None:
-            return status(403, "pods is forbidden", "Forbidden")
-        page = {"metadata": {"resourceVersion": "7"}, "items": items}
-        return Answer(json.dumps(page).encode())
-
-    return answer
+    forbidden = status(403, "pods is forbidden", "Forbidden")
+    return answering({"/api/v1/nodes": nodes, "/api/v1/pods": forbidden if pods is None else pods})
 
 
 def read(tmp_path: Path, nodes: list[JSON], pods: list[JSON] | None = None) -> tuple[GPUNode, ...]:
@@ -81,22 +67,20 @@ def capacity(
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("nodes", "pods", "want"),
-    [
-        pytest.param(
+    {
+        "pods-hold-what-they-request": (
             [node("a", of(A100), {GPU: "8"}), node("b", of(A100), {GPU: "8"})],
             [pod("a", "2", "1"), pod("b", "4")],
             {A100: capacity("16", "9", nodes=2, gpu=("16", "9"))},
-            id="pods-hold-what-they-request",
         ),
-        pytest.param(
+        "slices-are-parts-of-cards": (
             [node("a", of(A100), {SLICE: "4", GPU: "4"})],
             [pod("a", "1")],
             {A100: capacity("5", "4", gpu=("4", "3"), slices=("4", "4"))},
-            id="slices-are-parts-of-cards",
         ),
-        pytest.param(
+        "nothing-is-free-on-nodes-that-take-no-pods": (
             [
                 node("a", of(A100), {GPU: "8"}, unschedulable=True),
                 node("b", of(A100), {GPU: "8"}, ready="Unknown"),
@@ -104,42 +88,34 @@ def capacity(
             ],
             [],
             {A100: capacity("24", "8", nodes=3, taking=1, gpu=("24", "8"))},
-            id="nothing-is-free-on-nodes-that-take-no-pods",
         ),
-        pytest.param(
+        "a-label-that-names-the-family": (
             [node("a", of("nvidia-a100"), {GPU: "8"})],
             [],
             {"nvidia-a100": capacity("8", "8", gpu=("8", "8"))},
-            id="a-label-that-names-the-family",
         ),
-        pytest.param(
+        "nodes-of-no-known-class": (
             [node("a", {}, {GPU: "8"}), node("cpu", {}, {})],
             [],
             {"": capacity("8", "8", gpu=("8", "8"))},
-            id="nodes-of-no-known-class",
         ),
-        pytest.param(
-            [node("a", of(A100), {})], [], {A100: capacity("0", "0")}, id="a-node-whose-device-plugin-is-away"
-        ),
-        pytest.param(
+        "a-node-whose-device-plugin-is-away": ([node("a", of(A100), {})], [], {A100: capacity("0", "0")}),
+        "memory-of-cards-is-not-another-card": (
             [node("a", of(A100), {GPU: "8", "nvidia.com/gpumem": "640"})],
             [],
             {A100: capacity("8", "8", gpu=("8", "8"))},
-            id="memory-of-cards-is-not-another-card",
         ),
-        pytest.param(
+        "never-less-than-nothing": (
             [node("a", of(A100), {GPU: "2"})],
             [pod("a", "4")],
             {A100: capacity("2", "0", gpu=("2", "0"))},
-            id="never-less-than-nothing",
         ),
-        pytest.param(
+        "free-is-unknown-without-the-pods": (
             [node("a", of(A100), {GPU: "8"})],
             None,
             {A100: capacity("8", None, gpu=("8", None))},
-            id="free-is-unknown-without-the-pods",
         ),
-    ],
+    },
 )
 def test_capacity_by_class(
     tmp_path: Path, nodes: list[JSON], pods: list[JSON] | None, want: dict[str, ClassCapacity]
@@ -147,14 +123,18 @@ def test_capacity_by_class(
     assert capacity_by_class(read(tmp_path, nodes, pods)) == want
 
 
-def test_pods_are_only_read_where_there_are_gpu_nodes(tmp_path: Path) -> None:
-    with ApiServer(tmp_path, cluster([node("cpu", {}, {})], None)) as server:
-        assert read_gpu_nodes(server.client(), CONFIGURATION) == ()
-        assert [request.path for request in server.requests] == ["/api/v1/nodes"]
-
-
-def test_only_pods_that_hold_something_of_a_node_are_asked_for(tmp_path: Path) -> None:
-    with ApiServer(tmp_path, cluster([node("a", of(A100), {GPU: "8"})], [])) as server:
+@cases(
+    ("nodes", "requested"),
+    {
+        "only-where-there-are-gpu-nodes": ([node("cpu", {}, {})], ["/api/v1/nodes"]),
+        "only-those-that-hold-resources-of-a-node": (
+            [node("a", of(A100), {GPU: "8"})],
+            ["/api/v1/nodes", "/api/v1/pods spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"],
+        ),
+    },
+)
+def test_which_pods_are_read(tmp_path: Path, nodes: list[JSON], requested: list[str]) -> None:
+    with ApiServer(tmp_path, cluster(nodes, [])) as server:
         read_gpu_nodes(server.client(), CONFIGURATION)
-        selector = server.requests[-1].query["fieldSelector"]
-    assert selector == "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+        found = [f"{each.path} {each.query.get('fieldSelector', '')}".rstrip() for each in server.requests]
+    assert found == requested

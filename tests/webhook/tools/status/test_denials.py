@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.builders import JSON
-from tests.webhook.cluster.apiserver import Answer, ApiServer, Request
+from tests.webhook.cluster.apiserver import ApiServer, answering
 from webhook.tools.audit.reading import Counts
 from webhook.tools.status.denials import denials_in_events, denials_in_logs
 from webhook.tools.status.report import DeniedOwner
@@ -49,10 +49,7 @@ def test_events_of_one_owner_are_added_up(tmp_path: Path) -> None:
         event(OURS + "in a year that Python has not", "Job/never", lastTimestamp="0000-01-01T00:00:00Z"),
     ]
 
-    def answer(_: Request) -> Answer:
-        return Answer(json.dumps({"metadata": {"resourceVersion": "7"}, "items": events}).encode())
-
-    with ApiServer(tmp_path, answer) as server:
+    with ApiServer(tmp_path, answering({"/api/v1/namespaces/team/events": events})) as server:
         found = denials_in_events(server.client(), "team", NOW)
         requested = [(request.path, request.query["fieldSelector"]) for request in server.requests]
     assert found == (

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from tests.builders import JSON
+from tests.cases import cases
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
 from webhook.tools.status.denials import ClusterEvent
 from webhook.tools.status.permitted import Permitted
@@ -59,23 +60,23 @@ def answering(collections: dict[str, list[JSON] | None]) -> Callable[[Request], 
     return answer
 
 
-@pytest.mark.parametrize(
+@cases(
     ("word", "want"),
-    [
-        pytest.param("pod", "/api/v1/pods", id="singular"),
-        pytest.param("po", "/api/v1/pods", id="short"),
-        pytest.param("Job", "/apis/batch/v1/jobs", id="kind"),
-        pytest.param("jobs", "/apis/batch/v1/jobs", id="the-first-of-two-groups"),
-        pytest.param("jobs.batch.volcano.sh", "/apis/batch.volcano.sh/v1alpha1/jobs", id="with-its-group"),
-        pytest.param("vcjob", "/apis/batch.volcano.sh/v1alpha1/jobs", id="short-of-a-custom-kind"),
-    ],
+    {
+        "singular": ("pod", "/api/v1/pods"),
+        "short": ("po", "/api/v1/pods"),
+        "kind": ("Job", "/apis/batch/v1/jobs"),
+        "the-first-of-two-groups": ("jobs", "/apis/batch/v1/jobs"),
+        "with-its-group": ("jobs.batch.volcano.sh", "/apis/batch.volcano.sh/v1alpha1/jobs"),
+        "short-of-a-custom-kind": ("vcjob", "/apis/batch.volcano.sh/v1alpha1/jobs"),
+    },
 )
 def test_a_kind_by_its_names(tmp_path: Path, word: str, want: str) -> None:
     with ApiServer(tmp_path, answering({})) as server:
         assert ServedKinds(server.client()).find(word).resource.path() == want
 
 
-@pytest.mark.parametrize("word", [pytest.param("node", id="no-namespace"), pytest.param("cow", id="unknown")])
+@cases("word", {"no-namespace": "node", "unknown": "cow"})
 def test_a_kind_that_is_not_served(tmp_path: Path, word: str) -> None:
     with (
         ApiServer(tmp_path, answering({})) as server,
@@ -103,43 +104,39 @@ JOBS = [
 SETS = [owned("set"), owned("other")]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("collections", "events", "pods", "members", "omitted"),
-    [
-        pytest.param(
+    {
+        "pods-and-what-was-denied-pods": (
             {"pods": PODS, "jobs": JOBS, "jobsets": SETS},
             [denied("job-2", "Job")],
             ["pod-0", "pod-1"],
             {"set", "job-0", "job-1", "job-2", "pod-0", "pod-1"},
             [],
-            id="pods-and-what-was-denied-pods",
         ),
-        pytest.param(
+        "pods-of-its-own": (
             {"pods": [owned("direct", by="set", kind="JobSet")]},
             [],
             ["direct"],
             {"set", "direct"},
             [],
-            id="pods-of-its-own",
         ),
-        pytest.param(
+        "what-stands-between-is-forbidden": (
             {"pods": PODS, "jobs": None},
             [],
             [],
             {"set"},
             ["list jobs.batch -n team"],
-            id="what-stands-between-is-forbidden",
         ),
-        pytest.param(
+        "an-owner-that-is-not-served": (
             {"pods": [owned("of-unserved", by="x", kind="Cow")]},
             [],
             [],
             {"set"},
             [],
-            id="an-owner-that-is-not-served",
         ),
-        pytest.param({"pods": None}, [], [], {"set"}, ["list pods -n team"], id="pods-are-forbidden"),
-    ],
+        "pods-are-forbidden": ({"pods": None}, [], [], {"set"}, ["list pods -n team"]),
+    },
 )
 def test_the_family_of_a_job_set(
     tmp_path: Path,

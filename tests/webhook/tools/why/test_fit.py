@@ -3,11 +3,10 @@
 from fractions import Fraction
 from typing import Any
 
-import pytest
-
 from policies.pods.pod import Toleration
 from policies.quota.demand import UnclassifiedPods
 from tests.builders import JSON, gpu_container, view
+from tests.cases import cases
 from webhook.configuration.loader import load_directory
 from webhook.tools.status.capacity import GPUNode
 from webhook.tools.status.report import QuotaRow, QuotaState, QuotaSummary
@@ -57,70 +56,62 @@ UNMATCHED = ("does not match the required node affinity",)
 BY_NAME = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["b"]}]}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("asking", "there", "against", "remedy"),
-    [
-        pytest.param(pod(), node(), (), "", id="fits"),
-        pytest.param(pod(), node(used=None), (), "", id="fits-as-far-as-is-known"),
-        pytest.param(
+    {
+        "fits": (pod(), node(), (), ""),
+        "fits-as-far-as-is-known": (pod(), node(used=None), (), ""),
+        "too-few-free": (
             pod(),
             node(used="5"),
             (f"has 3 of 8 {GPU} free, and the pod requests 4",),
             "wait until 4 are free on one node",
-            id="too-few-free",
         ),
-        pytest.param(
+        "one-is-lacking": (
             pod("1"),
             node(used="8"),
             (f"has 0 of 8 {GPU} free, and the pod requests 1",),
             "wait until 1 is free on one node",
-            id="one-is-lacking",
         ),
-        pytest.param(
+        "larger-than-the-node": (
             pod("16"),
             node(),
             (f"has 8 {GPU} in all, and the pod requests 16",),
             f"request 8 or fewer of {GPU}",
-            id="larger-than-the-node",
         ),
-        pytest.param(
+        "another-resource": (
             pod(containers=[{"name": "m", "resources": {"limits": {"nvidia.com/mig-1g.10gb": "1"}}}]),
             node(),
             ("has 0 nvidia.com/mig-1g.10gb in all, and the pod requests 1",),
             f"request what it has: {GPU}",
-            id="another-resource",
         ),
-        pytest.param(
+        "a-taint": (
             pod(),
             node(taints=(TAINT,)),
             ("has the taint dedicated=ml:NoSchedule, which the pod does not tolerate",),
             ASK_WHERE + "{key: dedicated, operator: Equal, value: ml, effect: NoSchedule}",
-            id="a-taint",
         ),
-        pytest.param(
+        "a-taint-without-a-value": (
             pod(),
             node(taints=(Toleration(key="gpu", effect="NoExecute"),)),
             ("has the taint gpu:NoExecute, which the pod does not tolerate",),
             ASK_WHERE + "{key: gpu, operator: Exists, effect: NoExecute}",
-            id="a-taint-without-a-value",
         ),
-        pytest.param(
+        "a-taint-that-it-tolerates": (
             pod(tolerations=[{"key": "dedicated", "operator": "Exists"}]),
             node(taints=(TAINT,)),
             (),
             "",
-            id="a-taint-that-it-tolerates",
         ),
-        pytest.param(pod(), node(taints=(PREFERRED,)), (), "", id="a-taint-that-keeps-nobody-away"),
-        pytest.param(
+        "a-taint-that-keeps-nobody-away": (pod(), node(taints=(PREFERRED,)), (), ""),
+        "cordoned": (
             pod(),
             node(is_schedulable=False),
             ("is cordoned",),
             "kubectl uncordon a, if it should take pods again",
-            id="cordoned",
         ),
-        pytest.param(pod(), node(is_ready=False), ("is not Ready",), "", id="not-ready"),
-        pytest.param(
+        "not-ready": (pod(), node(is_ready=False), ("is not Ready",), ""),
+        "labels": (
             pod(nodeSelector={"zone": "b", "disk": "ssd"}),
             node(),
             (
@@ -128,13 +119,12 @@ BY_NAME = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": 
                 "has the label zone=a, and nodeSelector demands b",
             ),
             "",
-            id="labels",
         ),
-        pytest.param(pod(affinity=required(IN_B, ANY_ZONE)), node(), (), "", id="one-of-the-terms-is-met"),
-        pytest.param(pod(affinity=required(NOT_IN_A, {})), node(), UNMATCHED, "", id="no-term-is-met"),
-        pytest.param(pod(affinity=required(BY_NAME)), node(), UNMATCHED, "", id="another-node-by-name"),
-        pytest.param(pod(affinity=required(BY_NAME)), node("b"), (), "", id="the-node-by-name"),
-    ],
+        "one-of-the-terms-is-met": (pod(affinity=required(IN_B, ANY_ZONE)), node(), (), ""),
+        "no-term-is-met": (pod(affinity=required(NOT_IN_A, {})), node(), UNMATCHED, ""),
+        "another-node-by-name": (pod(affinity=required(BY_NAME)), node(), UNMATCHED, ""),
+        "the-node-by-name": (pod(affinity=required(BY_NAME)), node("b"), (), ""),
+    },
 )
 def test_what_keeps_a_pod_from_a_node(
     asking: JSON, there: GPUNode, against: tuple[str, ...], remedy: str
@@ -166,14 +156,14 @@ def test_the_classes_of_a_pod() -> None:
     assert classes_for(view(pod()), [node()], CONFIGURATION) == ()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("used", "is_held", "fits", "never"),
-    [
-        pytest.param("4", False, True, False, id="fits"),
-        pytest.param("5", False, False, False, id="taken-for-now"),
-        pytest.param("8", True, True, False, id="held-already"),
-        pytest.param(None, False, False, False, id="not-counted"),
-    ],
+    {
+        "fits": ("4", False, True, False),
+        "taken-for-now": ("5", False, False, False),
+        "held-already": ("8", True, True, False),
+        "not-counted": (None, False, False, False),
+    },
 )
 def test_what_a_pod_asks_of_a_quota(used: str | None, is_held: bool, fits: bool, never: bool) -> None:
     held = None if used is None else Fraction(used)

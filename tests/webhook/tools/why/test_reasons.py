@@ -5,10 +5,10 @@ from fractions import Fraction
 from typing import Any
 
 import msgspec
-import pytest
 
 from policies.finding import Finding
 from tests.builders import JSON
+from tests.cases import cases
 from webhook.tools.status.denials import ClusterEvent
 from webhook.tools.status.report import QuotaState
 from webhook.tools.why.explanation import Answer, NodeFit, QuotaDemand, QuotaFit
@@ -62,90 +62,70 @@ def situation(**given: Any) -> Situation:
 RUNNING = pod("train-0", "Running")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("given", "answer", "summary"),
-    [
-        pytest.param({"pods": [RUNNING]}, Answer.RUNNING, "1 of 1 pods run", id="running"),
-        pytest.param({"pods": [pod(phase="Succeeded")]}, Answer.ENDED, "it has ended", id="all-pods-ended"),
-        pytest.param(
+    {
+        "running": ({"pods": [RUNNING]}, Answer.RUNNING, "1 of 1 pods run"),
+        "all-pods-ended": ({"pods": [pod(phase="Succeeded")]}, Answer.ENDED, "it has ended"),
+        "a-job-whose-pods-are-gone": (
             {"data": {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}},
             Answer.ENDED,
             "it has ended",
-            id="a-job-whose-pods-are-gone",
         ),
-        pytest.param(
+        "suspended": (
             {"data": {"spec": {"suspend": True}}, "wanted": 0},
             Answer.STOPPED,
             "spec.suspend is true",
-            id="suspended",
         ),
-        pytest.param(
+        "scaled-to-zero": (
             {"data": {"spec": {"replicas": 0}}, "wanted": 0},
             Answer.STOPPED,
             "spec.replicas is 0",
-            id="scaled-to-zero",
         ),
-        pytest.param(
-            {"wanted": 0}, Answer.STOPPED, "as it is written, it makes no pods", id="only-a-template"
-        ),
-        pytest.param(
+        "only-a-template": ({"wanted": 0}, Answer.STOPPED, "as it is written, it makes no pods"),
+        "a-cron-job-between-two-runs": (
             {"data": {"spec": {"schedule": "0 3 * * *"}}},
             Answer.STOPPED,
             "it makes pods when spec.schedule (0 3 * * *) is due",
-            id="a-cron-job-between-two-runs",
         ),
-        pytest.param(
+        "a-cron-job-whose-last-run-was-denied": (
             {"data": {"spec": {"schedule": "0 3 * * *"}}, "events": [event(WEBHOOK + "no")]},
             Answer.REFUSED,
             "0 of 1 pods run: Job/train was denied pods once, last at 2026-11-22T08:00:00Z: no",
-            id="a-cron-job-whose-last-run-was-denied",
         ),
-        pytest.param(
-            {},
-            Answer.UNKNOWN,
-            "0 of 1 pods run: pods are missing, and no Event says why",
-            id="nobody-says-why",
-        ),
-        pytest.param(
+        "nobody-says-why": ({}, Answer.UNKNOWN, "0 of 1 pods run: pods are missing, and no Event says why"),
+        "just-created": (
             {"pods": [pod()]},
             Answer.PENDING,
             "0 of 1 pods run: Pod train-0 has not been considered by a scheduler yet",
-            id="just-created",
         ),
-        pytest.param(
+        "another-scheduler": (
             {"pods": [pod(spec={"schedulerName": "volcano"})]},
             Answer.PENDING,
             "0 of 1 pods run: Pod train-0 has not been considered by a scheduler yet",
-            id="another-scheduler",
         ),
-        pytest.param(
+        "gated": (
             {"pods": [pod(spec={"schedulingGates": [{"name": "a/b"}]})]},
             Answer.GATED,
             "0 of 1 pods run: Pod train-0 waits for its scheduling gates to be removed: a/b",
-            id="gated",
         ),
-        pytest.param(
+        "alike-pods-are-one-reason": (
             {"pods": [RUNNING, unschedulable("train-1"), unschedulable("train-2")], "wanted": 3},
             Answer.PENDING,
             "1 of 3 pods run: Pod train-1 (and 1 more) finds no node: 0/3 nodes are available",
-            id="alike-pods-are-one-reason",
         ),
-        pytest.param(
+        "refused-by-somebody-else": (
             {"events": [event("Error creating: exceeded quota: compute")]},
             Answer.REFUSED,
             "0 of 1 pods run: Job/train: Error creating: exceeded quota: compute",
-            id="refused-by-somebody-else",
         ),
-        pytest.param(
+        "what-was-denied-before-does-not-matter-any-more": (
             {"pods": [RUNNING], "events": [event(WEBHOOK + "no")], "denials": [NO_GPU]},
             Answer.RUNNING,
             "1 of 1 pods run",
-            id="what-was-denied-before-does-not-matter-any-more",
         ),
-        pytest.param(
-            {"wanted": None, "pods": [RUNNING]}, Answer.RUNNING, "1 of 1 pods run", id="an-unknown-number"
-        ),
-    ],
+        "an-unknown-number": ({"wanted": None, "pods": [RUNNING]}, Answer.RUNNING, "1 of 1 pods run"),
+    },
 )
 def test_the_answer(given: JSON, answer: Answer, summary: str) -> None:
     assert answered(situation(**given))[:2] == (answer, summary)
@@ -156,73 +136,64 @@ WAIT = "wait until others finish, delete pods that are not needed any more, or "
 HALF = demand("gpus", "2", "2", "4")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("rows", "given", "message", "remedy"),
-    [
-        pytest.param(
+    {
+        "larger-than-the-quota": (
             [demand("gpus", "8", "3", "4")],
             {},
             "a pod asks for 8 of gpus and can never fit: the quota grants 4 in all",
             "ask for 4 or fewer in one pod, or " + RAISE.format("gpus"),
-            id="larger-than-the-quota",
         ),
-        pytest.param(
+        "taken-for-now": (
             [demand("gpus", "3", "2", "4", reserved="1")],
             {},
             "a pod asks for 3 of gpus: 2 of 4 are used, being created: 1",
             WAIT + RAISE.format("gpus"),
-            id="taken-for-now",
         ),
-        pytest.param(
+        "what-never-fits-comes-before-what-is-taken": (
             [demand("gpus", "8", "0", "16"), demand("classes/nvidia-a100", "8", "0", "4")],
             {},
             "a pod asks for 8 of classes/nvidia-a100 and can never fit: the quota grants 4 in all",
             "ask for 4 or fewer in one pod, or " + RAISE.format("classes[nvidia-a100]"),
-            id="what-never-fits-comes-before-what-is-taken",
         ),
-        pytest.param(
+        "the-scarcest-dimension": (
             [demand("gpus", "4", "14", "16"), demand("resources/nvidia.com/gpu", "4", "8", "8")],
             {},
             "a pod asks for 4 of resources/nvidia.com/gpu: 8 of 8 are used",
             WAIT + RAISE.format("resources[nvidia.com/gpu]"),
-            id="the-scarcest-dimension",
         ),
-        pytest.param(
+        "not-counted-yet": (
             [demand("gpus", "1", None, "4")],
             {},
             "a pod asks for 1 of gpus: the quota is not counted yet, and denies until it is",
             "wait some seconds; if it stays so, gpu-admission doctor says what keeps the controller from counting",
-            id="not-counted-yet",
         ),
-        pytest.param(
+        "its-replicas-are-larger-than-the-whole-quota": (
             [HALF],
             {"data": {"spec": {"replicas": 3}}, "wanted": 3, "pods": [RUNNING]},
             "3 pods ask for 6 of gpus and can never fit: the quota grants 4 in all",
             "set replicas: 2, or " + RAISE.format("gpus"),
-            id="its-replicas-are-larger-than-the-whole-quota",
         ),
-        pytest.param(
+        "others-hold-what-it-lacks": (
             [HALF],
             {"data": {"spec": {"replicas": 2}}, "wanted": 2, "pods": [RUNNING]},
             "a pod asks for 2 of gpus: 2 of 4 are used",
             WAIT + RAISE.format("gpus"),
-            id="others-hold-what-it-lacks",
         ),
-        pytest.param(
+        "pods-of-a-job-take-turns": (
             [HALF],
             {"data": {"spec": {"parallelism": 3}}, "wanted": 3, "pods": [RUNNING]},
             "a pod asks for 2 of gpus: 2 of 4 are used",
             WAIT + RAISE.format("gpus"),
-            id="pods-of-a-job-take-turns",
         ),
-        pytest.param(
+        "what-is-no-amount-of-gpus-is-not-compared": (
             [HALF],
             {"denials": [NO_GPU]},
             "spec: must be whole [gpu-requests]",
             "set 1, or ask the platform team to allow it",
-            id="what-is-no-amount-of-gpus-is-not-compared",
         ),
-    ],
+    },
 )
 def test_the_quota(rows: list[QuotaDemand], given: Any, message: str, remedy: str) -> None:
     answer, _, (reason,) = answered(situation(quota=quota(*rows), contact="ml-support", **given))
@@ -238,14 +209,12 @@ def test_what_the_rules_deny_comes_first_and_is_said_once() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("denials", "remedy"),
-    [
-        pytest.param(
-            [], "a pod would be admitted now: its controller tries again by itself", id="known-rules"
-        ),
-        pytest.param(None, "", id="rules-that-the-caller-may-not-read"),
-    ],
+    {
+        "known-rules": ([], "a pod would be admitted now: its controller tries again by itself"),
+        "rules-that-the-caller-may-not-read": (None, ""),
+    },
 )
 def test_what_was_denied_and_would_not_be_now(denials: list[Finding] | None, remedy: str) -> None:
     _, _, (reason,) = answered(situation(denials=denials, events=[event(WEBHOOK + "no GPU\nmore")]))
@@ -257,10 +226,10 @@ def fits(name: str, *against: str, remedy: str = "") -> NodeFit:
     return NodeFit(name=name, kind="t4", free={}, allocatable={}, against=against, remedy=remedy)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("given", "message", "remedy"),
-    [
-        pytest.param(
+    {
+        "the-nearest-node": (
             {
                 "nodes": [
                     fits("a", "is cordoned", remedy="uncordon it"),
@@ -269,28 +238,21 @@ def fits(name: str, *against: str, remedy: str = "") -> NodeFit:
             },
             "none of the 2 nodes with GPUs can take it: Node a is cordoned",
             "uncordon it",
-            id="the-nearest-node",
         ),
-        pytest.param(
+        "no-node-of-the-class": (
             {"nodes": [], "classes": ["nvidia-l4"], "other_kinds": ["nvidia-t4"]},
             "there is no node of class nvidia-l4 now",
             "name a class that has nodes (nvidia-t4), or ask the platform team for nodes",
-            id="no-node-of-the-class",
         ),
-        pytest.param(
-            {"nodes": []}, "there is no GPU node now", "ask the platform team for nodes", id="no-gpu-node"
-        ),
-    ],
+        "no-gpu-node": ({"nodes": []}, "there is no GPU node now", "ask the platform team for nodes"),
+    },
 )
 def test_the_nodes(given: JSON, message: str, remedy: str) -> None:
     _, _, (_, reason) = answered(situation(pods=[unschedulable("train-0")], **given))
     assert (reason.message, reason.remedy) == (message, remedy)
 
 
-@pytest.mark.parametrize(
-    "nodes",
-    [pytest.param(None, id="forbidden"), pytest.param([fits("a", "is cordoned"), fits("b")], id="one-fits")],
-)
+@cases("nodes", {"forbidden": None, "one-fits": [fits("a", "is cordoned"), fits("b")]})
 def test_nothing_is_said_of_nodes_that_may_fit(nodes: list[NodeFit] | None) -> None:
     _, _, reasons = answered(situation(pods=[unschedulable("train-0")], nodes=nodes))
     assert [each.source.value for each in reasons] == ["scheduler"]
@@ -308,13 +270,13 @@ def test_denials_of_one_owner_are_one_line() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("pods", "want"),
-    [
-        pytest.param([pod("a", spec={"nodeName": "t4-0"}), unschedulable("b")], "b", id="one-finds-no-node"),
-        pytest.param([RUNNING, pod("a", spec={"nodeName": "t4-0"})], "a", id="one-does-not-start"),
-        pytest.param([RUNNING, pod("a", phase="Succeeded")], None, id="none"),
-    ],
+    {
+        "one-finds-no-node": ([pod("a", spec={"nodeName": "t4-0"}), unschedulable("b")], "b"),
+        "one-does-not-start": ([RUNNING, pod("a", spec={"nodeName": "t4-0"})], "a"),
+        "none": ([RUNNING, pod("a", phase="Succeeded")], None),
+    },
 )
 def test_the_pod_with_which_nodes_are_compared(pods: list[StoredPod], want: str | None) -> None:
     stuck = situation(pods=pods).stuck

@@ -1,8 +1,7 @@
 """Callers: whether anybody but an API server can have the webhook review something.
 
-A replica itself says at /readyz whether it authenticates callers. Where it cannot be reached from here, the flags of the
-Deployment stand in for it, and a note says so. What an API server cannot do, to present a certificate, a NetworkPolicy can make
-up for.
+A replica says at /readyz whether it authenticates callers. Where it cannot be reached from here, the check reads the flags of the
+Deployment instead, and a note says so. A NetworkPolicy helps where API servers cannot present a certificate.
 """
 
 import http.client
@@ -28,12 +27,8 @@ ANYWHERE: tuple[dict[str, Any], ...] = (
 LABELS = {"app.kubernetes.io/name": "gpu-admission", "app.kubernetes.io/component": "webhook"}
 
 
-class _ClientCA(msgspec.Struct, rename="camel"):
-    last_error: str | None = None
-
-
 class _Readiness(msgspec.Struct):
-    client_ca: _ClientCA | None = msgspec.field(default=None, name="clientCA")
+    client_ca: dict[str, Any] | None = msgspec.field(default=None, name="clientCA")
 
 
 @doctor_check("callers", "Only API servers can have the webhook review something")
@@ -45,11 +40,11 @@ def _callers(cluster: InstalledCluster) -> Iterator[Observation]:
     deployment = cluster.get(f"/apis/apps/v1/namespaces/{names.namespace}/deployments/{WEBHOOK}") or {}
     readiness = _readiness(address, target.port) if address else None
     if readiness is not None:
-        if readiness.client_ca and readiness.client_ca.last_error:
-            message = f"cannot use the newest authorities of callers: {readiness.client_ca.last_error}"
+        if readiness.client_ca is not None and (problem := readiness.client_ca.get("lastError")):
+            message = f"cannot use the newest authorities of callers: {problem}"
             remedy = "correct ca.crt in the ConfigMap or Secret of webhook.clientAuthentication"
             yield warning("client-ca-unusable", where, message, remedy)
-        if readiness.client_ca:
+        if readiness.client_ca is not None:
             return
     elif deployment:
         yield Note(
@@ -75,7 +70,7 @@ def _callers(cluster: InstalledCluster) -> Iterator[Observation]:
 
 
 def _readiness(address: str, port: int) -> _Readiness | None:
-    """Return what the webhook says of itself, None if it cannot be asked. Its certificate is for other checks."""
+    """Return the webhook's /readyz; None if it cannot be reached. Other checks examine its certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     connection = http.client.HTTPSConnection(address, port, timeout=SECONDS, context=context)
@@ -94,7 +89,7 @@ def _flags(deployment: dict[str, Any]) -> list[str]:
 
 
 def _limiting(cluster: InstalledCluster, deployment: dict[str, Any]) -> list[str]:
-    """Return the policies that select the webhook's pods, none if any of them admits everybody: what they allow adds up."""
+    """Return the policies that select the webhook's pods; empty if one of them admits everybody, since policies add up."""
     path = f"/apis/networking.k8s.io/v1/namespaces/{cluster.names.namespace}/networkpolicies"
     labels = (deployment.get("spec") or {}).get("template", {}).get("metadata", {}).get("labels") or LABELS
     selecting = [

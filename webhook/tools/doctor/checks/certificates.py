@@ -1,7 +1,7 @@
-"""The certificates: what the API server trusts (caBundle), what is served, and what the Secrets hold.
+"""The certificates: what the API server trusts (caBundle), what the webhook serves, and what the Secrets hold.
 
-What is served is asked for by a TLS handshake with the address that the API server calls. Where it cannot be reached from here,
-the Secret stands in for it, and a note says so. `gpu-admission certs check` runs these checks and `configurations_exist`.
+A TLS handshake with the address that the API server calls shows what is served. Where it cannot be reached from here, the check
+examines the Secret instead, and a note says so. `gpu-admission certs check` runs these checks and `configurations_exist`.
 """
 
 import base64
@@ -40,7 +40,7 @@ REPAIR = "run `gpu-admission controller --certificate-secret`, which repairs it 
 ROTATE = "see the controller's log for why it was not renewed; then gpu-admission certs rotate"
 RENEW_FILES = "renew the files: cert-manager does, and `serve --self-signed` at its next start"
 OVERDUE = 0.8
-"""Of a life: renewal is due after two thirds, and a running controller does it at once."""
+"""Share of the lifetime: renewal is due after two thirds, and a running controller renews at once."""
 SECONDS = 3.0
 
 NO_HOST_NAME = 62
@@ -59,7 +59,7 @@ class Target(NamedTuple):
 
 
 class CABundle(msgspec.Struct, frozen=True):
-    """A readable caBundle, the first webhook that has it, and where the API server calls that webhook."""
+    """A readable caBundle, the first webhook with it, and the address at which the API server calls that webhook."""
 
     where: str
     pem: bytes
@@ -87,7 +87,7 @@ def _bundles(cluster: InstalledCluster) -> Iterator[CABundle | DoctorFinding]:
 
 
 def _target(client: dict[str, Any], names: Names) -> Target:
-    """Return where the API server calls; our Service where the webhook names nothing."""
+    """Return the address that the API server calls; that of our Service where the webhook names no address."""
     url, service = urlsplit(client.get("url") or ""), client.get("service") or {}
     if url.hostname:
         return Target(url.hostname, port=url.port or PORT)
@@ -131,7 +131,7 @@ def _served(cluster: InstalledCluster) -> Iterator[Observation]:
 
 
 def service_address(cluster: InstalledCluster, target: Target) -> str:
-    """Return where the target's Service is reached, the host itself without one; empty: nowhere."""
+    """Return the cluster IP of the target's Service, "" if it has none; without a Service the host."""
     if not target.service:
         return target.host
     service = cluster.get("/api/v1", "namespaces", target.namespace, "services", target.service) or {}
@@ -142,39 +142,39 @@ def service_address(cluster: InstalledCluster, target: Target) -> str:
 def _presented(target: Target, address: str) -> x509.Certificate | None:
     """Return the certificate that the server at `address` presents, None if it cannot be reached."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    # It is examined afterwards, so that everything wrong with it can be reported.
+    # It is examined afterwards, so that all its problems can be reported.
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
-        with (
-            socket.create_connection((address, target.port), timeout=SECONDS) as plain,
-            context.wrap_socket(plain, server_hostname=target.host) as encrypted,
-        ):
-            return x509.load_der_x509_certificate(encrypted.getpeercert(binary_form=True) or b"")
+        return x509.load_der_x509_certificate(_connect(address, target, context))
     except OSError:
         return None
 
 
+def _connect(address: str, target: Target, context: ssl.SSLContext) -> bytes:
+    """Shake hands as the API server does; return the certificate of the server. Raises OSError."""
+    with (
+        socket.create_connection((address, target.port), timeout=SECONDS) as plain,
+        context.wrap_socket(plain, server_hostname=target.host) as encrypted,
+    ):
+        return encrypted.getpeercert(binary_form=True) or b""
+
+
 def _handshake(address: str, bundle: CABundle) -> Iterator[Observation]:
-    """Connect as the API server does, trusting nothing but the bundle."""
-    name, port = bundle.target.host, bundle.target.port
+    """Connect as the API server does, trusting only the bundle."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # stricter than Go
     context.load_verify_locations(cadata=bundle.pem.decode("ascii", "replace"))
     try:
-        with (
-            socket.create_connection((address, port), timeout=SECONDS) as plain,
-            context.wrap_socket(plain, server_hostname=name),
-        ):
-            return
+        _connect(address, bundle.target, context)
     except ssl.SSLCertVerificationError as error:
-        yield _unverified(bundle, name, error)
+        yield _unverified(bundle, error)
     except OSError as error:
-        yield NotChecked(f"{address}:{port} did not answer a second time: {error}")
+        yield NotChecked(f"{address}:{bundle.target.port} did not answer a second time: {error}")
 
 
-def _unverified(bundle: CABundle, name: str, error: ssl.SSLCertVerificationError) -> DoctorFinding:
+def _unverified(bundle: CABundle, error: ssl.SSLCertVerificationError) -> DoctorFinding:
     if error.verify_code == NO_HOST_NAME:
-        return _wrong_name(bundle.where, "the served certificate", name)
+        return _wrong_name(bundle.where, "the served certificate", bundle.target.host)
     if error.verify_code == EXPIRED:
         message = "the served certificate, or its authority, has expired: every call fails"
         return failure("certificate-expired", bundle.where, message, ROTATE)
@@ -220,13 +220,13 @@ def _ends(where: str, identity: str, what: str, certificate: x509.Certificate) -
 
 
 def _secret(cluster: InstalledCluster, name: str = "") -> tuple[str, StoredSecret | None]:
-    """Return its name for people, and the Secret if it exists; without `name` the one that servers read."""
+    """Return the Secret, None if it does not exist, and its name for people; without `name` the Secret that servers read."""
     full = SecretName(cluster.names.namespace, name or cluster.names.secret)
     return f"Secret/{full.name} in {full.namespace}", ClusterSecret(cluster.api, full).read()
 
 
 def stored_certificate(cluster: InstalledCluster) -> x509.Certificate | None:
-    """Return the certificate of the Secret that servers read, None if there is none that can be read as one."""
+    """Return the certificate of the Secret that servers read; None if it is missing or unreadable."""
     _, stored = _secret(cluster)
     try:
         return x509.load_pem_x509_certificate(stored.content.data.get(CERTIFICATE, b"")) if stored else None
@@ -247,7 +247,7 @@ def _stand_in(cluster: InstalledCluster, bundles: Iterable[CABundle], reached: s
 
 
 def _is_controllers(cluster: InstalledCluster, bundles: Iterable[CABundle]) -> bool:
-    """Whether the certificate is, or will be, the controller's: not cert-manager's, nor one in files."""
+    """Whether the controller issues the certificate, rather than cert-manager or `--self-signed`."""
     subjects = [each.subject.rfc4514_string() for bundle in bundles for each in bundle.authorities]
     ours = any(subject.startswith(f"CN={COMMON_NAME} ") for subject in subjects)
     return not has_cert_manager(cluster) and (ours or not subjects)

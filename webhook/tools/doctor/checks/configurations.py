@@ -4,26 +4,22 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from webhook.cluster.api import api_path
-from webhook.cluster.objects import WEBHOOK, WEBHOOK_CONFIGURATION
-from webhook.configuration.registered_annotations import REMEDY, UNREGISTERED, unregistered, without_added
-from webhook.serving.canary_trace import VERSION
-from webhook.tools.doctor.check import (
-    DoctorFinding,
-    NotChecked,
-    Observation,
-    doctor_check,
-    failure,
-    warning,
+from webhook.cluster.objects import WEBHOOK, WEBHOOK_CONFIGURATION, WEBHOOK_CONFIGURATION_KINDS
+from webhook.configuration.registered_annotations import (
+    REMEDY,
+    UNREGISTERED,
+    match_conditions,
+    unregistered,
+    without_added,
 )
+from webhook.serving.canary_trace import VERSION
+from webhook.tools.doctor.check import DoctorFinding, NotChecked, Observation, doctor_check, failure, warning
 from webhook.tools.doctor.cluster import InstalledCluster, Right
 from webhook.tools.doctor.expected import expected_objects
 
 CUSTOM_WORKLOADS = "custom-workloads.validate.gpu-admission.dev"
 """The webhook to which webhooks.extraWorkloads of the chart adds rules."""
-KINDS = {
-    "mutatingwebhookconfigurations": "MutatingWebhookConfiguration",
-    "validatingwebhookconfigurations": "ValidatingWebhookConfiguration",
-}
+KINDS = {f"{kind.lower()}s": kind for kind in WEBHOOK_CONFIGURATION_KINDS}
 GROUP = "admissionregistration.k8s.io"
 READS = tuple(Right("get", kind, GROUP, name=WEBHOOK_CONFIGURATION) for kind in KINDS)
 APPLY = "apply deploy/ of this version again: helm upgrade, or kubectl apply -k deploy/static/strict"
@@ -40,7 +36,7 @@ DEFAULTS: dict[str, Any] = {
     "rules": [],
     "sideEffects": None,
 }
-"""What the API server makes of a field that is omitted."""
+"""The API server's defaults for omitted fields."""
 FAILURE_POLICIES = {
     "Ignore": (
         "fails-open",
@@ -54,7 +50,7 @@ FAILURE_POLICIES = {
     ),
 }
 LONGEST_TIMEOUT = 10
-"""Seconds. All webhooks of one request have 34 together, and a person waits."""
+"""Seconds. All webhooks of one request have 34 s together, and a person waits."""
 
 
 def place(kind: str, entry: str = "") -> str:
@@ -185,7 +181,7 @@ def _selector_differences(
 
 
 def excluded_by_name(selector: Mapping[str, Any]) -> frozenset[str]:
-    """Return the namespaces that the selector excludes by their names, whatever else it asks of namespaces."""
+    """Return the namespaces that the selector excludes by name."""
     return frozenset(
         name
         for each in selector.get("matchExpressions") or ()
@@ -195,7 +191,7 @@ def excluded_by_name(selector: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _comparable(field: str, value: Any) -> Any:
-    """Return what does not depend on the order of sets, on white space, or on what the API server fills in."""
+    """Return the value without the order of sets, white space, and defaults that the API server fills in."""
     if field == "rules":
         keys = ("apiGroups", "apiVersions", "resources", "operations")
         return sorted(
@@ -229,12 +225,7 @@ def _workload_kinds(cluster: InstalledCluster) -> Iterator[Observation]:
 
 @doctor_check("fraction-annotations", "Annotations that documents count are sent to the webhook", *READS)
 def _fraction_annotations(cluster: InstalledCluster) -> Iterator[Observation]:
-    conditions = {
-        condition["expression"]
-        for kind in KINDS
-        for entry in cluster.entries(kind)
-        for condition in entry.get("matchConditions") or ()
-    }
+    conditions = match_conditions(entry for kind in KINDS for entry in cluster.entries(kind))
     for name, spec in cluster.configuration.resource_mappings.items():
         for path, key in unregistered(spec, conditions):
             message = f"{path} {key} {UNREGISTERED}"

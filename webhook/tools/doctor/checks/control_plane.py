@@ -9,9 +9,9 @@ from webhook.tools.doctor.check import NotChecked, Observation, doctor_check, fa
 from webhook.tools.doctor.cluster import InstalledCluster, Unknown
 
 OLDEST = (1, 30)
-"""matchConditions are GA from there on; before, every pod of the cluster would have to come to the webhook."""
+"""The first version where matchConditions are GA: without them every pod of the cluster would come to the webhook."""
 LATE = 2
-"""Durations of the Lease after which it was certainly not renewed."""
+"""After this many durations the Lease was certainly not renewed."""
 
 
 @doctor_check("kubernetes-version", "The API server is new enough")

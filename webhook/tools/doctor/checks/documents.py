@@ -22,8 +22,9 @@ from webhook.tools.doctor.cluster import InstalledCluster, Right
 from webhook.tools.doctor.expected import expected_objects, schema_digest
 
 CONTROLLER_LOG = "kubectl -n gpu-admission logs deployment/gpu-admission-controller"
+WAIT = f"wait ten seconds; after that see {CONTROLLER_LOG}"
 FORMER = "unpinned"
-"""What `unclassifiedPods` of a GPUQuota was called before."""
+"""The former name of `unclassifiedPods` of a GPUQuota."""
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
@@ -72,9 +73,7 @@ def _documents(cluster: InstalledCluster) -> Iterator[Observation]:
 
 
 @doctor_check(
-    "resource-quotas",
-    "Every ResourceQuota key about GPUs limits something",
-    Right("list", "resourcequotas"),
+    "resource-quotas", "Every ResourceQuota key about GPUs limits something", Right("list", "resourcequotas")
 )
 def _resource_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
     resource_mapping = cluster.resource_mapping
@@ -103,11 +102,8 @@ def _gpu_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
         configuration = cluster.configuration
         # Admission refuses these in a new quota; a GPUClass that was deleted since leaves them behind.
         for problem, kind in quota_problems(spec, configuration.classes, configuration.resource_mapping):
-            message, remedy = (
-                f"{problem.path} {problem.message}",
-                f"{edit}; or apply the {kind} that it means",
-            )
-            yield failure("quota-limits-nothing", where, message, remedy)
+            remedy = f"{edit}; or apply the {kind} that it means"
+            yield failure("quota-limits-nothing", where, f"{problem.path} {problem.message}", remedy)
         if exceeded := unheld_classes(spec):
             # Stored by the CRD of earlier versions, which had it as its default; or on purpose.
             yield warning("quota-classes-not-held", where, f"spec.unclassifiedPods: {exceeded}", edit)
@@ -117,16 +113,12 @@ def _gpu_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
             message = (
                 f"had spec.{FORMER}, which the API server dropped: the field is spec.unclassifiedPods now"
             )
-            yield warning(
-                "quota-lost-a-field",
-                where,
-                message,
-                "set spec.unclassifiedPods in its manifest, and apply it",
-            )
+            remedy = "set spec.unclassifiedPods in its manifest, and apply it"
+            yield warning("quota-lost-a-field", where, message, remedy)
 
 
 def _fields_ever_set(quota: Any) -> frozenset[str]:
-    """Return the names of the spec's fields in managedFields, which keep those that a later CRD lacks."""
+    """Return the names of the spec's fields in managedFields, which keep fields that a later CRD lacks."""
     managed = quota["metadata"].get("managedFields") or ()
     specs = ((each.get("fieldsV1") or {}).get("f:spec") or {} for each in managed)
     return frozenset(name.removeprefix("f:") for spec in specs for name in spec)
@@ -149,9 +141,7 @@ def _ledgers(cluster: InstalledCluster) -> Iterator[Observation]:
         where, record = f"GPUQuota/default in {quota.namespace}", ledgers.pop(quota.namespace, None)
         if record is None:
             message = f"has no {LEDGER} in {installation}, so replicas deny GPU pods there"
-            yield failure(
-                "ledger-missing", where, message, f"wait ten seconds; after that see {CONTROLLER_LOG}"
-            )
+            yield failure("ledger-missing", where, message, WAIT)
         elif record.ledger is None:
             remedy = f"kubectl -n {installation} delete {LEDGERS} {quota.namespace}: the quota is then counted anew"
             message = f"has a ledger that replicas cannot use: {record.problem}"
@@ -163,18 +153,19 @@ def _ledgers(cluster: InstalledCluster) -> Iterator[Observation]:
     for namespace in sorted(ledgers):
         message = "is of a namespace without a GPUQuota, and limits it until a controller deletes it"
         where = f"{LEDGER}/{namespace} in {installation}"
-        yield warning("ledger-left", where, message, f"wait ten seconds; after that see {CONTROLLER_LOG}")
+        yield warning("ledger-left", where, message, WAIT)
 
 
 def _conditions(record: QuotaRecord, where: str) -> Iterator[DoctorFinding]:
     ready = record.status.condition("Ready")
     if ready is None or ready.status != "True":
         message = f"is not Ready: {ready.message if ready else 'was never counted: every GPU pod is refused'}"
-        patience = "a minute" if ready and ready.reason == UNREADABLE else "ten seconds"
-        yield failure("quota-not-ready", where, message, f"wait {patience}; after that see {CONTROLLER_LOG}")
+        is_unreadable = ready is not None and ready.reason == UNREADABLE
+        remedy = f"wait a minute; after that see {CONTROLLER_LOG}" if is_unreadable else WAIT
+        yield failure("quota-not-ready", where, message, remedy)
     if record.is_pending:
         message = f"is in force as it was before generation {record.generation} of its spec"
-        yield warning("quota-pending", where, message, f"wait ten seconds; after that see {CONTROLLER_LOG}")
+        yield warning("quota-pending", where, message, WAIT)
     remedies = {
         "Stale": "see in the controller's log, and in its metric gpu_admission_watch_age_seconds, whether it reaches "
         "the API server",

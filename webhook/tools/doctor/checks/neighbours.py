@@ -23,11 +23,7 @@ GPU_OPERATOR = "gpu-operator"
 """Namespace of NVIDIA's GPU operator, whose validator pods request GPUs before a node is ready."""
 
 
-@doctor_check(
-    "later-webhooks",
-    "No other mutating webhook runs after ours",
-    Right("list", MUTATING, GROUP),
-)
+@doctor_check("later-webhooks", "No other mutating webhook runs after ours", Right("list", MUTATING, GROUP))
 def _later(cluster: InstalledCluster) -> Iterator[Observation]:
     for document in cluster.items(f"{ADMISSION}/{MUTATING}"):
         name = document["metadata"]["name"]
@@ -57,33 +53,30 @@ def _takes_new_pods(rule: Mapping[str, Any]) -> bool:
     *(*READS, Right("list", "namespaces"), Right("list", "pods")),
 )
 def _unseen(cluster: InstalledCluster) -> Iterator[Observation]:
-    entry = next((e for e in cluster.entries(MUTATING) if e["name"] == PODS_ENTRY), None)
-    if entry is None:
+    selector = _selector(cluster)
+    if selector is None:
         return
-    selector = msgspec.convert(entry.get("namespaceSelector") or {}, LabelSelector)
     expected = expected_objects(cluster.names.namespace).configurations[MUTATING][PODS_ENTRY]
     system = excluded_by_name(expected.get("namespaceSelector") or {}) | SYSTEM
-    excluded = excluded_by_name(entry.get("namespaceSelector") or {})
+    excluded = excluded_by_name(selector)
+    chooses = msgspec.convert(selector, LabelSelector).matches
     unchosen = []
 
     def name_of_gpu_pod(raw: msgspec.Raw) -> str | None:
         pod = decode_pod(raw)
         metadata = pod.metadata or Metadata()
-        asks = not pod.is_terminal and cluster.is_gpu_pod(pod, metadata.namespace or "")
-        return (metadata.name or "") if asks else None
+        requests_gpus = not pod.is_terminal and cluster.is_gpu_pod(pod, metadata.namespace or "")
+        return (metadata.name or "") if requests_gpus else None
 
-    namespaces = {
-        each["metadata"]["name"]: each["metadata"].get("labels") or {}
-        for each in cluster.items("/api/v1/namespaces")
-    }
+    namespaces = cluster.namespaces
     yield from _missing(cluster, system | namespaces.keys())
-    if GPU_OPERATOR in namespaces and selector.matches(namespaces[GPU_OPERATOR]):
+    if GPU_OPERATOR in namespaces and chooses(namespaces[GPU_OPERATOR]):
         yield Note(
             f"pods of {GPU_OPERATOR} that request GPUs are reviewed, and start only while the webhook answers: "
             "name it in webhooks.excludedNamespaces of the chart where only administrators create pods in it"
         )
     for name, labels in namespaces.items():
-        if name in system | {GPU_OPERATOR} or selector.matches(labels):
+        if name in system | {GPU_OPERATOR} or chooses(labels):
             continue
         pods = cluster.listed(api_path("/api/v1", "namespaces", name, "pods"), name_of_gpu_pod)
         if pods and name not in excluded:
@@ -110,14 +103,9 @@ def _unseen(cluster: InstalledCluster) -> Iterator[Observation]:
     *(*READS, Right("list", "namespaces"), Right("list", "gpuquotas", "gpu-admission.dev")),
 )
 def _unseen_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
-    entry = next((e for e in cluster.entries(MUTATING) if e["name"] == PODS_ENTRY), None)
-    selector = msgspec.convert((entry or {}).get("namespaceSelector") or {}, LabelSelector)
-    labels = {
-        each["metadata"]["name"]: each["metadata"].get("labels") or {}
-        for each in cluster.items("/api/v1/namespaces")
-    }
+    selector = msgspec.convert(_selector(cluster) or {}, LabelSelector)
     for quota in cluster.listed(QUOTAS.path(), decode_quota):
-        if not selector.matches(labels.get(quota.namespace, {})):
+        if not selector.matches(cluster.namespaces.get(quota.namespace, {})):
             yield warning(
                 "unseen-quota",
                 f"GPUQuota/default in {quota.namespace}",
@@ -126,8 +114,14 @@ def _unseen_quotas(cluster: InstalledCluster) -> Iterator[Observation]:
             )
 
 
+def _selector(cluster: InstalledCluster) -> dict[str, Any] | None:
+    """Return the namespaceSelector for pods; None if that webhook is not installed."""
+    entry = next((each for each in cluster.entries(MUTATING) if each["name"] == PODS_ENTRY), None)
+    return None if entry is None else entry.get("namespaceSelector") or {}
+
+
 def _missing(cluster: InstalledCluster, known: Collection[str]) -> Iterator[Observation]:
-    """Yield a finding for every excluded namespace that is not `known`, with the first webhook that excludes it."""
+    """Yield a finding for every excluded namespace that is not `known`, and the first webhook that excludes it."""
     excluding: dict[str, str] = {}
     for kind in KINDS:
         for entry in cluster.entries(kind):

@@ -29,13 +29,13 @@ TEMPORARY = (
     "karpenter.sh/",
     "ToBeDeletedByClusterAutoscaler",
 )
-"""Taints that Kubernetes and autoscalers add and remove by themselves; nothing should tolerate them."""
+"""Temporary taints that Kubernetes and autoscalers add and remove; nothing should tolerate them."""
 PRODUCT_LABELS = (*of_all(lambda vendor: vendor.product_labels), "cloud.google.com/gke-accelerator")
 FEW = 3
 
 
 def few(names: Iterable[str]) -> str:
-    """Return a few of the names, and how many more there are."""
+    """Return the first names, and how many more there are."""
     each = sorted(names)
     more = f" and {len(each) - FEW} more" if len(each) > FEW else ""
     return ", ".join(each[:FEW]) + more
@@ -54,13 +54,13 @@ def _untainted(cluster: InstalledCluster) -> Iterator[Observation]:
     "deleted-pods", "No GPU node that is not Ready has pods that were deleted", READ, Right("list", "pods")
 )
 def _deleted(cluster: InstalledCluster) -> Iterator[Observation]:
-    """Count pods whose end no kubelet confirms; those that were deleted by force are gone, and nothing knows of them."""
+    """Count deleted pods whose end no kubelet confirms. Pods that were deleted by force are gone: nothing knows of them."""
 
     def deleted_gpu_pod(raw: msgspec.Raw) -> str | None:
         pod, metadata = decode_pod(raw), msgspec.json.decode(raw)["metadata"]
-        asks = not pod.is_terminal and cluster.is_gpu_pod(pod, metadata["namespace"])
+        requests_gpus = not pod.is_terminal and cluster.is_gpu_pod(pod, metadata["namespace"])
         is_deleted = "deletionTimestamp" in metadata
-        return f"{metadata['namespace']}/{metadata['name']}" if asks and is_deleted else None
+        return f"{metadata['namespace']}/{metadata['name']}" if requests_gpus and is_deleted else None
 
     for node in cluster.gpu_nodes:
         if node.is_ready:
@@ -76,7 +76,7 @@ def _deleted(cluster: InstalledCluster) -> Iterator[Observation]:
 
 
 def _keeping_away(node: Node) -> list[Toleration]:
-    """Return the taints, lasting ones, that keep away the pods that do not tolerate them."""
+    """Return the lasting taints that keep pods away."""
     return [
         taint
         for taint in node.taints
@@ -85,7 +85,7 @@ def _keeping_away(node: Node) -> list[Toleration]:
 
 
 def _tolerations(cluster: InstalledCluster) -> dict[str, tuple[Toleration, ...]]:
-    """Return the tolerations that GPU pods get from each policy and from each class, by the document that names them."""
+    """Return the tolerations that GPU pods get from each policy and each class, by the document."""
     configuration = cluster.configuration
     cards = sorted(configuration.resource_mapping.whole_cards)
     found = {"GPUPolicy/built-in": tuple(map(gpu_toleration.resource_taint, cards))}
@@ -162,7 +162,7 @@ def _class_options(cluster: InstalledCluster) -> list[gpu_class.GPUClassOptions]
 
 
 def _classes_without_nodes(cluster: InstalledCluster) -> Iterator[Observation]:
-    """Yield the classes that documents name and that have neither a node nor a pool, in the words of admission."""
+    """Yield the classes in documents without a node or pool, in the words of admission."""
     configuration = cluster.configuration
     keys = configuration.classes.label_keys
     label_sets = frozenset(
@@ -196,14 +196,14 @@ def _in_pools(cluster: InstalledCluster) -> set[str]:
     return {
         name
         for pool in node_pools(cluster.api, classes.label_keys)
-        for key, values in pool.labels
+        for key, values in pool.labels.items()
         for value in values or ()
         for name in classes_of_label(key, value, classes)
     }
 
 
 def _named_classes(cluster: InstalledCluster) -> Iterator[tuple[str, str, gpu_class.GPUClassOptions]]:
-    """Yield (who names it, class or family, the options by which its pods are pinned)."""
+    """Yield (document that names it, class or family, options for pinning its pods)."""
     configuration = cluster.configuration
     for policy in configuration.policies.policies:
         options = policy.spec.rules.get(gpu_class.RULE.id)
@@ -224,7 +224,7 @@ def _is_known(cluster: InstalledCluster, each: GPUClass) -> bool:
 
 
 def _is_created_on_demand(cluster: InstalledCluster, owner: str) -> bool:
-    """Whether the nodes for the owner of a toleration may be created only when they are needed."""
+    """Whether an autoscaler may create the nodes for the document with the toleration."""
     kind, _, name = owner.partition("/")
     each = cluster.configuration.classes.get(name)
     if kind == "GPUClass" and each is not None:

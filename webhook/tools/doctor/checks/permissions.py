@@ -1,4 +1,4 @@
-"""The rights of both ServiceAccounts, asked of the API server by SubjectAccessReview, and what bounds those of the controller."""
+"""The rights of both ServiceAccounts (by SubjectAccessReview), and the admission policy that bounds the controller's rights."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ OURS = "gpu-admission.dev"
 POLICY_KINDS = ("validatingadmissionpolicies", "validatingadmissionpolicybindings")
 READING = "get list watch"
 AUTOSCALERS = "autoscalers.validate.gpu-admission.dev"
-"""The webhook that reads what an autoscaler scales; the chart leaves it out with webhooks.workloads=false."""
+"""The webhook that reads the target of an autoscaler; the chart omits it with webhooks.workloads=false."""
 
 
 def _rights(verbs: str, resource: str, group: str = "", namespace: str = "", name: str = "") -> list[Right]:
@@ -22,7 +22,7 @@ def _rights(verbs: str, resource: str, group: str = "", namespace: str = "", nam
 
 
 def needed(names: Names, *, karpenter: bool, cert_manager: bool, autoscalers: bool) -> dict[str, list[Right]]:
-    """Return what each ServiceAccount needs for the kinds of ours that this version installs."""
+    """Return the rights that each ServiceAccount needs, for the CRDs that this version installs."""
     installed = {name.partition(".")[0] for name in expected_objects().custom_resources}
     ours = [plural for plural in PLURALS.values() if plural in installed]
     own, secret = names.namespace, names.secret

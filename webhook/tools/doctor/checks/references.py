@@ -11,7 +11,7 @@ from policies.pods.pod import Pod
 from policies.rules import model_warming
 from webhook.cluster import errors
 from webhook.cluster.api import METADATA, api_path
-from webhook.cluster.objects import PartialObject
+from webhook.cluster.objects import decode_metadata
 from webhook.tools.doctor.check import DoctorFinding, Observation, doctor_check, failure
 from webhook.tools.doctor.cluster import InstalledCluster, Right
 from webhook.workloads.places import workload_pods
@@ -27,31 +27,28 @@ READS = tuple(Right("list", plural, group) for group, plural in KINDS.values())
 
 
 class Workload(msgspec.Struct, frozen=True):
-    """A workload with GPU pods: `object` for people, and the first of its pods that asks for a GPU."""
+    """A workload with GPU pods: its name for people, and its first pod that requests a GPU."""
 
     object: str
     namespace: str
     pod: Pod
 
 
-class _Status(msgspec.Struct):
-    conditions: list[dict[str, Any]] | None = None
+class _Stored(msgspec.Struct):
+    status: dict[str, Any] = {}
 
 
-class _Stored(PartialObject, frozen=True):
-    status: _Status = msgspec.field(default_factory=_Status)
-
-
-_STORED = msgspec.json.Decoder(_Stored)
+def has_ended(workload: msgspec.Raw) -> bool:
+    """Whether the workload is a Job that is complete or has failed."""
+    conditions = msgspec.json.decode(workload, type=_Stored).status.get("conditions") or ()
+    return any(each["type"] in {"Complete", "Failed"} and each["status"] == "True" for each in conditions)
 
 
 def _reader(cluster: InstalledCluster, group: str, kind: str) -> Callable[[msgspec.Raw], Workload | None]:
     def read(raw: msgspec.Raw) -> Workload | None:
-        stored = _STORED.decode(raw)
-        done = {each.get("type") for each in stored.status.conditions or () if each.get("status") == "True"}
-        if done & {"Complete", "Failed"}:
+        if has_ended(raw):
             return None
-        metadata = stored.metadata
+        metadata = decode_metadata(raw)
         where = f"{kind}/{metadata.name} in {metadata.namespace}"
         _, pods = workload_pods(cluster.workload_kinds, group, kind, raw)
         asking = (pod for _, pod in pods if cluster.is_gpu_pod(pod, metadata.namespace))
@@ -110,7 +107,7 @@ def _credentials(cluster: InstalledCluster, found: list[Workload]) -> Iterator[D
 
 
 def _secret(cluster: InstalledCluster, workload: Workload) -> str | None:
-    """Return the Secret that the policy of the workload's namespace has for the source of its model."""
+    """Return the Secret that the policy of the namespace names for the source of the workload's model."""
     if MODEL_URI not in workload.pod.annotations:
         return None
     options = cluster.policy_of(workload.namespace).options_of(model_warming.ID)
@@ -124,7 +121,7 @@ def _secret(cluster: InstalledCluster, workload: Workload) -> str | None:
 
 
 def _exists(cluster: InstalledCluster, namespace: str, plural: str, name: str) -> bool:
-    """Whether the object exists; only metadata is read, also of a Secret."""
+    """Whether the object exists. Only metadata is read, even of a Secret."""
     try:
         cluster.api.get(api_path("/api/v1", "namespaces", namespace, plural, name), accept=METADATA)
     except errors.NotFound:

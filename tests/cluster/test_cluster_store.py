@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from policies.quota.amounts import Vector
@@ -11,7 +10,7 @@ from policies.quota.quota_request import LedgerError
 from tests.builders import JSON
 from tests.cluster.quota.quotas import QUOTAS, gpu_quota
 from tests.controlplane import ControlPlane
-from tests.controlplane.gpuquota import INSTALLATION
+from tests.controlplane.gpuquota import INSTALLATION, api_client
 from tests.webhook.quota.contract import StoreContract, read, reserve
 from tests.webhook.quota.ledgers import hard_texts
 from tests.webhook.quota.world import CATALOGUE, NAMESPACE, SECONDS, World, vector
@@ -65,6 +64,13 @@ class ClusterLedger:
 
 def written(hard: Vector) -> JSON:
     return {key: value for key, value in hard_texts(hard).items() if value is not None}
+
+
+@pytest.fixture
+def cluster_store(quotas: ControlPlane) -> Iterator[ClusterStore]:
+    client = api_client(quotas)
+    yield ClusterStore(client, INSTALLATION)
+    client.close()
 
 
 @pytest.fixture
@@ -139,46 +145,6 @@ def test_a_creation_that_comes_late_puts_nothing_in_force(
 
     assert (read(ledger).ledger.used, len(read(ledger).ledger.reservations)) == (None, 0)
     assert ledger.follow() is None, "a row without a quota goes"
-
-
-def test_a_row_without_a_quota_still_holds(ledger: ClusterLedger, quotas: ControlPlane) -> None:
-    """Until a controller has seen that the quota is gone: one that replaces it finds its ledger."""
-    before = read(ledger)
-    quotas.client().delete(quota_path(NAMESPACE))
-    reserve(ledger, before, "pod1")
-    ledger.create(vector(gpus=9))
-    followed = ledger.follow()
-    assert followed is not None
-    assert followed.ledger.ledger_uid == before.ledger.ledger_uid
-    assert followed.ledger.quota_uid != before.ledger.quota_uid
-    assert "pod1" in followed.ledger.reservations
-    assert (followed.ledger.used, followed.ledger.hard) == (before.ledger.used, vector(gpus=9))
-
-
-def test_a_row_is_deleted_in_the_version_that_was_known_before_the_quota_was_gone(
-    ledger: ClusterLedger,
-) -> None:
-    before = read(ledger)
-    reserve(ledger, before, "pod1")
-    with pytest.raises(LedgerConflict):
-        ledger.store.delete(NAMESPACE, before.version, SECONDS)
-    assert "pod1" in read(ledger).ledger.reservations
-
-
-def test_a_spec_that_was_read_before_the_row_changed_is_not_written(
-    ledger: ClusterLedger, cluster_store: ClusterStore
-) -> None:
-    """Another controller has followed a newer one meanwhile."""
-    paused = ObservedLedgers()
-    paused.observe(NAMESPACE, read(ledger))
-    ledger.grant(vector(gpus=2))
-    with pytest.raises(LedgerConflict):
-        LedgerWriter(cluster_store, paused, lambda _: None).swap(
-            NAMESPACE,
-            paused.get(NAMESPACE) or read(ledger),
-            msgspec.structs.replace(read(ledger).ledger, hard=vector(gpus=4)),
-        )
-    assert read(ledger).ledger.hard == vector(gpus=2)
 
 
 def test_a_write_leaves_no_managed_fields(ledger: ClusterLedger, quotas: ControlPlane) -> None:

@@ -1,13 +1,15 @@
-"""A ResourceClaimTemplate at /validate: always let in, with a warning where its claims would never be."""
+"""Kinds that are always admitted: warnings of claims that could never be created, and of quota keys that limit nothing."""
 
 from collections.abc import Callable
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
 
 from tests.builders import JSON
 from tests.webhook.quota.test_admission import POLICY, QUOTA, Served, claim
+from tests.webhook.serving.served import admission, request
 
 TEMPLATE = {"group": "resource.k8s.io", "version": "v1", "kind": "ResourceClaimTemplate"}
 WARNING = (
@@ -29,6 +31,32 @@ def serve(tmp_path: Path) -> Callable[..., Served]:
     return make
 
 
+QUOTA_KIND = {"group": "", "version": "v1", "kind": "ResourceQuota"}
+SILENT = {"spec": {"hard": {"nvidia.com/gpu": "4"}}}
+NO_EFFECT = (
+    "spec.hard[nvidia.com/gpu]: set requests.nvidia.com/gpu; has no effect: a ResourceQuota counts only requests "
+    "of extended resources [resource-quota]"
+)
+
+
+@pytest.mark.parametrize(
+    ("document", "tweaks", "want"),
+    [
+        pytest.param(SILENT, {}, (NO_EFFECT,), id="created"),
+        pytest.param(SILENT, {"operation": "UPDATE"}, (NO_EFFECT,), id="applied-again"),
+        pytest.param(SILENT, {"subResource": "status"}, None, id="its-status-is-the-controllers"),
+        pytest.param({"spec": {"hard": {"requests.nvidia.com/gpu": "4"}}}, {}, None, id="enforced"),
+        pytest.param({"spec": None}, {}, None, id="empty"),
+        pytest.param({"spec": {"hard": None}}, {}, None, id="no-keys"),
+        pytest.param({"spec": {"hard": 3}}, {}, None, id="unreadable-is-the-api-servers-to-refuse"),
+    ],
+)
+def test_resource_quotas(document: JSON, tweaks: dict[str, Any], want: tuple[str, ...] | None) -> None:
+    response = admission().validate(request(document, kind=QUOTA_KIND, **tweaks), monotonic() + 20)
+
+    assert (response.allowed, response.warnings) == (True, want)
+
+
 @pytest.mark.parametrize(
     ("document", "rule", "tweaks", "want"),
     [
@@ -42,7 +70,7 @@ def serve(tmp_path: Path) -> Callable[..., Served]:
         pytest.param({"spec": {"spec": 3}}, "{}", {}, None, id="unreadable-is-the-api-servers-to-refuse"),
     ],
 )
-def test_warnings(
+def test_claim_templates(
     serve: Callable[..., Served], document: JSON, rule: str, tweaks: Any, want: tuple[str, ...] | None
 ) -> None:
     served = serve(rule)
