@@ -130,7 +130,7 @@ class _Batch:
             reason = Reason.OTHER_CATALOGUE
         elif shortfalls := self._shortfalls(reservation, ledger.used):
             reason = Reason.EXCEEDED
-        elif reservations.cost(reservation) > self._space or self._is_full_of(reservation):
+        elif reservations.added_size(reservation) > self._space or self._is_full_of(reservation):
             reason = Reason.FULL
         else:
             reason = Reason.RESERVED
@@ -157,7 +157,7 @@ class _Batch:
     def _add(self, reservation: Reservation) -> None:
         self._reserved = total((self._reserved, self._growth(reservation)))
         self._largest[reservation.name] = maximum((self._held(reservation.name), reservation.demand))
-        self._space -= self._ledger.reservations.cost(reservation)
+        self._space -= self._ledger.reservations.added_size(reservation)
         self.added[reservation.id] = reservation
 
     def _shortfalls(self, reservation: Reservation, used: Vector) -> tuple[Shortfall, ...]:

@@ -121,7 +121,7 @@ class Reservations(msgspec.Struct, frozen=True, dict=True):
         heads = sum(len(head) + len(_AND_IDS) for head in self._heads)
         return items + heads + sum(len(line) + 1 for line in self.unreadable)
 
-    def cost(self, reservation: Reservation) -> int:
+    def added_size(self, reservation: Reservation) -> int:
         """Return how many characters the reservation adds at most. It may share a line with others."""
         head = _head(reservation).text
         line = 0 if head in self._heads else len(head) + len(_AND_IDS)
