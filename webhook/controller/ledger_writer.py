@@ -81,7 +81,7 @@ class LedgerWriter:
         """Read the GPUQuota, and write its spec into the ledger. Without a GPUQuota, delete the ledger and return None."""
         granted, ledger = self._store.granted(namespace, CALL_SECONDS), ledger_object.ledger
         if granted is None:
-            self._store.delete(namespace, ledger_object, CALL_SECONDS)
+            self._store.delete(namespace, ledger_object.version, CALL_SECONDS)
             self._observed.forget(namespace, ledger.ledger_uid)
             return None
         if spec_of(ledger) == spec_of(granted):

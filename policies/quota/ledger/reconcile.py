@@ -137,8 +137,8 @@ def _count(ledger: QuotaLedger, listing: Listing, expired: frozenset[str]) -> Re
     confirmed = tuple(each.id for each in ledger.reservations if _is_confirmed(each, listing.objects))
     all_expired = _expired_ids(ledger.reservations, expired.difference(confirmed))
     reservations = ledger.reservations.without((*confirmed, *all_expired))
-    is_move = listing.catalogue != ledger.class_catalogue
-    has_version = not is_move or _are_marked(listing.catalogue, reservations)
+    is_other_version = listing.catalogue != ledger.class_catalogue
+    has_version = not is_other_version or _are_marked(listing.catalogue, reservations)
     counted = msgspec.structs.replace(
         ledger,
         used={key: listing.used.get(key, NOTHING) for key in ledger.dimensions},
@@ -146,7 +146,7 @@ def _count(ledger: QuotaLedger, listing: Listing, expired: frozenset[str]) -> Re
         reservations=reservations,
         revisions=listing.revisions,
         class_catalogue=listing.catalogue if has_version else None,
-        next_catalogue=None if is_move else ledger.next_catalogue,
+        next_catalogue=None if is_other_version else ledger.next_catalogue,
         holders=listing.holders,
     )
     unreadable = tuple(line for line in ledger.reservations.unreadable if line not in reservations.unreadable)
