@@ -89,13 +89,13 @@ class Availability:
         requested = vendor(resource.name)
         if not self.pinned or any(vendor(c.resource) == requested for c in self.classes):
             return None
-        having = [gpu_class for gpu_class in self._catalogue if vendor(gpu_class.resource) == requested]
-        if not having:
+        of_vendor = [gpu_class for gpu_class in self._catalogue if vendor(gpu_class.resource) == requested]
+        if not of_vendor:
             return None
         offered = " or ".join(sorted({gpu_class.resource for gpu_class in self.classes}))
         return Complaint(
             f"must be {offered}: the pod is pinned to {self._description}",
-            f"request {offered}{self._or_pin(having, resource)}",
+            f"request {offered}{self._or_pin(of_vendor, resource)}",
         )
 
     def unknown_slice(self, resource: GPUResource, *, is_closed: bool = False) -> Complaint | None:
@@ -113,22 +113,22 @@ class Availability:
     def _unknown_slice(self, resource: GPUResource, profile: str, is_closed: bool) -> Complaint | None:
         if self.other_vendor(resource):
             return None
-        having = [c for c in self._catalogue if self._catalogue.mig_profile(c, profile)]
+        with_profile = [c for c in self._catalogue if self._catalogue.mig_profile(c, profile)]
         of_vendor = [c for c in self._catalogue if vendor(c.resource) == vendor(resource.name)]
-        listing = [gpu_class for gpu_class in of_vendor if gpu_class.mig_profiles]
-        if not listing or any(gpu_class in self.classes for gpu_class in having):
+        with_list = [gpu_class for gpu_class in of_vendor if gpu_class.mig_profiles]
+        if not with_list or any(gpu_class in self.classes for gpu_class in with_profile):
             return None
         count_labels = self._slice_count_labels
         is_on_nodes = f"{resource.name}{_COUNT_SUFFIX}" in count_labels
-        if is_on_nodes and not having:  # a profile that the catalogue does not know yet
+        if is_on_nodes and not with_profile:  # a profile that the catalogue does not know yet
             return None
         # A class without a list of profiles may have any. A class with a list does not have the profiles of other classes.
-        is_of_others = bool(having) and all(gpu_class in listing for gpu_class in self.classes)
+        is_of_others = bool(with_profile) and all(gpu_class in with_list for gpu_class in self.classes)
         is_on_no_node = bool(count_labels) and not is_on_nodes
         is_denied = is_closed or is_of_others or is_on_no_node
         severity = Severity.DENIAL if is_denied else Severity.WARNING
-        nearest = self._nearest_slices(resource, [each for each in self._recommended if each in listing])
-        whole_gpu = self.classes[0].resource if self.pinned else listing[0].resource
+        nearest = self._nearest_slices(resource, [each for each in self._recommended if each in with_list])
+        whole_gpu = self.classes[0].resource if self.pinned else with_list[0].resource
         remedy = f"request {nearest or f'whole GPUs ({whole_gpu})'}"
         if self.pinned:
             message = (
@@ -136,7 +136,7 @@ class Availability:
                 if is_denied
                 else f"should be a slice of {self._description}, to which the pod is pinned: it lists no {profile}"
             )
-            remedy += self._or_pin(having, resource)
+            remedy += self._or_pin(with_profile, resource)
         elif is_on_no_node and not is_closed:
             message = f"must be a slice that some node has: none has {profile}"
         elif is_denied:
@@ -173,10 +173,10 @@ class Availability:
         """
         if not self.pinned or resource.measure is not Measure.DEVICES:
             return None
-        having = [gpu_class for gpu_class in self.classes if gpu_class.resource == resource.name]
+        with_resource = [gpu_class for gpu_class in self.classes if gpu_class.resource == resource.name]
         cards = [
             each.gpus_per_node
-            for each in having
+            for each in with_resource
             if resource.name not in each.equivalents and each.gpus_per_node is not None
         ]
         return max(cards) if cards and len(cards) == len(self.classes) else None
@@ -211,9 +211,9 @@ class Availability:
     ) -> list[str]:
         """Return the ways to request this part (< 1) of a GPU with this resource name: as a slice, as a share, or both."""
         ways = []
-        having = [gpu_class for gpu_class in self._recommended if gpu_class.resource == resource.name]
+        with_resource = [gpu_class for gpu_class in self._recommended if gpu_class.resource == resource.name]
         classes_by_profile = Counter(
-            name for gpu_class in having for name in self._smallest_slice(gpu_class, part)
+            name for gpu_class in with_resource for name in self._smallest_slice(gpu_class, part)
         )
         if classes_by_profile:
             profile = min(classes_by_profile, key=lambda name: (-classes_by_profile[name], name))
@@ -239,9 +239,9 @@ class Availability:
     def _description(self) -> str:
         return f"{' or '.join(each.name for each in self.classes)} ({' and '.join(self._pinned_by)})"
 
-    def _or_pin(self, having: Sequence[GPUClass], resource: GPUResource) -> str:
+    def _or_pin(self, others: Sequence[GPUClass], resource: GPUResource) -> str:
         """Return a further remedy: pin the pod to a class with the resource. "" if the namespace may use no such class."""
-        usable = (each for each in self._allowed(having) if offers(each, resource, self._catalogue))
+        usable = (each for each in self._allowed(others) if offers(each, resource, self._catalogue))
         first = next(usable, None)
         return f", or pin the pod to {first.name}, which has {resource.name}" if first else ""
 

@@ -1174,7 +1174,7 @@ inline was_long_ago(s) { absent[s] = (absent[s] && NO_QUOTA_IS_RECENT -> 2 : abs
 
 #define DIFFERS (row_uid && (row.quota_uid != uid || (uid && row.generation != generation)))
 
-/* webhook/controller/ledger_writer.py: LedgerWriter.current, LedgerWriter._following, LedgerWriter.swap */
+/* webhook/controller/ledger_writer.py: LedgerWriter.current, LedgerWriter._with_spec, LedgerWriter.swap */
 inline reads_quota(c, what) {
   reads[c] = what;
   read_uid[c] = uid;

@@ -54,7 +54,7 @@ class ModelCache:
             return False
 
     def lock(self, wait: float, report: FetchReport) -> TextIO:
-        """Lock the model, and return the open lock file. The lock lasts until it is closed. It names the pod that holds the lock.
+        """Lock the model, and return the lock file, which names the holder. The lock lasts until the file is closed.
 
         Raises `LastingError` if another pod still holds the lock after `wait` seconds.
         """
