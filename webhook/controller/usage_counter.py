@@ -23,8 +23,7 @@ from webhook.cluster.collection import CLUSTER
 from webhook.cluster.informer import Informer, WatchTimings
 from webhook.cluster.nodes import NODES, node_reader
 from webhook.configuration.dynamic_resources import served_resource
-from webhook.controller.gone_claims import GoneClaims
-from webhook.controller.records import PODS, ClaimRecord, CountedRecord, ExtendedClaims, PodRecord
+from webhook.controller.records import PODS, ClaimHistory, ClaimRecord, CountedRecord, PodRecord
 from webhook.controller.usage_log import Holding
 from webhook.controller.usage_sums import UsageSums
 from webhook.serving.audit_line import counted
@@ -58,16 +57,15 @@ class UsageCounter:
         *,
         ended: Callable[[str, Holding], object] = lambda _digest, _holding: None,
         awaited: Callable[[], Iterable[str]] = tuple,
-        given: ExtendedClaims | None = None,
-        gone: GoneClaims | None = None,
+        history: ClaimHistory | None = None,
         timings: WatchTimings | None = None,
     ) -> None:
         self.catalogues = catalogues
         self.digest = catalogue_digest(catalogues)
         self._changed, self._ended = changed, ended
-        self._gone = gone or GoneClaims()
+        self._history = history or ClaimHistory()
         self._stopping = threading.Event()
-        self.sums = UsageSums(catalogues, given or ExtendedClaims())
+        self.sums = UsageSums(catalogues, self._history)
         self._lock: AbstractContextManager[bool] = threading.RLock()
         """Shared by the sums and all three informers: the demand of an object in one depends on the others."""
         claims, nodes = served_resource(api, "resourceclaims"), node_reader(catalogues.classes.label_keys)
@@ -158,7 +156,7 @@ class UsageCounter:
     def keep(self, wanted: Collection[tuple[str, UnclassifiedPods]]) -> None:
         with self._lock:
             self.sums.keep(wanted)
-            for namespace in self._gone.namespaces():
+            for namespace in self._history.namespaces():
                 self._gone_claims(namespace)
 
     def _gone_claims(self, namespace: str) -> dict[str, ClaimRecord]:
@@ -169,7 +167,7 @@ class UsageCounter:
             pod = self.sums.pod(namespace, uid)
             return pod.is_terminal if pod is not None else uid in deleted or listed > since
 
-        return self._gone.held(namespace, has_ended)
+        return self._history.gone(namespace, has_ended)
 
     # Called by the informers, with the lock held.
 
@@ -178,7 +176,7 @@ class UsageCounter:
 
     def _claim_changed(self, before: ClaimRecord | None, after: ClaimRecord | None) -> None:
         if before is not None and after is None:
-            self._gone.add(before)
+            self._history.add_gone(before)
         self._object_changed(before, after, lambda: self.sums.claim_changed(before, after))
 
     def _node_changed(self, before: NamedNode | None, after: NamedNode | None) -> None:

@@ -17,7 +17,7 @@ from policies.quota.amounts import GPUS, NOTHING, Vector
 from policies.quota.demand import Catalogues, UnclassifiedPods
 from policies.quota.ledger.quota_ledger import HOLDERS_LIMIT, HOLDERS_SHOWN, Holder, QuotaLedger
 from policies.quota.ledger.reconcile import StoredObject
-from webhook.controller.records import ClaimRecord, CountedRecord, ExtendedClaims, PodRecord, RecordReader
+from webhook.controller.records import ClaimHistory, ClaimRecord, CountedRecord, PodRecord, RecordReader
 
 R = TypeVar("R", bound=CountedRecord)
 
@@ -157,9 +157,9 @@ def _replace(stored: dict[str, R], uids: dict[str, str], before: R | None, after
 class UsageSums:
     """The sums of all namespaces. The caller holds a lock, except for `demand`."""
 
-    def __init__(self, catalogues: Catalogues, given: ExtendedClaims) -> None:
-        self.reader = RecordReader(catalogues, given)
-        self._given = given
+    def __init__(self, catalogues: Catalogues, history: ClaimHistory) -> None:
+        self.reader = RecordReader(catalogues, history)
+        self._history = history
         self._namespaces: defaultdict[str, _Namespace] = defaultdict(_Namespace)
         self._nodes = NodeIndex(catalogues.classes.label_keys)
         self._gone: dict[str, NamedNode] = {}
@@ -180,7 +180,7 @@ class UsageSums:
         if before is not None and (after is None or after.node_name != before.node_name):
             namespaces |= self._leave(before.node_name)
         if after is None:
-            self._given.forget(record.uid)
+            self._history.forget(record.uid)
             self._drop_empty(record.namespace)
         return namespaces
 
@@ -194,7 +194,7 @@ class UsageSums:
         if after is None:
             # A change of the claim may have come after its pod was forgotten.
             if record.made_for and record.made_for not in space.pods:
-                self._given.forget(record.made_for)
+                self._history.forget(record.made_for)
             self._drop_empty(record.namespace)
         return frozenset({record.namespace})
 
