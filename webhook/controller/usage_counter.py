@@ -34,6 +34,9 @@ DELETED = StoredObject({}, terminal=True)
 """A deleted object, which was perhaps never counted. It counts as terminal, so its reservation goes at once."""
 
 
+_Change = Callable[[Any, Any], frozenset[str]]
+
+
 class Counted(msgspec.Struct, frozen=True):
     """A listing, and when its older list (of pods or claims) began."""
 
@@ -71,7 +74,9 @@ class UsageCounter:
         claims, nodes = served_resource(api, "resourceclaims"), node_reader(catalogues.classes.label_keys)
         reader = self.sums.reader
         watch = partial(Informer, api, timings=timings, lock=self._lock)
-        self.pods: Informer[PodRecord] = watch(PODS, reader.read_pod, self._pod_changed, awaited=awaited)
+        self.pods: Informer[PodRecord] = watch(
+            PODS, reader.read_pod, partial(self._object_changed, self.sums.pod_changed), awaited=awaited
+        )
         self.nodes: Informer[NamedNode] = watch(NODES, nodes, self._node_changed)
         self.claims: Informer[ClaimRecord] | None = (
             watch(claims, reader.read_claim, self._claim_changed, awaited=awaited) if claims else None
@@ -171,37 +176,31 @@ class UsageCounter:
 
     # Called by the informers, with the lock held.
 
-    def _pod_changed(self, before: PodRecord | None, after: PodRecord | None) -> None:
-        self._object_changed(before, after, lambda: self.sums.pod_changed(before, after))
-
     def _claim_changed(self, before: ClaimRecord | None, after: ClaimRecord | None) -> None:
         if before is not None and after is None:
             self._history.add_gone(before)
-        self._object_changed(before, after, lambda: self.sums.claim_changed(before, after))
+        self._object_changed(self.sums.claim_changed, before, after)
 
     def _node_changed(self, before: NamedNode | None, after: NamedNode | None) -> None:
-        for namespace in self._summed(lambda: self.sums.node_changed(before, after)):
+        for namespace in self._summed(self.sums.node_changed, before, after):
             self._changed(namespace, False)
 
     def _object_changed(
-        self,
-        before: CountedRecord | None,
-        after: CountedRecord | None,
-        change: Callable[[], frozenset[str]],
+        self, change: _Change, before: CountedRecord | None, after: CountedRecord | None
     ) -> None:
         frees = _is_counted(before) and not _is_counted(after)
         # Compute this first: the demand may depend on a node that is forgotten with the object.
         held = self._holding(before) if before is not None and frees else None
-        namespaces = self._summed(change)
+        namespaces = self._summed(change, before, after)
         if held is not None:
             self._ended(self.digest, held)
         for namespace in namespaces:
             self._changed(namespace, frees)
 
-    def _summed(self, change: Callable[[], frozenset[str]]) -> frozenset[str]:
+    def _summed(self, change: _Change, before: object, after: object) -> frozenset[str]:
         """Drop all sums if a change fails halfway. The next count makes new ones, so a bug cannot lead to too low a sum."""
         try:
-            return change()
+            return change(before, after)
         except Exception:
             self.sums.keep(())
             raise
