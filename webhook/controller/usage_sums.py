@@ -115,18 +115,11 @@ class _Namespace:
         self.gone: dict[str, ClaimRecord] = {}
         self.made_for: dict[str, set[str]] = {}
         self.sums: dict[UnclassifiedPods, _Sum] = {}
-        self._uids: defaultdict[str, dict[str, str]] = defaultdict(dict)
+        self.uids: defaultdict[str, dict[str, str]] = defaultdict(dict)
         """By resource and name."""
 
-    @property
-    def is_empty(self) -> bool:
-        return not (self.pods or self.claims or self.sums)
-
-    def replace_pod(self, before: PodRecord | None, after: PodRecord | None) -> None:
-        _replace(self.pods, self._uids["pods"], before, after)
-
     def replace_claim(self, before: ClaimRecord | None, after: ClaimRecord | None) -> None:
-        _replace(self.claims, self._uids["resourceclaims"], before, after)
+        _replace(self.claims, self.uids["resourceclaims"], before, after)
         if before is not None and before.made_for:
             made = self.made_for.get(before.made_for, set())
             made.discard(before.uid)
@@ -138,7 +131,7 @@ class _Namespace:
     def find(self, uid: str, name: str) -> Iterator[CountedRecord]:
         """Yield the objects with this uid or this name, such as `pods/train-0`."""
         resource, _, name = name.partition("/")
-        for each in {uid, self._uids[resource].get(name, "")}:
+        for each in {uid, self.uids[resource].get(name, "")}:
             record = self.pods.get(each) or self.claims.get(each)
             if record is not None:
                 yield record
@@ -173,7 +166,7 @@ class UsageSums:
         if record is None:
             return frozenset()
         space = self._namespaces[record.namespace]
-        space.replace_pod(before, after)
+        _replace(space.pods, space.uids["pods"], before, after)
         self._refer(before, after)
         self._count_pod(space, record)
         namespaces = frozenset({record.namespace})
@@ -340,7 +333,8 @@ class UsageSums:
         return frozenset(pods.values())
 
     def _drop_empty(self, namespace: str) -> None:
-        if self._namespaces[namespace].is_empty:
+        space = self._namespaces[namespace]
+        if not (space.pods or space.claims or space.sums):
             del self._namespaces[namespace]
 
 
