@@ -5,35 +5,29 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from wsgiref.types import StartResponse, WSGIEnvironment
 
 from webhook.server.dispatcher import Site
-from webhook.server.http import Request, Response, call_wsgi
+from webhook.server.http import JSON, Request, Response
 from webhook.server.server import run
 from webhook.server.settings import ServerSettings, StartupError
 from webhook.server.tls import ServingCertificate
 
 
 def make_site(serving: ServingCertificate, draining: Callable[[], bool]) -> Site:
-    def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        return respond(environ, start_response, serving, draining=draining())
-
     def answer(request: Request) -> Response:
-        return call_wsgi(application, request)
+        return respond(request, serving, draining=draining())
 
     return Site(answer, at_once=lambda request: request.path == "/at-once", probes=frozenset({"/healthz"}))
 
 
-def respond(
-    environ: WSGIEnvironment, start_response: StartResponse, serving: ServingCertificate, *, draining: bool
-) -> Iterable[bytes]:
-    path, argument = environ["PATH_INFO"], environ["QUERY_STRING"]
+def respond(request: Request, serving: ServingCertificate, *, draining: bool) -> Response:
+    path, argument = request.path, request.query
     match path:
         case "/body":
-            body = environ["wsgi.input"].read()
+            body = request.body
             answer: dict[str, Any] = {"length": len(body), "sha256": hashlib.sha256(body).hexdigest()}
         case "/sleep" | "/at-once" | "/waits":
             stay(argument)
@@ -43,25 +37,17 @@ def respond(
         case "/state":
             answer = {
                 "draining": draining,
-                "scheme": environ["wsgi.url_scheme"],
                 "last_error": serving.state.last_error,
                 "failures": serving.state.failures,
                 "client_ca": serving.client_ca and serving.client_ca.last_error,
             }
         case "/large":
-            start_response("200 OK", [("Content-Length", argument)])
-            return [b"x" * int(argument)]
+            return Response(200, (), b"x" * int(argument))
         case "/bad-header":
-            start_response("200 OK", [("X", "\N{SNOWMAN}")])
-            return [b"whole"]
-        case "/fails-half-way":
-            start_response("200 OK", [("Content-Type", "text/plain")])
-            return _half()
+            return Response(200, (("X", "\N{SNOWMAN}"),), b"whole")
         case _:
             raise LookupError(path)
-    content = json.dumps(answer).encode()
-    start_response("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(content)))])
-    return [content]
+    return Response(200, JSON, json.dumps(answer).encode())
 
 
 def stay(argument: str) -> None:
@@ -71,11 +57,6 @@ def stay(argument: str) -> None:
     else:
         while not Path(argument).exists():
             time.sleep(0.01)
-
-
-def _half() -> Iterator[bytes]:
-    yield b"half"
-    raise LookupError("the other half")
 
 
 def refuse_to_start(_serving: ServingCertificate, _draining: Callable[[], bool]) -> Site:
