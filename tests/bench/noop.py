@@ -4,7 +4,6 @@
 the settings those, by path, with UID where the uid of the review belongs; `app` is for a stock gunicorn.
 """
 
-import io
 import json
 import re
 import sys
@@ -15,7 +14,7 @@ from typing import Any
 from flask import Flask, request
 
 from webhook.server.dispatcher import Site
-from webhook.server.http import JSON, Handler, Request, Response
+from webhook.server.http import JSON, Handler, Request, Response, call_wsgi
 from webhook.server.server import run
 from webhook.server.settings import ServerSettings
 
@@ -39,31 +38,6 @@ def _first_part(path: str) -> str:
     return "/" + path.split("/")[1]
 
 
-def call_wsgi(request: Request) -> Response:
-    """Run `app` on a request of our server."""
-    started: list[Any] = []
-    environ = {
-        "REQUEST_METHOD": request.method,
-        "SCRIPT_NAME": "",
-        "PATH_INFO": request.path,
-        "QUERY_STRING": request.query,
-        "SERVER_NAME": "localhost",
-        "SERVER_PORT": "443",
-        "CONTENT_TYPE": request.headers.get("content-type", ""),
-        "CONTENT_LENGTH": str(len(request.body)),
-        "wsgi.input": io.BytesIO(request.body),
-        "wsgi.url_scheme": "https",
-        "wsgi.errors": sys.stderr,
-    }
-
-    def start_response(status: str, headers: list[tuple[str, str]], _error: Any = None) -> Any:
-        started[:] = int(status[:3]), headers
-
-    body = b"".join(app(environ, start_response))
-    status, headers = started
-    return Response(status, tuple(each for each in headers if each[0] != "Content-Length"), body)
-
-
 def constant(answers: Mapping[str, str]) -> Handler:
     """Return what answers a review without looking at more of it than its uid."""
     halves = {path: answer.encode().partition(UID.encode()) for path, answer in answers.items()}
@@ -82,7 +56,7 @@ if __name__ == "__main__":
     given = json.loads(sys.argv[1])
     answers = given.pop("answers")
     site = Site(
-        constant(answers) if answers else call_wsgi,
+        constant(answers) if answers else lambda request: call_wsgi(app, request),
         at_once=lambda request: (
             _first_part(request.path) in ("/mutate", "/validate")
         ),  # as ours without a cluster

@@ -44,7 +44,7 @@ from webhook.serving.audit import Recorder
 from webhook.serving.claim_watch import ClaimWatch, may_name_claims
 from webhook.serving.denials import DenialReports
 from webhook.serving.document_reviews import DocumentReviews
-from webhook.serving.endpoints import AdmissionEndpoints, endpoint_of
+from webhook.serving.endpoints import create_app, endpoint_of
 from webhook.serving.evaluator import engine_in_force
 from webhook.serving.handling import ClusterState
 from webhook.serving.metrics import Metrics
@@ -164,7 +164,7 @@ def build(
     served = secret or serving
     if serving.client_ca is not None:
         metrics.watch_client_ca(serving.client_ca)
-    app = AdmissionEndpoints(
+    app = create_app(
         admission,
         metrics,
         lambda: _readiness(

@@ -7,13 +7,16 @@ never taken for a request.
 """
 
 import dataclasses
+import io
 import re
 import sys
 import time
 from collections.abc import Callable
 from functools import lru_cache
 from http import HTTPStatus
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from urllib.parse import unquote_to_bytes
+from wsgiref.types import WSGIApplication, WSGIEnvironment
 
 # The heads of kube-apiserver have some 300 bytes, and 2 KiB with the token of a service account.
 HEAD_LIMIT = 8 * 1024
@@ -164,3 +167,52 @@ def _body_size(headers: dict[str, str]) -> int:
     if not (length.isascii() and length.isdigit()):
         raise RefusedError(BAD_LENGTH)
     return int(length) if len(length) <= _DIGITS else sys.maxsize
+
+
+_EVERY_ENVIRON = {
+    "SCRIPT_NAME": "",
+    "SERVER_NAME": "localhost",  # for who sends no Host
+    "SERVER_PORT": "443",
+    "SERVER_PROTOCOL": "HTTP/1.1",
+    "wsgi.version": (1, 0),
+    "wsgi.url_scheme": "https",
+    "wsgi.errors": sys.stderr,
+    "wsgi.multithread": True,
+    "wsgi.multiprocess": False,
+    "wsgi.run_once": False,
+}
+
+
+def call_wsgi(application: WSGIApplication, request: Request) -> Response:
+    """Run an application on a request; its answer is collected whole, so that one that fails half-way is never sent."""
+    started: list[Any] = []
+    written: list[bytes] = []
+
+    def start_response(status: str, headers: list[tuple[str, str]], _error: Any = None) -> Any:
+        started[:] = int(status[:3]), headers
+        return written.append
+
+    parts = application(_environ(request), start_response)
+    try:
+        written.extend(parts)
+    finally:
+        getattr(parts, "close", int)()
+    status, headers = started
+    kept = tuple(field for field in headers if field[0].lower() not in ("content-length", "connection"))
+    return Response(status, kept, b"".join(written))
+
+
+def _environ(request: Request) -> WSGIEnvironment:
+    headers = request.headers
+    # A name with an underscore would become that of another field.
+    named = {f"HTTP_{name.upper().replace('-', '_')}": headers[name] for name in headers if "_" not in name}
+    return {
+        **named,
+        "REQUEST_METHOD": request.method.replace("HEAD", "GET"),  # `encode` leaves the body out
+        "PATH_INFO": unquote_to_bytes(request.path).decode("latin-1"),
+        "QUERY_STRING": request.query,
+        "CONTENT_TYPE": headers.get("content-type", ""),
+        "CONTENT_LENGTH": str(len(request.body)),
+        "wsgi.input": io.BytesIO(request.body),
+        **_EVERY_ENVIRON,
+    }

@@ -3,19 +3,16 @@
 The same poller as for reviews: no client that is slow, silent or hostile keeps another one waiting.
 """
 
-import gzip
 import os
 import socket
 import threading
 from collections.abc import Callable, Mapping
 from typing import NoReturn
-from urllib.parse import parse_qs
 
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import choose_encoder, gzip_accepted
+from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from webhook.server.dispatcher import EdgeMetrics, Site
-from webhook.server.http import Request, Response, text
+from webhook.server.http import Request, Response, call_wsgi, text
 from webhook.server.poller import Poller
 from webhook.server.settings import Limits, StartupError
 
@@ -46,13 +43,13 @@ def start_monitoring(
     listener: socket.socket, registry: CollectorRegistry, checks: Mapping[str, Check] | None = None
 ) -> None:
     """Serve /metrics of `registry`, and each check at its path, from a thread of this process."""
-    checks = checks or {}
+    checks, metrics = checks or {}, make_wsgi_app(registry)
 
     def answer(request: Request) -> Response:
         if check := checks.get(request.path):
             problem = check()
             return text(503 if problem else 200, problem or "ok")
-        return _scraped(registry, request) if request.path == "/metrics" else text(404, "not found")
+        return call_wsgi(metrics, request) if request.path == "/metrics" else text(404, "not found")
 
     site = Site(answer, at_once=lambda _request: False, probes=frozenset(checks))
     # The metrics of the edge count reviews and those who send them, not this.
@@ -63,15 +60,3 @@ def start_monitoring(
             poller.turn()
 
     threading.Thread(target=serve, name="monitoring", daemon=True).start()
-
-
-def _scraped(registry: CollectorRegistry, request: Request) -> Response:
-    """Return the metrics in the format and the encoding that the scraper accepts, all or those of `name[]`."""
-    if request.method not in ("GET", "HEAD"):
-        return text(405, "this page takes GET")
-    encode, media_type = choose_encoder(request.headers.get("accept", ""))
-    names = parse_qs(request.query).get("name[]")
-    body = encode(registry.restricted_registry(names) if names else registry)
-    if not gzip_accepted(request.headers.get("accept-encoding", "")):
-        return Response(200, (("Content-Type", media_type),), body)
-    return Response(200, (("Content-Type", media_type), ("Content-Encoding", "gzip")), gzip.compress(body))

@@ -5,29 +5,35 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
+from wsgiref.types import StartResponse, WSGIEnvironment
 
 from webhook.server.dispatcher import Site
-from webhook.server.http import JSON, Request, Response
+from webhook.server.http import Request, Response, call_wsgi
 from webhook.server.server import run
 from webhook.server.settings import ServerSettings, StartupError
 from webhook.server.tls import ServingCertificate
 
 
 def make_site(serving: ServingCertificate, draining: Callable[[], bool]) -> Site:
+    def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        return respond(environ, start_response, serving, draining=draining())
+
     def answer(request: Request) -> Response:
-        return respond(request, serving, draining=draining())
+        return call_wsgi(application, request)
 
     return Site(answer, at_once=lambda request: request.path == "/at-once", probes=frozenset({"/healthz"}))
 
 
-def respond(request: Request, serving: ServingCertificate, *, draining: bool) -> Response:
-    path, argument = request.path, request.query
+def respond(
+    environ: WSGIEnvironment, start_response: StartResponse, serving: ServingCertificate, *, draining: bool
+) -> Iterable[bytes]:
+    path, argument = environ["PATH_INFO"], environ["QUERY_STRING"]
     match path:
         case "/body":
-            body = request.body
+            body = environ["wsgi.input"].read()
             answer: dict[str, Any] = {"length": len(body), "sha256": hashlib.sha256(body).hexdigest()}
         case "/sleep" | "/at-once" | "/waits":
             stay(argument)
@@ -37,17 +43,25 @@ def respond(request: Request, serving: ServingCertificate, *, draining: bool) ->
         case "/state":
             answer = {
                 "draining": draining,
+                "scheme": environ["wsgi.url_scheme"],
                 "last_error": serving.state.last_error,
                 "failures": serving.state.failures,
                 "client_ca": serving.client_ca and serving.client_ca.last_error,
             }
         case "/large":
-            return Response(200, (), b"x" * int(argument))
+            start_response("200 OK", [("Content-Length", argument)])
+            return [b"x" * int(argument)]
         case "/bad-header":
-            return Response(200, (("X", "\N{SNOWMAN}"),), b"whole")
+            start_response("200 OK", [("X", "\N{SNOWMAN}")])
+            return [b"whole"]
+        case "/fails-half-way":
+            start_response("200 OK", [("Content-Type", "text/plain")])
+            return _half()
         case _:
             raise LookupError(path)
-    return Response(200, JSON, json.dumps(answer).encode())
+    content = json.dumps(answer).encode()
+    start_response("200 OK", [("Content-Type", "application/json"), ("Content-Length", str(len(content)))])
+    return [content]
 
 
 def stay(argument: str) -> None:
@@ -57,6 +71,11 @@ def stay(argument: str) -> None:
     else:
         while not Path(argument).exists():
             time.sleep(0.01)
+
+
+def _half() -> Iterator[bytes]:
+    yield b"half"
+    raise LookupError("the other half")
 
 
 def refuse_to_start(_serving: ServingCertificate, _draining: Callable[[], bool]) -> Site:

@@ -34,6 +34,11 @@ def test_requests_sent_without_waiting_are_answered_in_order(server: Server) -> 
         assert [client.answer().json()["length"] for _ in range(20)] == list(range(20))
 
 
+def test_application_sees_https(server: Server) -> None:
+    with server.client() as client:
+        assert client.post("/state").json()["scheme"] == "https"
+
+
 @cases(
     ("fields", "want_status"),
     {
@@ -113,7 +118,7 @@ def test_large_body_is_not_answered_on_the_spot(server: Server, tmp_path: Path) 
         assert large.answer().json() == {"slept": str(ended)}
 
 
-@pytest.mark.parametrize("path", ["/unknown", "/bad-header"])
+@pytest.mark.parametrize("path", ["/unknown", "/fails-half-way", "/bad-header"])
 def test_failing_application_is_a_clean_500(server: Server, path: str) -> None:
     with server.client() as client:
         assert client.post(path).status == 500

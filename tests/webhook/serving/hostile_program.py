@@ -32,7 +32,7 @@ from webhook.quota.metrics import QuotaMetrics
 from webhook.serving import review
 from webhook.serving.admission import Admission
 from webhook.serving.audit import AuditLog, Recorder
-from webhook.serving.endpoints import AdmissionEndpoints
+from webhook.serving.endpoints import create_app
 from webhook.serving.engine import Engine
 from webhook.serving.handling import ClusterState
 from webhook.serving.metrics import Metrics
@@ -87,7 +87,7 @@ def client_with_quotas(config: Path) -> tuple[AppClient, MemoryStore]:
     batcher = ReservationBatcher(store, quota_metrics)
     cluster = ClusterState(quota=QuotaEnforcer(batcher, quota_metrics, release=store.release))
     admission = Admission(lambda: engine, Recorder(metrics, audit), cluster)
-    return AppClient(AdmissionEndpoints(admission, metrics, lambda: (True, {}))), store
+    return AppClient(create_app(admission, metrics, lambda: (True, {}))), store
 
 
 def slow_seconds(client: AppClient) -> float:

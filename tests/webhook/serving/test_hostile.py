@@ -23,7 +23,7 @@ from tests.webhook.serving.long_objects import long_reviews
 from webhook.configuration.loader import load_directory
 from webhook.serving.admission import Admission
 from webhook.serving.audit import Recorder
-from webhook.serving.endpoints import AdmissionEndpoints
+from webhook.serving.endpoints import create_app
 from webhook.serving.engine import Engine
 from webhook.serving.metrics import Metrics
 
@@ -149,9 +149,7 @@ def test_objects_as_long_as_they_may_be_take_no_time(tmp_path: Path, endpoint: s
 
 def app() -> AppClient:
     engine, metrics = Engine(load_directory(None)), Metrics(CollectorRegistry())
-    return AppClient(
-        AdmissionEndpoints(Admission(lambda: engine, Recorder(metrics)), metrics, lambda: (True, {}))
-    )
+    return AppClient(create_app(Admission(lambda: engine, Recorder(metrics)), metrics, lambda: (True, {})))
 
 
 def timed(client: AppClient, endpoint: str, data: bytes) -> tuple[float, JSON]:
