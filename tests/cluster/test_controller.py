@@ -71,7 +71,7 @@ def test_a_burst_of_ends_is_counted_with_few_writes(team: Namespace, quotas: Con
     seen: list[LedgerRecord | None] = []
     stopping = threading.Event()
     ledger_objects.start(stopping)
-    assert ledger_objects.wait(30)
+    assert eventually(lambda: ledger_objects.synced)
     began = time.monotonic()
     before = len(seen)
     for number in range(60):

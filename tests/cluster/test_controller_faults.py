@@ -49,7 +49,7 @@ def every_use(plane: ControlPlane, team: Namespace) -> Iterator[list[Fraction]]:
     stopping = threading.Event()
     informer = Informer(api_client(plane), ledgers(INSTALLATION), ledger_record, changed)
     threading.Thread(target=informer.run, args=(stopping,), daemon=True).start()
-    assert informer.wait(30)
+    assert eventually(lambda: informer.synced)
     yield seen
     stopping.set()
 

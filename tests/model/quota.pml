@@ -906,7 +906,7 @@ inline forget_quota(c) { reads[c] = NOTHING; read_uid[c] = 0; read_generation[c]
 #define IS_GONE(c, o) ((list[c].gone >> o) & 1)
 #define ENDED(c, o) (GONE_IS_TOLD -> IS_GONE(c, o) : !shows[o])   /* what a list lacks was deleted, or is yet to come */
 
-/* webhook/controller/gone_claims.py: GoneClaims.add, GoneClaims.held */
+/* webhook/controller/records.py: ClaimHistory.add_gone, ClaimHistory.gone */
 #if TAKEN < OBJECTS
 #define KEEPS(c, o) ((o) == TAKEN && GONE_CLAIM_IS_CHARGED && !shows[o] && list[c].reserved)
 inline keep_gone_claim(c, k) {

@@ -42,7 +42,9 @@ class LedgerWriter:
         """
         ledger_object = None if fresh else self._observed.get(namespace)
         if ledger_object is None:
-            ledger_object = (None if fresh else self._new_ledger(namespace)) or self._read(namespace)
+            granted = None if fresh else self._granted(namespace)
+            # If a ledger exists that is not observed yet, its creation conflicts.
+            ledger_object = VersionedLedger(granted, NO_LEDGER_OBJECT) if granted else self._read(namespace)
             if ledger_object is None:
                 return None
             if ledger_object.version == NO_LEDGER_OBJECT:
@@ -62,11 +64,6 @@ class LedgerWriter:
         written = self._store.compare_and_swap(namespace, before, ledger, CALL_SECONDS)
         self._observed.observe(namespace, written)
         return written
-
-    def _new_ledger(self, namespace: str) -> VersionedLedger | None:
-        """Return a ledger to create for the GPUQuota in the informer. If a ledger exists, its creation conflicts."""
-        granted = self._granted(namespace)
-        return None if granted is None else VersionedLedger(granted, NO_LEDGER_OBJECT)
 
     def _read(self, namespace: str) -> VersionedLedger | None:
         try:

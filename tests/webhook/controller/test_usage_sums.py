@@ -18,7 +18,7 @@ from policies.quota.ledger.quota_ledger import HOLDERS_SHOWN, Holder, QuotaLedge
 from policies.quota.ledger.reservations import Reservation, Reservations
 from tests.builders import gpu_container, pod
 from webhook.configuration.loader import load_directory
-from webhook.controller.records import ClaimRecord, CountedRecord, ExtendedClaims, PodRecord
+from webhook.controller.records import ClaimHistory, ClaimRecord, CountedRecord, PodRecord
 from webhook.controller.usage_sums import HolderRanking, UsageSums
 
 CATALOGUES = load_directory(None)
@@ -64,7 +64,7 @@ class Stored:
     """What a cluster has, and a count of all of it."""
 
     def __init__(self) -> None:
-        self.sums = UsageSums(CATALOGUES, ExtendedClaims())
+        self.sums = UsageSums(CATALOGUES, ClaimHistory())
         self.pods: dict[str, PodRecord] = {}
         self.claims: dict[str, ClaimRecord] = {}
         self.nodes: dict[str, NamedNode] = {}

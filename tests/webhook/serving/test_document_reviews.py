@@ -118,26 +118,23 @@ def test_creation(source: DirectorySource, document: Document, want: list[str]) 
     assert reported(source, document) == want
 
 
-class Fixed:
+class Fixed(ConfigurationSource):
     """A source of what a test says; `later` is what a refresh brings."""
 
     origin = "cluster"
-    unconfirmed_seconds = None
-    waits = False
-    device_classes = ()
 
     def __init__(self, *documents: Document, later: tuple[Document, ...] = (), read: bool = True) -> None:
-        self.documents = documents
+        super().__init__(None, lambda _state: None)
+        self._documents, self._later = documents, later
         self.state = ConfigurationState("1", 0.0, read=read)
         self.configuration = load_directory(None)
-        self._later = later
 
-    def start(self) -> None: ...
-    def stop(self) -> None: ...
-    def wait(self) -> None: ...
+    @property
+    def documents(self) -> tuple[Document, ...]:
+        return self._documents
 
     def refresh(self) -> None:
-        self.documents += self._later
+        self._documents += self._later
 
 
 CARD = Document("GPUClass", "card", {"memoryGiB": 8, "family": "cards"})

@@ -19,9 +19,8 @@ from tests.webhook.quota.histories.setting import History, plain, stored_pod, wo
 from tests.webhook.quota.quota_and_ledger_object import QuotaAndLedger
 from tests.webhook.quota.world import NAMESPACE, Controller, Flight, World, vector
 from webhook.cluster.collection import Line, MergedCollection, Position
-from webhook.controller.gone_claims import GoneClaims
 from webhook.controller.observed_ledgers import ObservedLedgers
-from webhook.controller.records import Blueprint, ClaimRecord
+from webhook.controller.records import Blueprint, ClaimHistory, ClaimRecord
 from webhook.quota import documents, ledger_objects
 from webhook.quota.store import VersionedLedger
 
@@ -178,22 +177,22 @@ def count_claim(around: World, claim: str, *, as_: Vector) -> None:
 def a_claim_that_is_gone_before_its_pod(*, rule: bool) -> World:
     """Charge a claim that is gone until the pods that have its devices have ended."""
     around = world(gpus=1)
-    gone = GoneClaims()
+    history = ClaimHistory()
     claim = taken_claim(around)
     if rule:
-        gone.add(claim)
-    count_without(around, claim, gone.held(NAMESPACE, lambda _pod, _since: False))
+        history.add_gone(claim)
+    count_without(around, claim, history.gone(NAMESPACE, lambda _pod, _since: False))
     return around
 
 
 def a_claim_is_gone_beside_an_old_list_of_pods(*, rule: bool) -> World:
     """Believe that a pod has ended by a list that began after its claim was gone."""
     around = world(gpus=1)
-    gone = GoneClaims()
+    history = ClaimHistory()
     pods_listed = monotonic()
     claim = taken_claim(around)
-    gone.add(claim)
-    count_without(around, claim, gone.held(NAMESPACE, lambda _pod, since: pods_listed > since or not rule))
+    history.add_gone(claim)
+    count_without(around, claim, history.gone(NAMESPACE, lambda _pod, since: pods_listed > since or not rule))
     return around
 
 
