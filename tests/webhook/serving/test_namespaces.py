@@ -9,6 +9,7 @@ from time import monotonic
 
 import pytest
 
+from tests.cases import cases
 from tests.cluster.controllers import eventually
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
 from webhook.cluster.api import METADATA, METADATA_LIST
@@ -67,14 +68,14 @@ def test_one_that_is_new_is_read(tmp_path: Path) -> None:
         assert server.requests[-1].headers["Accept"] == METADATA
 
 
-@pytest.mark.parametrize(
+@cases(
     ("answer", "left", "want"),
-    [
-        pytest.param(status(404, 'namespaces "no" not found'), 20.0, 'namespaces "no" not found', id="none-there"),
-        pytest.param(status(503, "starting"), 20.0, "starting", id="server-is-away"),
-        pytest.param(Answer(b"{}"), 20.0, "Object missing required field `metadata`", id="nonsense"),
-        pytest.param(Answer(b"{}"), -1.0, "no time was left to ask the API server", id="too-late"),
-    ],
+    {
+        "none-there": (status(404, 'namespaces "no" not found'), 20.0, 'namespaces "no" not found'),
+        "server-is-away": (status(503, "starting"), 20.0, "starting"),
+        "nonsense": (Answer(b"{}"), 20.0, "Object missing required field `metadata`"),
+        "too-late": (Answer(b"{}"), -1.0, "no time was left to ask the API server"),
+    },
 )  # fmt: skip
 def test_one_that_cannot_be_read_is_unknown(tmp_path: Path, answer: Answer, left: float, want: str) -> None:
     with (

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.builders import JSON, gpu_container
+from tests.cases import cases
 from tests.webhook.quota.test_admission import POLICY, QUOTA, Served, gpu_pod
 from webhook.serving.admission import Admission
 from webhook.serving.audit import Recorder
@@ -49,19 +50,19 @@ HALF = (
 OWNER = {"apiVersion": "v1", "kind": "X", "name": "x", "uid": "1", "controller": True}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "rule", "tweaks", "want"),
-    [
-        pytest.param(deployment(3), "{}", {}, (SHORT,), id="too-little"),
-        pytest.param(deployment(3), "{}", {"dryRun": True}, (SHORT,), id="a-dry-run-says-the-same"),
-        pytest.param(deployment(1, 3), "{}", {}, (NEVER,), id="never"),
-        pytest.param(deployment(2), "{}", {}, None, id="fits"),
-        pytest.param(deployment(3, 2.5), "{}", {}, (HALF,), id="pods-that-a-rule-denies-cost-nothing"),
-        pytest.param(deployment(3), "{mode: disabled}", {}, None, id="no-quota-holds"),
-        pytest.param(deployment(3), "{}", {"namespace": "elsewhere"}, None, id="no-quota"),
-        pytest.param(deployment(3), "{}", {"operation": "UPDATE", "oldObject": deployment(1)}, (SHORT,), id="scaled-up"),
-        pytest.param(deployment(3, metadata={"ownerReferences": [OWNER]}), "{}", {}, None, id="made-by-a-controller"),
-    ],
+    {
+        "too-little": (deployment(3), "{}", {}, (SHORT,)),
+        "a-dry-run-says-the-same": (deployment(3), "{}", {"dryRun": True}, (SHORT,)),
+        "never": (deployment(1, 3), "{}", {}, (NEVER,)),
+        "fits": (deployment(2), "{}", {}, None),
+        "pods-that-a-rule-denies-cost-nothing": (deployment(3, 2.5), "{}", {}, (HALF,)),
+        "no-quota-holds": (deployment(3), "{mode: disabled}", {}, None),
+        "no-quota": (deployment(3), "{}", {"namespace": "elsewhere"}, None),
+        "scaled-up": (deployment(3), "{}", {"operation": "UPDATE", "oldObject": deployment(1)}, (SHORT,)),
+        "made-by-a-controller": (deployment(3, metadata={"ownerReferences": [OWNER]}), "{}", {}, None),
+    },
 )  # fmt: skip
 def test_warnings(
     serve: Callable[..., Served], document: JSON, rule: str, tweaks: Any, want: tuple[str, ...] | None
@@ -121,20 +122,20 @@ def grows(field: str, pods: int) -> str:
 READS = [("team", ScaleTarget("apps", "Deployment", "chat", 5))]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("kind", "document", "stored", "want"),
-    [
-        pytest.param(HPA, scaler(), deployment(1), grows("maxReplicas", 5), id="hpa"),
-        pytest.param(HPA, scaler(2), deployment(1), None, id="fits"),
-        pytest.param(HPA, scaler(), None, None, id="the-target-cannot-be-read"),
-        pytest.param(HPA, scaler(), [], None, id="the-target-is-no-object"),
-        pytest.param(HPA, scaler(kind="InferenceService", apiVersion="serving.kserve.io/v1beta1"), deployment(1), None,
-                     id="a-kind-that-is-not-read"),
-        pytest.param(HPA, {"spec": {"scaleTargetRef": 3}}, deployment(1), None, id="unreadable"),
-        pytest.param(SCALED_OBJECT, scaler(), deployment(1), grows("maxReplicaCount", 5), id="keda"),
-        pytest.param(SCALED_OBJECT, of_keda(), deployment(1), grows("maxReplicaCount", 100), id="keda-defaults"),
-        pytest.param(SCALED_OBJECT, of_keda(maxReplicaCount=2), deployment(1), None, id="keda-fits"),
-    ],
+    {
+        "hpa": (HPA, scaler(), deployment(1), grows("maxReplicas", 5)),
+        "fits": (HPA, scaler(2), deployment(1), None),
+        "the-target-cannot-be-read": (HPA, scaler(), None, None),
+        "the-target-is-no-object": (HPA, scaler(), [], None),
+        "a-kind-that-is-not-read": (HPA, scaler(kind="InferenceService", apiVersion="serving.kserve.io/v1beta1"),
+            deployment(1), None),
+        "unreadable": (HPA, {"spec": {"scaleTargetRef": 3}}, deployment(1), None),
+        "keda": (SCALED_OBJECT, scaler(), deployment(1), grows("maxReplicaCount", 5)),
+        "keda-defaults": (SCALED_OBJECT, of_keda(), deployment(1), grows("maxReplicaCount", 100)),
+        "keda-fits": (SCALED_OBJECT, of_keda(maxReplicaCount=2), deployment(1), None),
+    },
 )  # fmt: skip
 def test_autoscalers(
     serve: Callable[..., Served], kind: JSON, document: JSON, stored: Any, want: str | None
@@ -162,14 +163,14 @@ TO_ZERO = (
 )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("least", "annotations", "want"),
-    [
-        pytest.param(0, LOADS, (TO_ZERO,), id="a-model-that-loads"),
-        pytest.param(1, LOADS, None, id="one-stays"),
-        pytest.param(None, LOADS, None, id="the-default-is-one"),
-        pytest.param(0, {}, None, id="no-load-time-is-known"),
-    ],
+    {
+        "a-model-that-loads": (0, LOADS, (TO_ZERO,)),
+        "one-stays": (1, LOADS, None),
+        "the-default-is-one": (None, LOADS, None),
+        "no-load-time-is-known": (0, {}, None),
+    },
 )
 def test_an_autoscaler_that_scales_a_server_to_zero(
     serve: Callable[..., Served], least: int | None, annotations: dict[str, str], want: tuple[str, ...] | None
