@@ -376,11 +376,9 @@ def test_the_schedulers_claim_is_free_where_its_pod_was_counted(
             UnknownDeviceClasses.DENY,
             "2",
             [
-                (
-                    'spec.devices.requests[0].exactly.deviceClassName = "nobody-knows": use another DeviceClass; must '
-                    "not ask for devices of DeviceClass nobody-knows: nothing says whether they are GPUs; or ask the "
-                    "platform team to name this one in deviceClasses of a GPUResourceMapping [gpu-quota]"
-                )
+                'spec.devices.requests[0].exactly.deviceClassName = "nobody-knows": use another DeviceClass; must '
+                "not ask for devices of DeviceClass nobody-knows: nothing says whether they are GPUs; or ask the "
+                "platform team to name this one in deviceClasses of a GPUResourceMapping [gpu-quota]"
             ],
         ),
     },
@@ -405,21 +403,17 @@ def test_device_classes_that_nothing_knows(
             [exactly(H100, count=4), exactly(H100)],
             {"gpus": "4", "classes/nvidia-h100": "2"},
             [
-                (
-                    "spec.spec.devices.requests: request fewer devices; no claim of this template can ever fit the "
-                    "quota, requested: classes/nvidia-h100=5, gpus=5, limited: classes/nvidia-h100=2, gpus=4 "
-                    "[gpu-quota]"
-                )
+                "spec.spec.devices.requests: request fewer devices; no claim of this template can ever fit the "
+                "quota, requested: classes/nvidia-h100=5, gpus=5, limited: classes/nvidia-h100=2, gpus=4 "
+                "[gpu-quota]"
             ],
         ),
         "would-be-denied": (
             [exactly(GPU, allocationMode="Half")],
             {"gpus": "4"},
             [
-                (
-                    'spec.spec.devices.requests[0].exactly.allocationMode = "Half": set allocationMode ExactCount with '
-                    "a count, or All; must be ExactCount or All [gpu-quota]"
-                )
+                'spec.spec.devices.requests[0].exactly.allocationMode = "Half": set allocationMode ExactCount with '
+                "a count, or All; must be ExactCount or All [gpu-quota]"
             ],
         ),
     },

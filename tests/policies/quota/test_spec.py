@@ -19,19 +19,15 @@ WHY = "has no effect: a ResourceQuota counts only requests of extended resources
         "limits-beside-requests": (
             ["limits.nvidia.com/gpu", "requests.nvidia.com/gpu"],
             [
-                (
-                    f"spec.hard[limits.nvidia.com/gpu]: remove it, requests.nvidia.com/gpu is set as well; {WHY} "
-                    "[resource-quota]"
-                )
+                f"spec.hard[limits.nvidia.com/gpu]: remove it, requests.nvidia.com/gpu is set as well; {WHY} "
+                "[resource-quota]"
             ],
         ),
         "mig-slice": (
             ["nvidia.com/mig-1g.10gb"],
             [
-                (
-                    f"spec.hard[nvidia.com/mig-1g.10gb]: set requests.nvidia.com/mig-1g.10gb; {WHY} "
-                    "[resource-quota]"
-                )
+                f"spec.hard[nvidia.com/mig-1g.10gb]: set requests.nvidia.com/mig-1g.10gb; {WHY} "
+                "[resource-quota]"
             ],
         ),
         "no-gpu": (["example.com/dongle", "limits.cpu", "count/pods"], []),

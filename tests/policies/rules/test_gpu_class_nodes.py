@@ -88,10 +88,8 @@ def pending(remedy: str, name: str = "nvidia-l4", selector: str = "") -> list[st
             [],
             ANY,
             [
-                (
-                    "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod stays pending; ask the "
-                    "platform team for nodes of nvidia-l4 [gpu-class]"
-                )
+                "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod stays pending; ask the "
+                "platform team for nodes of nvidia-l4 [gpu-class]"
             ],
         ),
         "its-nodes-lack-the-label": (
@@ -99,11 +97,9 @@ def pending(remedy: str, name: str = "nvidia-l4", selector: str = "") -> list[st
             [L4_BY_PRODUCT],
             ANY,
             [
-                (
-                    "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod stays pending; ask the "
-                    "platform team to label nodes with nvidia.com/gpu.product=NVIDIA-L4, which lack accelerator "
-                    "[gpu-class]"
-                )
+                "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod stays pending; ask the "
+                "platform team to label nodes with nvidia.com/gpu.product=NVIDIA-L4, which lack accelerator "
+                "[gpu-class]"
             ],
         ),
         "the-label-they-have": (asking("nvidia-l4"), [L4_BY_PRODUCT], GPUClassOptions(label_key=PRODUCT), []),
@@ -264,11 +260,9 @@ def in_zone(zone: str) -> JSON:
             [(("accelerator", "nvidia-a100-40gb"), (ZONE, "a")), A100_IN_B],
             None,
             [
-                (
-                    "name a class with the annotation gpu-admission.dev/gpu-class; class nvidia-a100-40gb (13b bf16 "
-                    "serving needs 36.4 GiB by rule of thumb) is not added: no node matches both "
-                    "accelerator=nvidia-a100-40gb and the pod's own nodeSelector and affinity [gpu-class]"
-                )
+                "name a class with the annotation gpu-admission.dev/gpu-class; class nvidia-a100-40gb (13b bf16 "
+                "serving needs 36.4 GiB by rule of thumb) is not added: no node matches both "
+                "accelerator=nvidia-a100-40gb and the pod's own nodeSelector and affinity [gpu-class]"
             ],
         ),
         "what-the-annotation-names-is-added": (

@@ -332,10 +332,8 @@ def test_a_fraction_beside_whole_gpus(container: JSON) -> None:
 
 def test_a_bad_fraction() -> None:
     assert sentences(pod(gpu_container("1"), annotations={"gpu-fraction": "1.5"})) == [
-        (
-            'metadata.annotations[gpu-fraction] = "1.5": set the part of one GPU, such as "0.5", or request a whole '
-            "GPU in the resources of a container; must be a decimal number between 0 and 1 [gpu-requests]"
-        )
+        'metadata.annotations[gpu-fraction] = "1.5": set the part of one GPU, such as "0.5", or request a whole '
+        "GPU in the resources of a container; must be a decimal number between 0 and 1 [gpu-requests]"
     ]
 
 

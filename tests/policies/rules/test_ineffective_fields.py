@@ -157,17 +157,13 @@ def test_gpus_of_the_pod_as_a_whole(name: str) -> None:
         ),
         "label": (
             {"labels": CLASS},
-            (
-                "metadata.labels[gpu-admission.dev/gpu-class]: write it as annotation gpu-admission.dev/gpu-class; has "
-                "no effect as a label"
-            ),
+            "metadata.labels[gpu-admission.dev/gpu-class]: write it as annotation gpu-admission.dev/gpu-class; has "
+            "no effect as a label",
         ),
         "misspelt-label": (
             {"labels": {"gpu-admission.dev/gpuclass": "nvidia-a100"}},
-            (
-                "metadata.labels[gpu-admission.dev/gpuclass]: write it as annotation gpu-admission.dev/gpu-class; has "
-                "no effect as a label"
-            ),
+            "metadata.labels[gpu-admission.dev/gpuclass]: write it as annotation gpu-admission.dev/gpu-class; has "
+            "no effect as a label",
         ),
     },
 )
@@ -209,10 +205,8 @@ def deployment(of_pods: dict[str, str] | None = None, **metadata: Any) -> JSON:
     {
         "annotation-on-the-deployment": (
             deployment(annotations=CLASS),
-            (
-                "metadata.annotations[gpu-admission.dev/gpu-class]: write it into spec.template.metadata.annotations; "
-                "has no effect here: the pods of a Deployment do not get its annotations"
-            ),
+            "metadata.annotations[gpu-admission.dev/gpu-class]: write it into spec.template.metadata.annotations; "
+            "has no effect here: the pods of a Deployment do not get its annotations",
         ),
         "annotation-on-the-cronjob": (
             {
@@ -221,11 +215,9 @@ def deployment(of_pods: dict[str, str] | None = None, **metadata: Any) -> JSON:
                 "metadata": {"annotations": CLASS},
                 "spec": {"jobTemplate": {"spec": {"template": {"spec": {"containers": [gpu_container()]}}}}},
             },
-            (
-                "metadata.annotations[gpu-admission.dev/gpu-class]: write it into "
-                "spec.jobTemplate.spec.template.metadata.annotations; has no effect here: the pods of a CronJob do not "
-                "get its annotations"
-            ),
+            "metadata.annotations[gpu-admission.dev/gpu-class]: write it into "
+            "spec.jobTemplate.spec.template.metadata.annotations; has no effect here: the pods of a CronJob do not "
+            "get its annotations",
         ),
         "misspelt-on-the-deployment": (
             deployment(annotations={"gpu-admission.dev/gpuclass": "x"}),
@@ -233,17 +225,13 @@ def deployment(of_pods: dict[str, str] | None = None, **metadata: Any) -> JSON:
         ),
         "label-of-the-deployment": (
             deployment(labels=CLASS),
-            (
-                "metadata.labels[gpu-admission.dev/gpu-class]: write it as annotation gpu-admission.dev/gpu-class; has "
-                "no effect as a label"
-            ),
+            "metadata.labels[gpu-admission.dev/gpu-class]: write it as annotation gpu-admission.dev/gpu-class; has "
+            "no effect as a label",
         ),
         "containers-below-the-spec-of-a-deployment": (
             {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"containers": [gpu_container()]}},
-            (
-                "spec.containers: write it into spec.template.spec; is not a field of a Deployment: the API server "
-                "refuses or drops it"
-            ),
+            "spec.containers: write it into spec.template.spec; is not a field of a Deployment: the API server "
+            "refuses or drops it",
         ),
         "containers-below-the-template-of-a-job": (
             {
@@ -251,10 +239,8 @@ def deployment(of_pods: dict[str, str] | None = None, **metadata: Any) -> JSON:
                 "kind": "Job",
                 "spec": {"template": {"containers": [gpu_container()]}},
             },
-            (
-                "spec.template.containers: write it into spec.template.spec; is not a field of a Job: the API server "
-                "refuses or drops it"
-            ),
+            "spec.template.containers: write it into spec.template.spec; is not a field of a Job: the API server "
+            "refuses or drops it",
         ),
         "init-containers-of-a-cronjob": (
             {
@@ -262,10 +248,8 @@ def deployment(of_pods: dict[str, str] | None = None, **metadata: Any) -> JSON:
                 "kind": "CronJob",
                 "spec": {"jobTemplate": {"spec": {"initContainers": [{}]}}},
             },
-            (
-                "spec.jobTemplate.spec.initContainers: write it into spec.jobTemplate.spec.template.spec; is not a field "
-                "of a CronJob: the API server refuses or drops it"
-            ),
+            "spec.jobTemplate.spec.initContainers: write it into spec.jobTemplate.spec.template.spec; is not a field "
+            "of a CronJob: the API server refuses or drops it",
         ),
         "job-in-apps": (
             {"apiVersion": "apps/v1", "kind": "Job"},

@@ -89,21 +89,17 @@ def test_a_gated_model_that_a_claim_may_hold_already_is_not_warned_of() -> None:
         "unknown-source": (
             {URI: "ftp://host/m"},
             [
-                (
-                    'metadata.annotations[gpu-admission.dev/model-uri] = "ftp://host/m": write s3://bucket/prefix, '
-                    "gs://bucket/prefix, hf://owner/name, https://host/file or pvc://claim/path; is not from a "
-                    "supported source [model-warming]"
-                )
+                'metadata.annotations[gpu-admission.dev/model-uri] = "ftp://host/m": write s3://bucket/prefix, '
+                "gs://bucket/prefix, hf://owner/name, https://host/file or pvc://claim/path; is not from a "
+                "supported source [model-warming]"
             ],
         ),
         "credentials": (
             {URI: "https://bob:hunter2@host/m?sig=hunter2"},
             [
-                (
-                    'metadata.annotations[gpu-admission.dev/model-uri] = "https://host/m": remove the credentials, and '
-                    "put them into a Secret that the policy names as credentialsSecret of source https; holds "
-                    "credentials, which everyone who may see the pod can read [model-warming]"
-                )
+                'metadata.annotations[gpu-admission.dev/model-uri] = "https://host/m": remove the credentials, and '
+                "put them into a Secret that the policy names as credentialsSecret of source https; holds "
+                "credentials, which everyone who may see the pod can read [model-warming]"
             ],
         ),
         "everything-at-once": (

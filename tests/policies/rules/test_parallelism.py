@@ -172,11 +172,9 @@ SLICE = "nvidia.com/mig-1g.10gb"
 )
 def test_several_slices_in_one_container(resources: JSON, where: str) -> None:
     assert findings(pod(container(resources=resources))) == [
-        (
-            f'spec.containers[0].resources.{where}[{SLICE}] (container "main") = "2": request one larger slice, '
-            "or one in each container; should be 1: a CUDA process sees one slice of a card, so the others stay "
-            "idle unless more processes run [parallelism]"
-        )
+        f'spec.containers[0].resources.{where}[{SLICE}] (container "main") = "2": request one larger slice, '
+        "or one in each container; should be 1: a CUDA process sees one slice of a card, so the others stay "
+        "idle unless more processes run [parallelism]"
     ]
 
 

@@ -131,24 +131,18 @@ def test_volume_whose_mount_got_lost_is_mounted_again() -> None:
     {
         "no-memory-limit": (
             pod(trainer(memory=None)),
-            (
-                "spec.volumes: set a memory limit on every container that requests a GPU, or mount a memory emptyDir "
-                "at /dev/shm; /dev/shm stays at 64 MiB: sizeLimit 50% needs a memory limit [shared-memory]"
-            ),
+            "spec.volumes: set a memory limit on every container that requests a GPU, or mount a memory emptyDir "
+            "at /dev/shm; /dev/shm stays at 64 MiB: sizeLimit 50% needs a memory limit [shared-memory]",
         ),
         "one-of-two-without-memory-limit": (
             pod(trainer(), trainer(name="second", memory=None)),
-            (
-                "spec.volumes: set a memory limit on every container that requests a GPU, or mount a memory emptyDir "
-                "at /dev/shm; /dev/shm stays at 64 MiB: sizeLimit 50% needs a memory limit [shared-memory]"
-            ),
+            "spec.volumes: set a memory limit on every container that requests a GPU, or mount a memory emptyDir "
+            "at /dev/shm; /dev/shm stays at 64 MiB: sizeLimit 50% needs a memory limit [shared-memory]",
         ),
         "memory-limit-that-is-no-quantity": (
             pod(trainer(memory="lots")),
-            (
-                "spec.volumes: set a memory limit on every container that requests a GPU, or mount a memory emptyDir "
-                "at /dev/shm; /dev/shm stays at 64 MiB: sizeLimit 50% needs a memory limit [shared-memory]"
-            ),
+            "spec.volumes: set a memory limit on every container that requests a GPU, or mount a memory emptyDir "
+            "at /dev/shm; /dev/shm stays at 64 MiB: sizeLimit 50% needs a memory limit [shared-memory]",
         ),
         "name-taken-by-a-claim": (
             pod(

@@ -124,35 +124,27 @@ NO_EFFECT = f'metadata.annotations[{SPOT}] = "true": has no effect: '
         "server": (
             pod(gpu_container(), annotations={SPOT: "true"}),
             {},
-            (
-                f'metadata.annotations[gpu-admission.dev/spot] = "true": declare {PHASE}: "training" where it '
-                "does not serve; has no effect: the pod restarts always, so it may; or ask the platform team for "
-                "serving: true [spot]"
-            ),
+            f'metadata.annotations[gpu-admission.dev/spot] = "true": declare {PHASE}: "training" where it '
+            "does not serve; has no effect: the pod restarts always, so it may; or ask the platform team for "
+            "serving: true [spot]",
         ),
         "constrained": (
             job(nodeSelector={KEY: "false"}),
             {},
-            (
-                'metadata.annotations[gpu-admission.dev/spot] = "true": remove the constraint; has no effect: '
-                f"the pod constrains node label {KEY} itself [spot]"
-            ),
+            'metadata.annotations[gpu-admission.dev/spot] = "true": remove the constraint; has no effect: '
+            f"the pod constrains node label {KEY} itself [spot]",
         ),
         "placed": (
             job(nodeName="node-1"),
             {},
-            (
-                'metadata.annotations[gpu-admission.dev/spot] = "true": set the tolerations and the nodeSelector '
-                "of the pool there; has no effect: somebody else places the pod [spot]"
-            ),
+            'metadata.annotations[gpu-admission.dev/spot] = "true": set the tolerations and the nodeSelector '
+            "of the pool there; has no effect: somebody else places the pod [spot]",
         ),
         "no-spot-node-in-its-zone": (
             job(nodeSelector={"zone": "a"}),
             {"nodes": NO_ROOM},
-            (
-                'metadata.annotations[gpu-admission.dev/spot] = "true": remove one of them; has no effect: no '
-                "node of the spot pool meets the pod's own constraints [spot]"
-            ),
+            'metadata.annotations[gpu-admission.dev/spot] = "true": remove one of them; has no effect: no '
+            "node of the spot pool meets the pod's own constraints [spot]",
         ),
     },
 )
