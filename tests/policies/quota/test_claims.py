@@ -99,41 +99,36 @@ def test_claims(document: JSON, want: dict[str, str]) -> None:
     assert demand.denials == ()
 
 
+MODE = "must be ExactCount or All"
+
+
 @cases(
     ("document", "path", "message"),
     {
-        "unknown-mode": (
-            claim(exactly(GPU, allocationMode="Half")),
-            "spec.devices.requests[0].exactly.allocationMode",
-            "must be ExactCount or All",
-        ),
+        "unknown-mode": (claim(exactly(GPU, allocationMode="Half")), "[0].exactly.allocationMode", MODE),
         "unknown-mode-flat": (
             claim(exactly(GPU), devices(GPU, allocationMode="Half")),
-            "spec.devices.requests[1].allocationMode",
-            "must be ExactCount or All",
+            "[1].allocationMode",
+            MODE,
         ),
         "unknown-mode-of-an-alternative": (
             claim({"firstAvailable": [devices(GPU), devices(GPU, allocationMode="Half")]}),
-            "spec.devices.requests[0].firstAvailable[1].allocationMode",
-            "must be ExactCount or All",
+            "[0].firstAvailable[1].allocationMode",
+            MODE,
         ),
         "unknown-kind-of-request": (
             claim({"anyOf": []}),
-            "spec.devices.requests[0]",
+            "[0]",
             "must be a kind of request that a quota can count",
         ),
-        "negative-count": (
-            claim(exactly(GPU, count=-1)),
-            "spec.devices.requests[0].exactly.count",
-            "must be at least 1",
-        ),
+        "negative-count": (claim(exactly(GPU, count=-1)), "[0].exactly.count", "must be at least 1"),
     },
 )
 def test_what_cannot_be_counted_is_a_denial(document: JSON, path: str, message: str) -> None:
     denials = counted_claim(document).denials
 
     assert [(each.path, each.message, each.severity) for each in denials] == [
-        (path, message, Severity.DENIAL)
+        (f"spec.devices.requests{path}", message, Severity.DENIAL)
     ]
 
 

@@ -135,22 +135,8 @@ def test_what_cannot_be_used_is_refused(annotations: dict[str, str], want: list[
 @pytest.mark.parametrize(
     "path",
     [
-        *(
-            "/",
-            "",
-            "relative",
-            "/a/../b",
-            "/proc/1",
-            "/sys",
-            "/dev/x",
-            "/a:b",
-            "/a\tb",
-            "/.",
-            "//",
-            "/dev/",
-            "/sys/.",
-        ),
-        *("/./dev/x", "//dev/x", "/.//./proc", "///sys", "/model/../dev", "./dev"),
+        *("/", "", "relative", "/a/../b", "/proc/1", "/sys", "/dev/x", "/a:b", "/a\tb", "/.", "//", "/dev/"),
+        *("/sys/.", "/./dev/x", "//dev/x", "/.//./proc", "///sys", "/model/../dev", "./dev"),
     ],
 )
 def test_paths_that_cannot_be_mounted(path: str) -> None:
@@ -160,27 +146,21 @@ def test_paths_that_cannot_be_mounted(path: str) -> None:
     assert [where for where, _ in options(mountPath=path).problems()] == ["mountPath"]
 
 
-MINE = {"name": "mine", "mountPath": "/model-cache/"}
+def mounting(annotations: dict[str, str]) -> JSON:
+    mine = gpu_container(volumeMounts=[{"name": "mine", "mountPath": "/model-cache/"}])
+    return pod(mine, annotations=annotations, volumes=[{"name": "mine", "emptyDir": {}}])
 
 
 @cases(
     ("document", "path", "message"),
     {
         "mount-path": (
-            pod(
-                gpu_container(volumeMounts=[MINE]),
-                annotations=LLAMA,
-                volumes=[{"name": "mine", "emptyDir": {}}],
-            ),
+            mounting(LLAMA),
             "spec.containers[0].volumeMounts[0].mountPath",
             "volume mine is mounted at /model-cache already",
         ),
         "mount-path-written-otherwise": (
-            pod(
-                gpu_container(volumeMounts=[MINE]),
-                annotations={**LLAMA, PATH: "/.//model-cache"},
-                volumes=[{"name": "mine", "emptyDir": {}}],
-            ),
+            mounting({**LLAMA, PATH: "/.//model-cache"}),
             "spec.containers[0].volumeMounts[0].mountPath",
             "volume mine is mounted at /.//model-cache already",
         ),

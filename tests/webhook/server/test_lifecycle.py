@@ -224,20 +224,20 @@ def test_line_that_says_serving_comes_when_it_is_true(directory: Path) -> None:
     {
         "no-certificate": (
             {"certificate": "/nowhere/tls.crt"},
-            "gpu-admission: /nowhere/tls.crt: No such file or directory\n",
+            "/nowhere/tls.crt: No such file or directory",
         ),
         "address-of-another-machine": (
             {"host": "192.0.2.1"},
-            "gpu-admission: port: cannot listen on 192.0.2.1 port 0: Cannot assign requested address\n",
+            "port: cannot listen on 192.0.2.1 port 0: Cannot assign requested address",
         ),
         "no-such-host": (
             {"metrics_host": "no such host"},
-            "gpu-admission: metrics_port: cannot listen on no such host port 0: Name or service not known\n",
+            "metrics_port: cannot listen on no such host port 0: Name or service not known",
         ),
     },
 )
 def test_what_prevents_a_start_is_one_line(directory: Path, settings: dict[str, Any], want: str) -> None:
-    assert start_in_vain(directory, **settings) == (2, want)
+    assert start_in_vain(directory, **settings) == (2, f"gpu-admission: {want}\n")
 
 
 def test_port_in_use_is_one_line(directory: Path) -> None:
