@@ -35,6 +35,8 @@ from tests.builders import JSON, container, context, pod, view
 from tests.cases import cases
 from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING, counted_claim
 
+TOTAL_ONLY, DENY, MOST_EXPENSIVE = UnclassifiedPods
+
 PREFIX = "resources/deviceclass.resource.kubernetes.io/"
 GPU, H100, LARGE, ANY = "gpu.nvidia.com", "h100.example.com", "large.example.com", "any.example.com"
 
@@ -139,16 +141,11 @@ NVIDIA = {*A100S, "nvidia-h100", "nvidia-h200", "nvidia-t4", "t4-shared"}
 @cases(
     ("device_class", "unclassified_pods", "want", "denials"),
     {
-        "total-only": (GPU, UnclassifiedPods.TOTAL_ONLY, set(), 0),
-        "denied": (GPU, UnclassifiedPods.DENY, set(), 1),
-        "denied-knows-this-one": (H100, UnclassifiedPods.DENY, {"nvidia-h100"}, 0),
-        "most-expensive-is-all-of-the-vendor": (GPU, UnclassifiedPods.MOST_EXPENSIVE, NVIDIA, 0),
-        "most-expensive-of-nobody-knows-whose": (
-            ANY,
-            UnclassifiedPods.MOST_EXPENSIVE,
-            {*NVIDIA, "amd-mi300x"},
-            0,
-        ),
+        "total-only": (GPU, TOTAL_ONLY, set(), 0),
+        "denied": (GPU, DENY, set(), 1),
+        "denied-knows-this-one": (H100, DENY, {"nvidia-h100"}, 0),
+        "most-expensive-is-all-of-the-vendor": (GPU, MOST_EXPENSIVE, NVIDIA, 0),
+        "most-expensive-of-nobody-knows-whose": (ANY, MOST_EXPENSIVE, {*NVIDIA, "amd-mi300x"}, 0),
     },
 )
 def test_claims_of_no_class_in_particular(
@@ -327,7 +324,7 @@ LISTED = ResourceMapping(
 def test_what_a_claim_counts_beyond_its_pod(document: JSON, own: dict[str, int], want: str) -> None:
     names = {key.removeprefix("resources/"): Fraction(amount) for key, amount in own.items()}
     rest = beyond_pod(decoded(document), names, LISTED)
-    demand = claim_demand(rest, PublishedCatalogue(CLASSES, LISTED), UnclassifiedPods.TOTAL_ONLY)
+    demand = claim_demand(rest, PublishedCatalogue(CLASSES, LISTED), TOTAL_ONLY)
 
     assert demand.vector.get("gpus", Fraction(0)) == Fraction(want)
 
@@ -335,13 +332,11 @@ def test_what_a_claim_counts_beyond_its_pod(document: JSON, own: dict[str, int],
 def test_classes_are_counted_once_for_a_pod_and_the_claim_that_the_scheduler_made_for_it() -> None:
     """A claim could be of every class; its pod is bound, and charged for one."""
     document = pod(container(resources={"limits": {"example.com/fastgpu": 2}}))
-    own = pod_demand(view(document), PublishedCatalogue(CLASSES, LISTED), UnclassifiedPods.MOST_EXPENSIVE)
+    own = pod_demand(view(document), PublishedCatalogue(CLASSES, LISTED), MOST_EXPENSIVE)
     names = {key.removeprefix("resources/"): amount for key, amount in own.vector.items()}
     rest = beyond_pod(decoded(claim(exactly(FAST, count=2))), names, LISTED)
 
-    assert (
-        claim_demand(rest, PublishedCatalogue(CLASSES, LISTED), UnclassifiedPods.MOST_EXPENSIVE).vector == {}
-    )
+    assert claim_demand(rest, PublishedCatalogue(CLASSES, LISTED), MOST_EXPENSIVE).vector == {}
 
 
 @cases(
@@ -383,7 +378,7 @@ def test_device_classes_that_nothing_knows(
 ) -> None:
     mapping = ResourceMapping((*LISTED.specs, ResourceMappingSpec(unknown_device_classes=unknown)))
     document = decoded(claim(exactly("nobody-knows", count=2)), None)
-    demand = claim_demand(document, PublishedCatalogue(CLASSES, mapping), UnclassifiedPods.TOTAL_ONLY)
+    demand = claim_demand(document, PublishedCatalogue(CLASSES, mapping), TOTAL_ONLY)
 
     assert demand.vector.get("gpus", Fraction(0)) == Fraction(want)
     assert [each.sentence() for each in demand.denials] == denials
@@ -420,7 +415,7 @@ def test_templates(requests: list[JSON], hard: dict[str, str], want: list[str]) 
             decode_claim_template(msgspec.json.encode(document)),
             parse_vector(hard),
             context(classes=CLASSES, resource_mapping=RESOURCE_MAPPING),
-            UnclassifiedPods.TOTAL_ONLY,
+            TOTAL_ONLY,
         )
     )
 

@@ -16,7 +16,7 @@ from policies.quota.demand import Catalogues, Demand, UnclassifiedPods
 from policies.quota.ledger.decide import Reason, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.quota_request import QuotaRequest, quota_request_for_claim, quota_request_for_pod
-from tests.builders import JSON, gpu_container, pod, view
+from tests.builders import JSON, gpu_container, pod, quota_ledger, view
 from tests.cases import cases
 from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING
 
@@ -38,15 +38,7 @@ def catalogue_version(
 
 
 def ledger(now: str | None, following: str | None = None) -> QuotaLedger:
-    return QuotaLedger(
-        quota_uid="quota",
-        generation=1,
-        hard={},
-        unclassified_pods=UnclassifiedPods.TOTAL_ONLY,
-        used={},
-        class_catalogue=now,
-        next_catalogue=following,
-    )
+    return quota_ledger(used={}, class_catalogue=now, next_catalogue=following)
 
 
 def asking(own: Catalogues, amounts: dict[str, str], before: JSON | None = None) -> QuotaRequest:

@@ -4,16 +4,16 @@ from fractions import Fraction
 
 from msgspec.structs import replace
 
-from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservations
+from tests.builders import quota_ledger
 from tests.cases import cases
 from webhook.cluster.objects import Condition
 from webhook.controller.conditions import conditions, unreadable
 
 NOON, LATER = datetime(2027, 1, 1, 12, tzinfo=UTC), datetime(2027, 1, 1, 13, tzinfo=UTC)
 HARD = {"gpus": Fraction(8), "classes/nvidia-t4": Fraction(1, 2)}
-LEDGER = QuotaLedger(quota_uid="q", generation=3, hard=HARD, unclassified_pods=UnclassifiedPods.TOTAL_ONLY)
+LEDGER = quota_ledger(generation=3, hard=HARD)
 
 
 def counted(**used: Fraction) -> QuotaLedger:

@@ -6,8 +6,7 @@ from types import SimpleNamespace
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from policies.quota.demand import UnclassifiedPods
-from policies.quota.ledger.quota_ledger import QuotaLedger
+from tests.builders import quota_ledger
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import ApiServer, status
 from webhook.cluster import errors
@@ -41,13 +40,7 @@ def controller(tmp_path: Path) -> Iterator[Controller]:
     """Return one that has observed two ledgers, and is not running."""
     observed = ObservedLedgers()
     for namespace, used in (("full", 8), ("roomy", 7)):
-        ledger = QuotaLedger(
-            quota_uid="q",
-            generation=1,
-            hard={"gpus": Fraction(8)},
-            unclassified_pods=UnclassifiedPods.TOTAL_ONLY,
-            used={"gpus": Fraction(used)},
-        )
+        ledger = quota_ledger(hard={"gpus": Fraction(8)}, used={"gpus": Fraction(used)})
         observed.observe(namespace, VersionedLedger(ledger, "1"))
     with ApiServer(tmp_path, lambda _: status(404, "not served")) as server:
         api = server.client()

@@ -14,9 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from policies.placement.named_nodes import HOSTNAME, NamedNode, NodeIndex
 from policies.quota.amounts import NOTHING, Vector, total
 from policies.quota.demand import UnclassifiedPods
-from policies.quota.ledger.quota_ledger import HOLDERS_SHOWN, Holder, QuotaLedger
-from policies.quota.ledger.reservations import Reservation, Reservations
-from tests.builders import gpu_container, pod
+from policies.quota.ledger.quota_ledger import HOLDERS_SHOWN, Holder
+from policies.quota.ledger.reservations import Reservation
+from tests.builders import gpu_container, pod, quota_ledger
 from webhook.configuration.loader import load_directory
 from webhook.controller.records import ClaimRecord, CountedRecord, ExtendedClaims, PodRecord
 from webhook.controller.usage_sums import HolderRanking, UsageSums
@@ -48,16 +48,6 @@ label_sets = st.sampled_from([(), (("accelerator", "nvidia-t4"),), (("accelerato
 
 def raw(document: Any) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(document))
-
-
-def ledger(hard: Vector, *reservations: Reservation) -> QuotaLedger:
-    return QuotaLedger(
-        quota_uid="q",
-        generation=1,
-        hard=hard,
-        unclassified_pods=UnclassifiedPods.TOTAL_ONLY,
-        reservations=Reservations.of(*reservations),
-    )
 
 
 class Stored:
@@ -215,9 +205,8 @@ class Changes(RuleBasedStateMachine):
         objects = self.stored.objects(namespace, unclassified_pods)
         names = [f"pods/{name}" for name in NAMES]
         wanted = [Reservation(uid, {"gpus": Fraction(1)}, name=names[0]) for uid in (*UIDS, "never-seen")]
-        of = ledger(
-            hard, *wanted, *(Reservation(f"n{each}", {"gpus": Fraction(1)}, name=each) for each in names)
-        )
+        by_name = [Reservation(f"n{each}", {"gpus": Fraction(1)}, name=each) for each in names]
+        of = quota_ledger(*wanted, *by_name, hard=hard)
 
         counted, holders, found_by_uid = self.stored.sums.sum(namespace, unclassified_pods, of)
 
@@ -235,7 +224,7 @@ class Changes(RuleBasedStateMachine):
 
     def used(self, key: str) -> Fraction:
         self.all_is_counted()
-        return self.stored.sums.sum("team", UnclassifiedPods.MOST_EXPENSIVE, ledger(HARD))[0][key]
+        return self.stored.sums.sum("team", UnclassifiedPods.MOST_EXPENSIVE, quota_ledger(hard=HARD))[0][key]
 
     def metadata(self, uid: str) -> dict[str, Any]:
         """Return the metadata of the next version of an object: its namespace and name are of its uid."""

@@ -12,7 +12,7 @@ from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.decide import ReservationRequest
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.quota_request import LedgerError
-from tests.builders import CLASSES, RESOURCE_MAPPING
+from tests.builders import CLASSES, RESOURCE_MAPPING, quota_ledger
 from tests.cases import cases
 from tests.webhook.quota.slow_store import Bench
 from tests.webhook.quota.world import NAMESPACE
@@ -68,14 +68,7 @@ def ledger(*digests: str) -> QuotaLedger:
     now, following = (*(str(CatalogueVersion(each, UnclassifiedPods.TOTAL_ONLY)) for each in digests), None)[
         :2
     ]
-    return QuotaLedger(
-        quota_uid="quota",
-        generation=1,
-        hard={},
-        unclassified_pods=UnclassifiedPods.TOTAL_ONLY,
-        class_catalogue=now,
-        next_catalogue=following,
-    )
+    return quota_ledger(class_catalogue=now, next_catalogue=following)
 
 
 @cases(

@@ -15,7 +15,6 @@ from typing import Protocol
 import msgspec
 
 from policies.quota.amounts import NOTHING, Vector, add, maximum, positive_difference, total
-from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.decide import Reason, ReservationRequest, decide
 from policies.quota.ledger.quota_ledger import (
     CREATION_SECONDS,
@@ -34,7 +33,7 @@ from policies.quota.ledger.reconcile import (
     reconcile,
 )
 from policies.quota.ledger.reservations import LIMIT
-from tests.builders import listing
+from tests.builders import listing, quota_ledger
 from webhook.controller.usage_counter import DELETED
 from webhook.quota.store import LedgerConflict, Store, VersionedLedger
 
@@ -119,7 +118,7 @@ class PlainLedger:
 
 
 def fresh_ledger(uid: str, hard: Vector) -> QuotaLedger:
-    return QuotaLedger(quota_uid=uid, generation=1, hard=hard, unclassified_pods=UnclassifiedPods.TOTAL_ONLY)
+    return quota_ledger(quota_uid=uid, hard=hard)
 
 
 def spec_of(ledger: QuotaLedger) -> tuple[str, int]:
