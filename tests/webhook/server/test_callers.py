@@ -201,21 +201,14 @@ def session_of(server: Server, made: ssl.SSLContext) -> ssl.SSLSession:
 
 
 @each_version
-def test_resumed_session_without_a_certificate_is_refused(server: Server, version: ssl.TLSVersion) -> None:
-    made = context(server, version)
-    with server.client(context=made, session=session_of(server, made)) as client:
-        assert client.socket.session_reused
-        assert client.post("/body").status == 403
-
-
-@each_version
+@cases(("has_certificate", "want"), {"none": (False, 403), "that-of-a-caller": (True, 200)})
 def test_resumed_session_has_the_certificate_of_its_first_handshake(
-    server: Server, tmp_path: Path, version: ssl.TLSVersion
+    server: Server, tmp_path: Path, version: ssl.TLSVersion, has_certificate: bool, want: int
 ) -> None:
-    made = context(server, version, issued(tmp_path))
+    made = context(server, version, issued(tmp_path) if has_certificate else None)
     with server.client(context=made, session=session_of(server, made)) as client:
         assert client.socket.session_reused
-        assert client.post("/body").status == 200
+        assert client.post("/body").status == want
 
 
 @each_version

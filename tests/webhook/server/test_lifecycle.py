@@ -145,23 +145,21 @@ def test_request_in_flight_is_finished(directory: Path) -> None:
         assert server.wait() == 0
 
 
-def test_request_that_never_ends_is_given_up(directory: Path) -> None:
-    with serving(directory, graceful_seconds=1) as server, server.client() as client:
-        client.send(request("/sleep?60"))
-        server.wait_for_metric("gpu_admission_requests_held", 1)
-        began = time.monotonic()
-        assert server.stop() == 0
-        assert time.monotonic() - began < 40  # of the 60 that the request would have taken
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT])
-def test_interrupt_stops_at_once(directory: Path, number: int) -> None:
-    with serving(directory, drain_seconds=60) as server, server.client() as client:
+@cases(
+    ("settings", "number"),
+    {
+        "term-once-it-has-waited": ({"graceful_seconds": 1}, signal.SIGTERM),
+        "int-at-once": ({"drain_seconds": 60}, signal.SIGINT),
+        "quit-at-once": ({"drain_seconds": 60}, signal.SIGQUIT),
+    },
+)
+def test_request_that_never_ends_is_given_up(directory: Path, settings: dict[str, Any], number: int) -> None:
+    with serving(directory, **settings) as server, server.client() as client:
         client.send(request("/sleep?60"))
         server.wait_for_metric("gpu_admission_requests_held", 1)
         began = time.monotonic()
         assert server.stop(number) == 0
-        assert time.monotonic() - began < 40  # of the 60 that draining would have taken
+        assert time.monotonic() - began < 40  # of the 60 that the request or draining would have taken
 
 
 def test_interrupt_ends_draining(directory: Path) -> None:

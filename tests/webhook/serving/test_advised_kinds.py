@@ -1,6 +1,6 @@
 """Kinds that are always admitted: warnings of claims that could never be created, and of quota keys that limit nothing."""
 
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -9,7 +9,7 @@ import pytest
 
 from tests.builders import JSON
 from tests.cases import cases
-from tests.webhook.quota.test_admission import POLICY, QUOTA, Served, claim
+from tests.webhook.quota.test_admission import Serve, Served, claim
 from tests.webhook.serving.served import admission, request
 
 TEMPLATE = {"group": "resource.k8s.io", "version": "v1", "kind": "ResourceClaimTemplate"}
@@ -24,12 +24,8 @@ def template(count: int, device_class: str = "gpu.nvidia.com") -> JSON:
 
 
 @pytest.fixture
-def serve(tmp_path: Path) -> Callable[..., Served]:
-    def make(rule: str = "{}", *, broken: bool = False) -> Served:
-        (tmp_path / "policy.yaml").write_text(POLICY.replace("RULE", rule) + "---" + QUOTA)
-        return Served(tmp_path, broken=broken)
-
-    return make
+def serve(tmp_path: Path) -> Serve:
+    return partial(Served, tmp_path)
 
 
 QUOTA_KIND = {"group": "", "version": "v1", "kind": "ResourceQuota"}
@@ -72,7 +68,7 @@ def test_resource_quotas(document: JSON, tweaks: dict[str, Any], want: tuple[str
     },
 )
 def test_claim_templates(
-    serve: Callable[..., Served], document: JSON, rule: str, tweaks: Any, want: tuple[str, ...] | None
+    serve: Serve, document: JSON, rule: str, tweaks: Any, want: tuple[str, ...] | None
 ) -> None:
     served = serve(rule)
     response = served.validate(document, kind=TEMPLATE, **tweaks)
@@ -81,7 +77,7 @@ def test_claim_templates(
     assert served.held() == []
 
 
-def test_a_quota_that_cannot_be_asked_is_no_obstacle(serve: Callable[..., Served]) -> None:
+def test_a_quota_that_cannot_be_asked_is_no_obstacle(serve: Serve) -> None:
     response = serve(broken=True).validate(template(3), kind=TEMPLATE)
 
     assert (response.allowed, response.warnings) == (True, None)

@@ -1,6 +1,6 @@
 """Workloads and autoscalers at /validate, in a namespace that has a quota: admitted, with a warning where pods will not start."""
 
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +8,7 @@ import pytest
 
 from tests.builders import JSON, gpu_container
 from tests.cases import cases
-from tests.webhook.quota.test_admission import POLICY, QUOTA, Served, gpu_pod
+from tests.webhook.quota.test_admission import Serve, Served, gpu_pod
 from webhook.serving.admission import Admission
 from webhook.serving.audit import Recorder
 from webhook.serving.handling import ClusterState
@@ -26,13 +26,8 @@ def deployment(replicas: int, gpus: float = 1, **tweaks: Any) -> JSON:
 
 
 @pytest.fixture
-def serve(tmp_path: Path) -> Callable[..., Served]:
-    def make(rule: str = "{}", *, broken: bool = False, policy: str = "") -> Served:
-        written = POLICY.replace("RULE", rule).replace("spec: {", f"spec: {{{policy}")
-        (tmp_path / "policy.yaml").write_text(written + "---" + QUOTA)
-        return Served(tmp_path, broken=broken)
-
-    return make
+def serve(tmp_path: Path) -> Serve:
+    return partial(Served, tmp_path)
 
 
 SHORT = (
@@ -64,9 +59,7 @@ OWNER = {"apiVersion": "v1", "kind": "X", "name": "x", "uid": "1", "controller":
         "made-by-a-controller": (deployment(3, metadata={"ownerReferences": [OWNER]}), "{}", {}, None),
     },
 )  # fmt: skip
-def test_warnings(
-    serve: Callable[..., Served], document: JSON, rule: str, tweaks: Any, want: tuple[str, ...] | None
-) -> None:
+def test_warnings(serve: Serve, document: JSON, rule: str, tweaks: Any, want: tuple[str, ...] | None) -> None:
     served = serve(rule)
 
     response = served.validate(document, kind=DEPLOYMENT, **tweaks)
@@ -75,7 +68,7 @@ def test_warnings(
     assert served.held() == []
 
 
-def test_what_is_reserved_is_not_free(serve: Callable[..., Served]) -> None:
+def test_what_is_reserved_is_not_free(serve: Serve) -> None:
     served = serve()
     assert served.validate(gpu_pod("one")).allowed
 
@@ -88,11 +81,11 @@ def test_what_is_reserved_is_not_free(serve: Callable[..., Served]) -> None:
     )
 
 
-def test_a_quota_that_cannot_be_asked_says_nothing(serve: Callable[..., Served]) -> None:
+def test_a_quota_that_cannot_be_asked_says_nothing(serve: Serve) -> None:
     assert serve(broken=True).validate(deployment(3), kind=DEPLOYMENT).warnings is None
 
 
-def test_while_the_policy_is_paused_advice_is_only_logged(serve: Callable[..., Served]) -> None:
+def test_while_the_policy_is_paused_advice_is_only_logged(serve: Serve) -> None:
     response = serve(policy='pausedUntil: "2999-01-01T00:00:00Z", ').validate(deployment(3), kind=DEPLOYMENT)
 
     assert response.warnings == (
@@ -137,9 +130,7 @@ READS = [("team", ScaleTarget("apps", "Deployment", "chat", 5))]
         "keda-fits": (SCALED_OBJECT, of_keda(maxReplicaCount=2), deployment(1), None),
     },
 )  # fmt: skip
-def test_autoscalers(
-    serve: Callable[..., Served], kind: JSON, document: JSON, stored: Any, want: str | None
-) -> None:
+def test_autoscalers(serve: Serve, kind: JSON, document: JSON, stored: Any, want: str | None) -> None:
     served, _ = scaling(serve(), stored)
 
     response = served.validate(document, kind=kind)
@@ -147,7 +138,7 @@ def test_autoscalers(
     assert (response.allowed, response.warnings) == (True, None if want is None else (want,))
 
 
-def test_the_target_is_read_only_where_there_is_a_quota(serve: Callable[..., Served]) -> None:
+def test_the_target_is_read_only_where_there_is_a_quota(serve: Serve) -> None:
     served, reads = scaling(serve(), deployment(1))
 
     assert served.validate(scaler(), kind=HPA, namespace="elsewhere").warnings is None
@@ -173,7 +164,7 @@ TO_ZERO = (
     },
 )
 def test_an_autoscaler_that_scales_a_server_to_zero(
-    serve: Callable[..., Served], least: int | None, annotations: dict[str, str], want: tuple[str, ...] | None
+    serve: Serve, least: int | None, annotations: dict[str, str], want: tuple[str, ...] | None
 ) -> None:
     stored = deployment(1)
     stored["spec"]["template"]["metadata"]["annotations"] = annotations
