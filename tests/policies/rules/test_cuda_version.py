@@ -60,8 +60,7 @@ def added(document: JSON, *label_sets: Labels, **tweaks: Any) -> Any:
     list(mutate(again, ANY, known))
     assert again.changes == []
     assert list(check(patch.pod, ANY, known)) == [] or not patch.changes
-    final = apply(document, patch)
-    affinity = final["spec"].get("affinity", {}).get("nodeAffinity", {})
+    affinity = apply(document, patch)["spec"].get("affinity", {}).get("nodeAffinity", {})
     return [term["matchExpressions"] for term in affinity.get(REQUIRED, {}).get("nodeSelectorTerms", [])]
 
 

@@ -135,9 +135,7 @@ BUILT_IN = load_directory(None).resource_mapping
     },
 )
 def test_the_taint_is_named_as_the_resource_of_the_vendor_s_device(resource: str, key: str) -> None:
-    document = pod(gpu_container(resource=resource))
-
-    once = run(document, given=context(resource_mapping=BUILT_IN))
+    once = run(pod(gpu_container(resource=resource)), given=context(resource_mapping=BUILT_IN))
 
     assert once["spec"]["tolerations"] == [taint(key)]
 

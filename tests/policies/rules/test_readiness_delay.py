@@ -287,9 +287,7 @@ def test_buffer_is_exact(load: int, buffer: float, want: int) -> None:
 
 @pytest.mark.parametrize("delay", [1, 9, 10, 11, 72, 86_400])
 def test_startup_probe_never_kills_before_the_delay_has_passed(delay: int) -> None:
-    probe = startup_probe(Probe(), delay)
-
-    assert delay <= first_kill(probe) < delay + 10
+    assert delay <= first_kill(startup_probe(Probe(), delay)) < delay + 10
 
 
 @cases(

@@ -127,9 +127,7 @@ def test_known_kv_cache(arguments: tuple[str, ...], tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path)
     Path("config.json").write_text(LLAMA)
 
-    result = run("--params", "70b", "--sequence", "8192", *arguments)
-
-    lines = result.output.splitlines()
+    lines = run("--params", "70b", "--sequence", "8192", *arguments).output.splitlines()
     assert lines[:4] == KNOWN_CACHE
     assert lines[-2] == "KV cache of 80 layers, 8 KV heads, head size 128; a tenth of each GPU is left free."
 

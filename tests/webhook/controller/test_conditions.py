@@ -69,8 +69,7 @@ def test_statuses(ledger: QuotaLedger, stale: str, true: set[str], shown: str) -
     },
 )
 def test_ready_says_what_cannot_be_read(text: str, want: str) -> None:
-    damaged = replace(counted(), reservations=Reservations.parse(text))
-    ready = of(damaged)["Ready"]
+    ready = of(replace(counted(), reservations=Reservations.parse(text)))["Ready"]
 
     assert (ready.status, ready.reason) == ("False", "Unreadable")
     assert ready.message == (

@@ -62,8 +62,7 @@ class Cluster:
 
     def _counted(self, revisions: Revisions) -> Counted:
         catalogue_version = str(CatalogueVersion(DIGEST, UnclassifiedPods.TOTAL_ONLY))
-        found = listing({}, revisions, catalogue=catalogue_version)
-        return Counted(found, list_started=1.0)
+        return Counted(listing({}, revisions, catalogue=catalogue_version), list_started=1.0)
 
 
 def test_a_new_ledger_takes_no_count_at_no_revision() -> None:

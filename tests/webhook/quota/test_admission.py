@@ -172,8 +172,7 @@ def test_what_another_rule_refuses_holds_nothing(serve: Serve) -> None:
 
 
 def test_a_pod_without_gpus_is_not_checked(serve: Serve) -> None:
-    served = serve(broken=True)
-    assert served.validate(pod()).allowed
+    assert serve(broken=True).validate(pod()).allowed
 
 
 @cases(

@@ -182,8 +182,7 @@ def test_there_is_only_ever_one_worker(directory: Path) -> None:
 
 def test_worker_that_dies_is_replaced_and_serves_metrics_again(directory: Path) -> None:
     with serving(directory) as server:
-        first = server.worker()
-        first.kill()
+        server.worker().kill()
         end = time.monotonic() + WITHIN
         while len([line for line in server.lines if "Booting worker" in line]) < 2:
             assert time.monotonic() < end

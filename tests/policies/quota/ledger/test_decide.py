@@ -114,9 +114,7 @@ def test_creations_of_one_name_take_what_one_of_them_takes(
         stored_names={f"pods/{name}": amounts(gpus=amount) for name, amount in stored.items()},
     )
     request = ReservationRequest.creation("new", amounts(gpus=requested[1]), "c", name=f"pods/{requested[0]}")
-    decided = decide(before, [request])
-
-    assert decided.verdicts[0].reason is want
+    assert decide(before, [request]).verdicts[0].reason is want
 
 
 def test_a_batch_of_one_name_takes_what_one_of_them_takes() -> None:

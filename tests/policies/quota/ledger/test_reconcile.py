@@ -46,8 +46,7 @@ def test_a_change_goes_by_the_version_that_is_listed(
     change = Reservation("pod/request", {"gpus": Fraction(1)}, reviewed)
     ledger = quota_ledger(change, hard=FOUR, used={"gpus": Fraction(1)}, class_catalogue="c")
     objects = {"pod": listed} if listed else {}
-    shown = listing(objects, catalogue="c")
-    settled = reconcile(ledger, shown, frozenset())
+    settled = reconcile(ledger, listing(objects, catalogue="c"), frozenset())
     assert isinstance(settled, Reconciled)
     assert ("pod/request" not in settled.ledger.reservations) is goes
     assert settled.confirmed == (("pod/request",) if goes else ())

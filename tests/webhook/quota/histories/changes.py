@@ -28,8 +28,7 @@ def two_changes_of_one_pod(*, rule: bool) -> World:
 def a_change_is_listed_before_it_is_stored(*, rule: bool) -> World:
     """Change entry stays while the pod is listed in the version that was reviewed."""
     around = world(gpus=9, a=1)
-    uid = stored_pod(around, gpus=1)
-    around.admit(around.change(uid, gpus=1, a=1))
+    around.admit(around.change(stored_pod(around, gpus=1), gpus=1, a=1))
 
     def listed(reservation: Reservation, objects: dict[str, StoredObject]) -> bool:
         return reservation.object_uid in objects
@@ -100,8 +99,7 @@ def a_change_that_fails(*, rule: bool) -> World:
 def a_change_frees_before_it_is_stored(*, rule: bool) -> World:
     """Positive differences only."""
     around = world(a=1, b=1)
-    uid = stored_pod(around, a=1)
-    change = around.change(uid, b=1)
+    change = around.change(stored_pod(around, a=1), b=1)
     around.admit(change)
     if not rule:
         ledger = around.read().ledger

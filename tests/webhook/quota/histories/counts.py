@@ -71,8 +71,7 @@ def an_old_list_comes_late(*, rule: bool) -> World:
 def nothing_moves_while_an_entry_waits(*, rule: bool) -> World:
     """Fence with ≥, not >."""
     around = world(gpus=1)
-    flight = admitted(around, gpus=1)
-    around.fail(flight)
+    around.fail(admitted(around, gpus=1))
 
     def strictly(self: Revisions, other: Revisions) -> bool:
         return self.pods > other.pods
@@ -162,8 +161,7 @@ def a_list_from_before_the_bound(*, rule: bool) -> World:
 def a_create_fails_after_it_was_allowed(*, rule: bool) -> World:
     """Expiry at all."""
     around = world(gpus=1)
-    flight = admitted(around, gpus=1)
-    around.fail(flight)
+    around.fail(admitted(around, gpus=1))
     with patch.object(settling, "_given_up", settling._given_up if rule else lambda *_: ()):
         around.come_to_rest()
     return around
@@ -200,8 +198,7 @@ def a_quota_for_what_runs_already(*, rule: bool) -> World:
     around = World(PlainLedger(granted), granted)
     around.pods["pod0"] = StoredObject(vector(gpus=1))
     if not rule:
-        zeros = dict.fromkeys(granted, NOTHING)
-        put(around, used=zeros, class_catalogue=around.ledger.catalogue)
+        put(around, used=dict.fromkeys(granted, NOTHING), class_catalogue=around.ledger.catalogue)
     around.admit(around.request(gpus=1))
     return around
 

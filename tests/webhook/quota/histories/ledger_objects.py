@@ -85,8 +85,7 @@ def on_the_way(around: World) -> World:
 def a_creation_while_the_ledger_moves(*, rule: bool) -> World:
     """Charge by both catalogue versions while the ledger moves."""
     around = on_the_way(world(gpus=3))
-    flight = around.request(gpus=1)
-    around.try_admit(flight, around.read(), cost=None if rule else 1)
+    around.try_admit(around.request(gpus=1), around.read(), cost=None if rule else 1)
     around.reconcile(around.list(Controller()))
     around.admit(around.request(gpus=1))
     return around
@@ -140,8 +139,7 @@ def a_claim_is_made_for_a_pod(*, rule: bool) -> World:
     """Charge a claim from which a pod takes its devices for what it has beyond that pod."""
     around = world(gpus=2)
     stored_pod(around, gpus=1)
-    claim = with_its_claim(around)
-    count_claim(around, claim, as_=vector(gpus=1) if rule else {})
+    count_claim(around, with_its_claim(around), as_=vector(gpus=1) if rule else {})
     return around
 
 

@@ -210,8 +210,7 @@ def test_what_every_object_has(exported: Any) -> None:
 
 
 def test_long_names_are_cut_and_stay_apart(exported: Any) -> None:
-    made = exported(policy("p" * 253, "priority: 0"))
-    found = names(made, "ValidatingAdmissionPolicy")
+    found = names(exported(policy("p" * 253, "priority: 0")), "ValidatingAdmissionPolicy")
 
     assert len(found) == len(set(found)) == 5
     assert all(len(f"gpu-admission.{name}") <= 253 for name in found)
