@@ -275,7 +275,8 @@ def with_a_pod_on_a_t4() -> Changes:
 
 
 def assert_on_an_l4(cluster: Changes) -> None:
-    assert (cluster.used("classes/nvidia-t4"), cluster.used("classes/nvidia-l4")) == (0, 1)
+    assert cluster.used("classes/nvidia-t4") == 0
+    assert cluster.used("classes/nvidia-l4") == 1
 
 
 def test_a_deleted_node_is_forgotten_with_its_last_pod() -> None:
