@@ -207,6 +207,9 @@ def test_templates_that_need_none(document: JSON, given: Context) -> None:
     assert list(mutate(PodPatch(view(document)), DEFAULTS, given)) == []
 
 
+NO_KEY = "is required: a toleration without a key tolerates every taint"
+
+
 @cases(
     ("by_vendor", "want"),
     {
@@ -215,10 +218,7 @@ def test_templates_that_need_none(document: JSON, given: Context) -> None:
             {"amd.com/gpu": ()},
             [("byVendor[amd.com/gpu]", "must be named as the domain of its resources, such as nvidia.com")],
         ),
-        "no-key": (
-            {"amd.com": (Toleration(operator="Exists"),)},
-            [("byVendor[amd.com][0].key", "is required: a toleration without a key tolerates every taint")],
-        ),
+        "no-key": ({"amd.com": (Toleration(operator="Exists"),)}, [("byVendor[amd.com][0].key", NO_KEY)]),
     },
 )
 def test_problems_by_vendor(
@@ -231,10 +231,7 @@ def test_problems_by_vendor(
     ("toleration", "want"),
     {
         "valid": (Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule"), []),
-        "no-key": (
-            Toleration(operator="Exists"),
-            [("tolerations[0].key", "is required: a toleration without a key tolerates every taint")],
-        ),
+        "no-key": (Toleration(operator="Exists"), [("tolerations[0].key", NO_KEY)]),
         "all-at-once": (
             Toleration(key="a", operator="In", effect="Never", toleration_seconds=3),
             [
@@ -260,7 +257,7 @@ def test_problems_by_vendor(
         "no-key-and-more": (
             Toleration(value="x", operator="Exists"),
             [
-                ("tolerations[0].key", "is required: a toleration without a key tolerates every taint"),
+                ("tolerations[0].key", NO_KEY),
                 ("tolerations[0].value", "must be empty when operator is Exists"),
             ],
         ),

@@ -229,10 +229,7 @@ NO_PROBE = (
             [NO_PROBE],
         ),
         "liveness-alone": (loading(gpu_container(livenessProbe=PATIENT)), []),
-        "startup-alone": (
-            loading(gpu_container(startupProbe={**READY, "failureThreshold": 30})),
-            [],
-        ),
+        "startup-alone": (loading(gpu_container(startupProbe={**READY, "failureThreshold": 30})), []),
         "one-of-two-servers": (
             loading(gpu_container(name="helper"), gpu_container(readinessProbe=delayed(72))),
             [],
