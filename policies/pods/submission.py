@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from policies.pods import patch
@@ -21,6 +22,7 @@ Words = AbstractSet[str]
 Described = Iterator[tuple[Parts, str]]
 """Paths of JSON members, and the changes in words that could have injected them."""
 
+_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _TERMS = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
 
 
@@ -42,6 +44,15 @@ def as_submitted(pod: Pod, *, by_author: bool = False, injected: Words | None = 
     for path, _ in reversed(find_injected(pod, injected_changes(pod) if injected is None else injected)):
         spec = _without(spec, path) or PodSpec()
     return Pod(metadata=metadata, given_spec=spec)
+
+
+def names_its_node(document: bytes) -> bool:
+    """Whether the pod, in JSON, was created with its nodeName. Who writes a field owns it, and a binding owns no field.
+
+    (`BindingREST.assignPod`, pkg/registry/core/pod/storage, v1.36.) Without managedFields, the scheduler is assumed.
+    """
+    metadata = _MEMBERS.decode(document).get("metadata", b"{}")
+    return b'"f:nodeName"' in bytes(_MEMBERS.decode(metadata).get("managedFields", b""))
 
 
 def injected_changes(pod: Pod) -> Words:

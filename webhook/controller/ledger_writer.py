@@ -77,7 +77,7 @@ class LedgerWriter:
         """Write the present spec of the GPUQuota into the ledger. Delete the ledger and return None if there is no GPUQuota."""
         granted, ledger = self._store.granted(namespace, CALL_SECONDS), ledger_object.ledger
         if granted is None:
-            self._store.delete(namespace, ledger_object, CALL_SECONDS)
+            self._store.delete(namespace, ledger_object.version, CALL_SECONDS)
             self._ledger_objects.forget(namespace, ledger.ledger_uid)
             return None
         if spec_of(ledger) == spec_of(granted):

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from policies.pods.limits import check_size
 from policies.pods.pod import Metadata, Pod, decode_pod
-from policies.pods.submission import as_submitted
+from policies.pods.submission import as_submitted, names_its_node
 from policies.quota.quota_request import (
     QuotaGrant,
     QuotaRequest,
@@ -24,7 +24,7 @@ from webhook.configuration.loader import Configuration
 from webhook.serving.admission import POD
 from webhook.serving.engine import Decision, Violation
 from webhook.serving.evaluator import Evaluator
-from webhook.serving.pod_reviews import MIRROR_ANNOTATION, has_controller, names_its_node
+from webhook.serving.pod_reviews import MIRROR_ANNOTATION, has_controller
 from webhook.serving.review import GroupVersionKind
 from webhook.serving.workload_reviews import EvaluatedPod, evaluate_workload
 from webhook.workloads.places import PodPlace

@@ -6,12 +6,11 @@ from policies.gpus.cards import too_many_resources
 from policies.pods.fingerprint import fingerprint_of
 from policies.pods.limits import excesses
 from policies.pods.pod import Pod, decode_pod
-from policies.pods.submission import as_submitted, injected_changes
+from policies.pods.submission import as_submitted, injected_changes, names_its_node
 from policies.quota.quota_request import quota_request_for_pod
 from policies.rule import Phase
 from webhook.serving.canary_trace import canary_trace
 from webhook.serving.engine import OutOfTime
-from webhook.serving.evaluator import fields_of
 from webhook.serving.handling import Review, ReviewResult, allow, check_identity, reading, shown_name
 from webhook.serving.namespaces import NamespaceUnknown
 from webhook.serving.review import AdmissionRequest, allowed, decided
@@ -73,7 +72,7 @@ def restore_pod(review: Review) -> ReviewResult:
         mapping = evaluator.engine.configuration.resource_mapping
         if not injected or excesses(pod) or excesses(stored) or too_many_resources(pod, mapping):
             return ReviewResult(allowed(request.uid), name=name)
-        by_author = bool(pod.spec.node_name) and names_its_node(msgspec.Raw(request.old_object))
+        by_author = bool(pod.spec.node_name) and names_its_node(request.old_object)
         submitted = as_submitted(pod, by_author=by_author, injected=injected)
         documents = request.old_object, request.object
         decision = evaluator.restore(review.policy(), submitted, stored, injected, documents)
@@ -81,15 +80,6 @@ def restore_pod(review: Review) -> ReviewResult:
         return allow(review)
     response = decided(request.uid, [decision], subject=f"pod {request.namespace}/{name}", patch=True)
     return ReviewResult(response, [decision], name, pod.metadata)
-
-
-def names_its_node(document: msgspec.Raw) -> bool:
-    """Whether the pod was created with its nodeName. Who writes a field owns it, and a binding owns no field.
-
-    (`BindingREST.assignPod`, pkg/registry/core/pod/storage, v1.36.) Without managedFields, the scheduler is assumed.
-    """
-    managed = fields_of(document, "metadata").get("managedFields", b"")
-    return b'"f:nodeName"' in bytes(managed)
 
 
 def is_mirror_pod(pod: Pod, request: AdmissionRequest) -> bool:

@@ -9,12 +9,13 @@ from msgspec.structs import replace
 
 from policies.finding import Finding
 from policies.pods.pod import Metadata, OwnerReference, Pod
-from policies.quota.ledger.decide import Reason, ReservationRequest, ReservationVerdict, Shortfall
+from policies.quota.ledger.decide import Reason, ReservationVerdict, Shortfall
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.quota_request import ReservationOutcome, quota_request_for_pod
 from policies.rules.gpu_quota import GPUQuotaOptions, check_reservation
 from tests.builders import context, gpu_container, pod, quota_ledger, uid, view
 from tests.cases import cases
+from tests.reservation_requests import creation_request
 
 LEDGER = quota_ledger(hard={"gpus": Fraction(8)})
 
@@ -33,7 +34,7 @@ def findings(
     denied = Finding(
         rule="gpu-quota", message="quota team/default counts no pod without a class", remedy="pin one"
     )
-    demand = ReservationRequest.creation(uid("pod"), {}, "catalogue")
+    demand = creation_request(uid("pod"), {}, "catalogue")
     outcome = ReservationOutcome(
         ledger, replace(demand, denials=(denied,)), ReservationVerdict(reason, tuple(shortfalls))
     )

@@ -69,22 +69,22 @@ class FakeStore:
     ) -> VersionedLedger:
         del namespace, seconds
         self.calls.append("write")
-        self._must_be(before)
+        self._must_be(before.version)
         return self.put(ledger)
 
-    def delete(self, namespace: str, before: VersionedLedger, seconds: float) -> None:
+    def delete(self, namespace: str, version: str, seconds: float) -> None:
         del namespace, seconds
         self.calls.append("delete")
-        self._must_be(before)
+        self._must_be(version)
         self.ledger_object = None
 
     def discard(self, namespace: str, seconds: float) -> bool:
         raise AssertionError(f"{namespace} can be read, within {seconds} s")
 
-    def _must_be(self, before: VersionedLedger) -> None:
-        if self.ledger_object is None and before.version != NO_LEDGER_OBJECT:
+    def _must_be(self, version: str) -> None:
+        if self.ledger_object is None and version != NO_LEDGER_OBJECT:
             raise LedgerConflict
-        if self.ledger_object is not None and self.ledger_object.version != before.version:
+        if self.ledger_object is not None and self.ledger_object.version != version:
             raise LedgerConflict
 
 

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import msgspec
 
-from policies.quota.amounts import NOTHING, Vector, add, maximum, positive_difference, total
+from policies.quota.amounts import NOTHING, Vector, maximum, positive_difference, total
 from policies.quota.ledger.decide import Reason, ReservationRequest, decide
 from policies.quota.ledger.quota_ledger import (
     CREATION_SECONDS,
@@ -34,6 +34,7 @@ from policies.quota.ledger.reconcile import (
 )
 from policies.quota.ledger.reservations import LIMIT
 from tests.builders import listing, quota_ledger
+from tests.reservation_requests import change_request, creation_request
 from webhook.controller.usage_counter import DELETED
 from webhook.quota.store import LedgerConflict, Store, VersionedLedger
 
@@ -283,12 +284,10 @@ class World:
         cost = cost or max(self.costs[catalogue_version] for catalogue_version in catalogue_versions)
         after = times(cost, flight.after)
         if flight.before is None:
-            return ReservationRequest.creation(flight.id, after, *catalogue_versions, name=flight.name)
+            return creation_request(flight.id, after, *catalogue_versions, name=flight.name)
         uid, _, request = flight.id.partition("/")
         before = times(cost, flight.before)
-        return ReservationRequest.change(
-            uid, request, before, after, *catalogue_versions, version=flight.version
-        )
+        return change_request(uid, request, before, after, *catalogue_versions, version=flight.version)
 
     def try_admit(self, flight: Flight, before: VersionedLedger, *, cost: int | None = None) -> bool:
         request = self.reservation_request(flight, before.ledger, cost=cost)
@@ -384,7 +383,7 @@ class World:
         for flight in filter(self._may_come, self.flights.values()):
             if flight.before is None:
                 name = flight.name or flight.uid
-                by_name[name] = maximum(by_name.get(name, {}), flight.growth)
+                by_name[name] = maximum((by_name.get(name, {}), flight.growth))
             else:
                 changes.append(flight.growth)
         return times(cost, total([*by_name.values(), *changes]))
@@ -399,7 +398,7 @@ class World:
                 self.broken.append(f"S1: {key} is {amount} of {self.ceiling[key]}")
         if ledger.used is None or ledger.uncounted or ledger.reservations.unreadable:
             return
-        known = add(ledger.used, ledger.reserved)
+        known = total((ledger.used, ledger.reserved))
         for key, amount in self.committed().items():
             if key in ledger.dimensions and amount > known.get(key, NOTHING):
                 self.broken.append(f"S2: {key} is {amount}, of which the ledger knows {known.get(key)}")
@@ -427,7 +426,7 @@ class World:
     def _raise_ceiling(self, hard: Vector) -> None:
         """Take note of what may live on under a quota that is changed now: what was let in before it was."""
         lost = (flight.growth for flight in self.lost.values() if self._may_come(flight))
-        committed = add(self.committed(), total(lost))
+        committed = total((self.committed(), *lost))
         self.ceiling = {key: max(amount, committed.get(key, NOTHING)) for key, amount in hard.items()}
 
     def _write(self, uid: str, stored: StoredObject | None) -> None:

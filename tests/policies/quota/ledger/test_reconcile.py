@@ -5,7 +5,7 @@ from fractions import Fraction
 import msgspec
 
 from policies.quota.amounts import Vector
-from policies.quota.ledger.decide import Reason, ReservationRequest, decide
+from policies.quota.ledger.decide import Reason, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reconcile import (
     STORED_NAMES_LIMIT,
@@ -21,6 +21,7 @@ from policies.quota.ledger.reconcile import (
 from policies.quota.ledger.reservations import Reservation, Reservations
 from tests.builders import listing, quota_ledger
 from tests.cases import cases
+from tests.reservation_requests import creation_request
 
 BEFORE = {"gpus": Fraction(1)}
 AFTER = {"gpus": Fraction(2)}
@@ -73,7 +74,7 @@ def test_a_count_by_another_catalogue_is_in_force_once_nothing_else_is_in_flight
         assert isinstance(settled, Reconciled)
         ledger = settled.ledger
     for catalogue, answer in (("before", Reason.OTHER_CATALOGUE), ("after", want)):
-        (verdict,) = decide(ledger, [ReservationRequest.creation("next", BEFORE, catalogue)]).verdicts
+        (verdict,) = decide(ledger, [creation_request("next", BEFORE, catalogue)]).verdicts
         assert verdict.reason is answer
 
 
@@ -128,7 +129,7 @@ def test_a_ledger_flips_when_all_that_is_left_bears_the_mark(
 
 
 def test_between_the_mark_and_the_flip_a_pod_counts_the_larger_amount() -> None:
-    pod = ReservationRequest.creation("pod", AFTER, NOW, NEXT)
+    pod = creation_request("pod", AFTER, NOW, NEXT)
     moving = begin_transition(on_the_way(next_catalogue=None), NEXT)
     (verdict,), moving = (decided := decide(moving, [pod])).verdicts, decided.ledger
     assert verdict.reason is Reason.RESERVED
@@ -137,7 +138,7 @@ def test_between_the_mark_and_the_flip_a_pod_counts_the_larger_amount() -> None:
     flipped = reconcile(moving, listed(NEXT), frozenset())
     assert isinstance(flipped, Reconciled)
     assert flipped.ledger.reserved == AFTER
-    later = ReservationRequest.creation("later", BEFORE, NEXT)
+    later = creation_request("later", BEFORE, NEXT)
     assert decide(flipped.ledger, [later]).verdicts[0].reason is Reason.RESERVED
 
 

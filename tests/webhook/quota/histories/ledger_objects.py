@@ -9,11 +9,12 @@ import msgspec
 
 from policies.quota.amounts import Vector
 from policies.quota.ledger import reconcile as settling
-from policies.quota.ledger.decide import ReservationRequest, decide
+from policies.quota.ledger.decide import decide
 from policies.quota.ledger.quota_ledger import NO_QUOTA_SECONDS
 from policies.quota.ledger.reconcile import Reconciled, StoredObject, begin_transition, initialise
 from policies.quota.ledger.reservations import Reservations
 from tests.builders import listing, used_by
+from tests.reservation_requests import creation_request
 from tests.webhook.quota.histories.setting import admitted, plain, put, stored_pod, world
 from tests.webhook.quota.quota_and_ledger_object import QuotaAndLedger
 from tests.webhook.quota.world import NAMESPACE, Controller, Flight, World, vector
@@ -126,7 +127,7 @@ def a_replica_knows_only_the_old_basis(*, rule: bool) -> World:
     around.reconcile(around.list(Controller()))
     flight, before = around.request(gpus=1), around.read()
     if rule:
-        old = ReservationRequest.creation(flight.id, flight.after, around.ledger.catalogue)
+        old = creation_request(flight.id, flight.after, around.ledger.catalogue)
         if decide(before.ledger, [old]).verdicts[0].allowed:
             around.broken.append("it was charged by another basis")
     else:
