@@ -48,10 +48,6 @@ def running(folder: Path, one: Callable[[Request], Answer]) -> Iterator[tuple[Na
             ended.set()
 
 
-def soon() -> float:
-    return monotonic() + 20
-
-
 def test_what_the_watch_has_seen_is_not_asked_for(tmp_path: Path) -> None:
     with running(tmp_path, lambda _request: status(500, "must not be asked")) as (namespaces, server):
         assert eventually(namespaces.all) == {"known": (("a", "b"), ("team", "ml"))}
@@ -63,7 +59,7 @@ def test_what_the_watch_has_seen_is_not_asked_for(tmp_path: Path) -> None:
 def test_one_that_is_new_is_read(tmp_path: Path) -> None:
     found = Answer(json.dumps(namespace("young", team="web")).encode())
     with running(tmp_path, lambda _request: found) as (namespaces, server):
-        assert namespaces.labels_of("young", soon()) == (("team", "web"),)
+        assert namespaces.labels_of("young", monotonic() + 20) == (("team", "web"),)
         assert server.requests[-1].path == "/api/v1/namespaces/young"
         assert server.requests[-1].headers["Accept"] == METADATA
 
