@@ -142,8 +142,7 @@ def test_the_node_with_the_least_against_it_comes_first() -> None:
 
 
 def test_of_a_bound_pod_only_its_own_node_is_shown() -> None:
-    asking = view(pod(nodeName="b"))
-    found = node_fits(asking, [node("a"), node("b", used="8")], {GPU: Fraction(4)})
+    found = node_fits(view(pod(nodeName="b")), [node("a"), node("b", used="8")], {GPU: Fraction(4)})
     assert [(each.name, each.free, each.against) for each in found] == [("b", {GPU: Fraction(0)}, ())]
 
 
