@@ -1,4 +1,4 @@
-"""`gpu-admission pause`: break glass, on the GPUPolicies of a cluster; `resume` ends it.
+"""`gpu-admission pause`: break glass, on the GPUPolicies of a cluster; and `gpu-admission resume`, which ends it.
 
 Both need only the API server, so they work while our own webhook is down, and even if other documents are invalid. A pause ends
 by itself. Annotations on the policy say who paused it, when and why; the API server's audit log is the proof.
@@ -65,6 +65,38 @@ def pause(
         print_json([{**before_change(policy), **common} for policy in done])
     else:
         _print_pause(done, found, until, who)
+    sys.exit(0 if len(done) == len(chosen) else FAILED)
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[POLICY]...")
+@cluster_options
+@output_option("text", "json")
+def resume(*, names: tuple[str, ...], cluster: ClusterChoice, output: str) -> None:
+    """End the pause of GPUPolicies.
+
+    Of all that are paused if none is named.
+
+    Exit codes: 0 the pauses have ended, 1 some could not be ended, 2 nothing was changed.
+    """
+    problems: list[str] = []
+    api, found = stored_policies(cluster, problems)
+    chosen = [
+        policy for policy in chosen_policies(found, names, problems) if paused_until(policy) is not None
+    ]
+    if problems:
+        fail_with(problems)
+    gone = dict.fromkeys((PAUSED_BY, PAUSED_AT, PAUSE_REASON))
+    done = change_policies(api, chosen, {"metadata": {"annotations": gone}, "spec": {PAUSE: None}})
+    if output == "json":
+        print_json(list(map(before_change, done)))
+    else:
+        screen = Screen()
+        for policy in done:
+            name, until = policy.document.name, paused_until(policy)
+            screen.line(f"policy {name} resumed; it was paused until {until}")
+        if not chosen:
+            screen.line("no policy is paused")
     sys.exit(0 if len(done) == len(chosen) else FAILED)
 
 

@@ -77,14 +77,14 @@ def scan(
 
     Exits with 0 once it has scanned, 2 if the cluster or the documents cannot be used.
     """
-    try:
-        with cluster.client() as api, _progress() as progress:
+    with cluster.client() as api, _progress() as progress:
+        try:
             scanning = Scan(
                 api, now=now, config=config, namespace=namespace, is_enforced=enforce, progress=progress
             )
             report = scanning.report(with_trial=propose is not None)
-    except ConfigurationError as error:
-        end_with(error.problems, "; nothing was scanned")
+        except ConfigurationError as error:
+            end_with(error.problems, "; nothing was scanned")
     if propose is not None:
         try:
             write(report.proposal, propose)

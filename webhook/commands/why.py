@@ -12,7 +12,6 @@ from webhook.cluster import errors
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
 from webhook.commands.output import Screen, counted, one_line, print_json
 from webhook.commands.parameters import config_option, output_option
-from webhook.configuration.loader import ConfigurationError
 from webhook.tools.status.report import plain
 from webhook.tools.why.discovery import UnknownKindError
 from webhook.tools.why.explaining import explain
@@ -48,14 +47,13 @@ def why(
     """
     kind, name = _parsed(subject)
     where = namespace or cluster.namespace()
-    try:
-        with cluster.client() as api:
-            try:
-                found = explain(api, kind, name, where, datetime.now(UTC), config=config)
-            except errors.NotFound as error:
-                fail(f"{error} in namespace {where}; {NOT_STORED}")
-    except (ConfigurationError, UnknownKindError) as error:
-        fail(error)
+    with cluster.client() as api:
+        try:
+            found = explain(api, kind, name, where, datetime.now(UTC), config=config)
+        except errors.NotFound as error:
+            fail(f"{error} in namespace {where}; {NOT_STORED}")
+        except UnknownKindError as error:
+            fail(error)
     if output == "json":
         print_json(plain(found))
     else:

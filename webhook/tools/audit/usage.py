@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from fractions import Fraction
 from functools import lru_cache
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -32,30 +32,14 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class Recent(Generic[K, V]):
-    """A map that keeps the newest entries only."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._entries: dict[K, V] = {}
+class Recent(dict[K, V]):
+    """Keeps the newest MOST_REMEMBERED entries only."""
 
     def __setitem__(self, key: K, value: V) -> None:
-        self._entries.pop(key, None)
-        self._entries[key] = value
-        if len(self._entries) > self._most:
-            del self._entries[next(iter(self._entries))]
-
-    def get(self, key: K) -> V | None:
-        return self._entries.get(key)
-
-    def pop(self, key: K) -> V | None:
-        return self._entries.pop(key, None)
-
-    def __contains__(self, key: K) -> bool:
-        return key in self._entries
-
-    def __len__(self) -> int:
-        return len(self._entries)
+        self.pop(key, None)
+        super().__setitem__(key, value)
+        if len(self) > MOST_REMEMBERED:
+            del self[next(iter(self))]
 
 
 class By(Enum):
@@ -100,10 +84,10 @@ class Usage:
         self._since = since.timestamp() if since else float("-inf")
         self._until = until.timestamp() if until else float("inf")
         self._held: dict[str, Held] = {}
-        self._released = Recent[str, None](MOST_REMEMBERED)
-        self._authors = Recent[str, str](MOST_REMEMBERED)
-        self._owners = Recent[tuple[str, str], str](MOST_REMEMBERED)
-        self._admitted = Recent[str, None](MOST_REMEMBERED)
+        self._released = Recent[str, None]()
+        self._authors = Recent[str, str]()
+        self._owners = Recent[tuple[str, str], str]()
+        self._admitted = Recent[str, None]()
         self.shares: dict[str, Share] = {}
         self.unreadable = 0
         self.open_ended = 0
@@ -155,7 +139,7 @@ class Usage:
             return
         gpus = line.demand.get(GPUS, "0")
         held = Held(seconds_of(line.since), seconds_of(line.time), amount_of(gpus), self._group(line))
-        self._admitted.pop(uid)
+        self._admitted.pop(uid, None)
         if line.verdict != "released":
             before = self._held.get(uid)
             if before is None or before.last < held.last:

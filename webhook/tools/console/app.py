@@ -1,6 +1,7 @@
 """The pages: a Flask application that shows what an observer read last, and reads the cluster for a page about one object."""
 
 from datetime import UTC, datetime
+from inspect import isfunction
 
 import flask
 
@@ -22,24 +23,7 @@ from webhook.tools.why.explanation import Explanation
 SHOWN_DENIALS = 5
 """On the overview; their own page has all."""
 
-_FILTERS = (
-    views.amount,
-    views.ago,
-    views.brief,
-    views.clock,
-    views.denied,
-    views.fill,
-    views.height,
-    views.in_force,
-    views.knows_nodes,
-    views.minutes,
-    views.number,
-    views.percent,
-    views.summary,
-    views.words,
-    unit,
-)
-FILTERS = {each.__name__: each for each in _FILTERS}
+FILTERS = {name: each for name, each in vars(views).items() if isfunction(each)}
 """By their names in templates."""
 
 
@@ -52,7 +36,7 @@ def create_app(
     app.jinja_env.globals.update(
         cluster=cluster, home=home, side=SIDE, LOOKS=views.LOOKS, OK=Health.OK, quota_of=views.quota_of
     )
-    app.jinja_env.filters.update(FILTERS)
+    app.jinja_env.filters.update(FILTERS, unit=unit)
     guard(app)
     proposals, opened = DenialProposals(api), datetime.now(UTC)
 

@@ -1,10 +1,11 @@
 """Reads the status of a cluster, or of some namespaces. What the caller may not read is left out and named."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from time import monotonic
 
 import msgspec
 
@@ -22,7 +23,7 @@ from webhook.controller.records import QUOTAS
 from webhook.quota.documents import GROUP, PLURAL, QuotaRecord, decode_quota
 from webhook.serving.canary_trace import VERSION
 from webhook.tools.doctor.cluster import InstalledCluster, Names
-from webhook.tools.status.capacity import NO_CAPACITY, ClassCapacity, capacity_by_class, read_gpu_nodes
+from webhook.tools.status.capacity import NO_CAPACITY, ClassCapacity, capacity_by_class
 from webhook.tools.status.denials import FROM_EVENTS, FROM_LOGS, denials_in_events
 from webhook.tools.status.installation import read_installation
 from webhook.tools.status.permitted import Permitted
@@ -34,6 +35,9 @@ from webhook.tools.status.report import (
     InstallationStatus,
     PolicyStatus,
 )
+
+CHECKED_SECONDS = 60.0
+"""Between two runs of doctor's checks: they send many requests, and findings change slowly."""
 
 LIST_QUOTAS = f"list {PLURAL}.{GROUP}"
 
@@ -67,9 +71,7 @@ def read_status(
         stated = configuration.policies
         policies = tuple(_policy(each, _modes(stated, each), None, now) for each in stated.policies)
     shown, quotas = _read_quotas(reader, tuple(namespaces), home)
-    nodes = reader.attempt("list nodes", lambda: read_gpu_nodes(api, configuration))
-    if nodes and any(node.used is None for node in nodes):
-        reader.omitted.append("list pods in all namespaces")
+    nodes = reader.gpu_nodes(configuration)
     denials: ByNamespace = {"": logged} if logged is not None else _read_denials(reader, shown, now)
     if installation is None:
         installation = read_installation(InstalledCluster(api, names or Names(), config=config, now=now))
@@ -92,6 +94,24 @@ def read_status(
         denials_from=FROM_EVENTS if logged is None else FROM_LOGS,
         omitted=tuple(reader.omitted),
     )
+
+
+def status_reader(read: Callable[[ClusterStatus | None], ClusterStatus]) -> Callable[[], ClusterStatus]:
+    """Return a function that reads the status again and again.
+
+    `read` gets the status before, and takes from it what is expensive to read; None where that is to be read anew.
+    """
+    before: ClusterStatus | None = None
+    checked = 0.0
+
+    def again() -> ClusterStatus:
+        nonlocal before, checked
+        is_due = before is None or monotonic() - checked >= CHECKED_SECONDS
+        before = read(None if is_due else before)
+        checked = monotonic() if is_due else checked
+        return before
+
+    return again
 
 
 def _read_quotas(

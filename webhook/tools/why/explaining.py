@@ -24,7 +24,7 @@ from webhook.quota.documents import QuotaRecord, decode_quota, quota_path
 from webhook.serving.engine import Engine, Outcome
 from webhook.serving.evaluation import Evaluation, evaluate
 from webhook.serving.evaluator import Evaluator
-from webhook.tools.status.capacity import GPUNode, read_gpu_nodes
+from webhook.tools.status.capacity import GPUNode
 from webhook.tools.status.denials import read_events
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import quota_status
@@ -65,9 +65,7 @@ class _Case:
         self.configuration = reader.configuration(config)
         read = partial(read_events, api, namespace)
         self.events = reader.attempt(f"list events -n {namespace}", read) or []
-        self.nodes = reader.attempt("list nodes", partial(read_gpu_nodes, api, self.configuration))
-        if self.nodes and self.nodes[0].used is None:
-            reader.omitted.append("list pods in all namespaces")
+        self.nodes = reader.gpu_nodes(self.configuration)
         self.quota = self._quota()
 
     def of_pod(self) -> Explanation:
