@@ -16,7 +16,6 @@ from webhook.commands.cluster_options import ClusterChoice, cluster_options, end
 from webhook.commands.output import Screen, counted, echo, print_json
 from webhook.commands.parameters import config_option, now_option, output_option
 from webhook.configuration.loader import ConfigurationError
-from webhook.tools.scan.page import page
 from webhook.tools.scan.proposal import write
 from webhook.tools.scan.report import (
     Effect,
@@ -27,6 +26,7 @@ from webhook.tools.scan.report import (
     Remark,
     ScanReport,
     by_sentence,
+    page,
 )
 from webhook.tools.scan.scanning import Scan
 

@@ -22,7 +22,7 @@ from webhook.commands.cluster_options import ClusterChoice, cluster_options, fai
 from webhook.commands.output import Screen, counted, echo, one_line, print_json
 from webhook.commands.parameters import config_option, namespaces_option, output_option
 from webhook.commands.quota import bar_and_amounts
-from webhook.tools.audit.reading import Counts
+from webhook.tools.audit import Counts
 from webhook.tools.doctor.check import DoctorSeverity
 from webhook.tools.doctor.cluster import Names
 from webhook.tools.status.capacity import NO_CAPACITY

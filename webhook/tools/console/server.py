@@ -8,9 +8,8 @@ from time import monotonic
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
 from webhook.cluster.api import ApiClient
-from webhook.tools.console.app import create_app
+from webhook.tools.console.app import Observer, create_app
 from webhook.tools.console.history import History
-from webhook.tools.console.observer import Observer
 from webhook.tools.console.views import counted_rows
 from webhook.tools.status.reading import read_status, status_reader
 from webhook.tools.status.report import ClusterStatus
