@@ -7,7 +7,8 @@ until its last line. Memory holds objects that were not released yet, and a boun
 import gzip
 import sys
 import zlib
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from enum import Enum
@@ -18,7 +19,7 @@ from typing import BinaryIO, TypeVar, cast
 
 import msgspec
 
-from policies.quota.amounts import GPUS, parse_amount
+from policies.quota.amounts import GPUS, NOTHING, parse_amount
 
 STDIN = "-"
 LONGEST_LINE = 1024 * 1024
@@ -137,22 +138,6 @@ class By(Enum):
     USER = "user"
 
 
-class Share(msgspec.Struct):
-    """What one group used. GPU-milliseconds are by the denominator of the amount, so that sums are exact."""
-
-    objects: int = 0
-    parts: dict[int, int] = {}
-
-    def add(self, amount: Fraction, milliseconds: int) -> None:
-        self.objects += 1
-        whole = amount.denominator
-        self.parts[whole] = self.parts.get(whole, 0) + amount.numerator * milliseconds
-
-    @property
-    def hours(self) -> Fraction:
-        return sum((Fraction(part, whole * 3_600_000) for whole, part in self.parts.items()), Fraction(0))
-
-
 class Held(msgspec.Struct):
     """A pod or claim that uses GPUs; moments are in seconds of the epoch."""
 
@@ -163,7 +148,7 @@ class Held(msgspec.Struct):
 
 
 class Usage:
-    """Adds up lines; `shares` then has the groups. Only what lies between `since` and `until` counts."""
+    """Adds up lines by group. Only what lies between `since` and `until` counts."""
 
     def __init__(self, by: By, *, since: datetime | None = None, until: datetime | None = None) -> None:
         self._by = by
@@ -174,7 +159,9 @@ class Usage:
         self._authors = Recent[str, str]()
         self._owners = Recent[tuple[str, str], str]()
         self._admitted = Recent[str, None]()
-        self.shares: dict[str, Share] = {}
+        self._objects: Counter[str] = Counter()
+        self._used: defaultdict[str, Counter[int]] = defaultdict(Counter)
+        """GPU-milliseconds of each group by the denominator of the amount, so that sums are exact."""
         self.unreadable = 0
         self.open_ended = 0
         """Objects without a line that says when they ended: they count to their last line."""
@@ -197,7 +184,7 @@ class Usage:
 
     def totals(self) -> list[Total]:
         """Return the total of each group, most GPU-hours first, then by name."""
-        found = [(name, share.hours, share.objects) for name, share in self.shares.items()]
+        found = [(name, _hours(parts), self._objects[name]) for name, parts in self._used.items()]
         return sorted(found, key=lambda total: (-total[1], total[0]))
 
     def finish(self) -> None:
@@ -258,8 +245,13 @@ class Usage:
         seconds = min(held.last, self._until) - max(held.since, self._since)
         if seconds <= 0:
             return False
-        self.shares.setdefault(held.group, Share()).add(held.gpus, round(seconds * 1000))
+        self._objects[held.group] += 1
+        self._used[held.group][held.gpus.denominator] += held.gpus.numerator * round(seconds * 1000)
         return True
+
+
+def _hours(parts: Mapping[int, int]) -> Fraction:
+    return sum((Fraction(part, whole * 3_600_000) for whole, part in parts.items()), NOTHING)
 
 
 @lru_cache(maxsize=4096)

@@ -50,13 +50,8 @@ class Renderer(Enum):
     KUSTOMIZE = "kustomization", "kustomize build DIRECTORY | gpu-admission check -f -"
     TEMPLATE = "template", "render it and check the result"
 
-    @property
-    def noun(self) -> str:
-        return self.value[0]
-
-    @property
-    def remedy(self) -> str:
-        return self.value[1]
+    def __init__(self, noun: str, remedy: str) -> None:
+        self.noun, self.remedy = noun, remedy
 
 
 class ToRender(msgspec.Struct, frozen=True):

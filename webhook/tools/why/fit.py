@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 
+from msgspec.structs import asdict
+
 from policies.gpus.cards import amounts, container_amounts
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.candidates import candidate_classes
@@ -55,11 +57,8 @@ def quota_fit(
     demand = pod_demand(pod, catalogues, unclassified_pods, nodes=index_of(nodes, catalogues))
     rows = tuple(
         QuotaDemand(
-            key=row.key,
+            **asdict(row),
             requested=demand.vector[row.key],
-            used=row.used,
-            reserved=row.reserved,
-            hard=row.hard,
             fits=is_held or (row.used is not None and row.held + demand.vector[row.key] <= row.hard),
             never=demand.vector[row.key] > row.hard,
         )

@@ -65,7 +65,7 @@ def test_callers(flags: list[str], policies: list[dict[str, Any]], found: list[s
     with cluster_of(tmp_path, {**deployment(*flags), POLICIES: policies}) as cluster:
         result = run_check(CALLERS, cluster)
 
-    first, *notes = [note.text for note in result.notes]
+    first, *notes = result.notes
     assert "Service/gpu-admission in gpu-admission is not reachable from here" in first
     said = [finding.id for finding in result.findings] or [
         note.removeprefix("callers present no certificate; ").partition(",")[0] for note in notes
