@@ -57,10 +57,11 @@ def fail(error: object, status: int = BAD_INPUT) -> NoReturn:
     sys.exit(status)
 
 
-def end_with(problems: Sequence[object], consequence: str) -> NoReturn:
-    """Print the problems, then their number with the consequence, and end the command."""
+def end_with(problems: Sequence[object], consequence: str = "") -> NoReturn:
+    """Print the problems, then their number with the consequence if one is stated, and end the command."""
     print_errors(problems)
-    echo(f"{counted(len(problems), 'problem')}{consequence}", err=True)
+    if consequence:
+        echo(f"{counted(len(problems), 'problem')}{consequence}", err=True)
     sys.exit(BAD_INPUT)
 
 

@@ -19,7 +19,7 @@ from policies.quota.amounts import NOTHING, format_amount
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
-from webhook.commands.output import Screen, counted, echo, one_line, print_json
+from webhook.commands.output import Screen, counted, echo, one_line, print_json, print_omitted
 from webhook.commands.parameters import config_option, namespaces_option, output_option
 from webhook.commands.quota import bar_and_amounts
 from webhook.tools.audit import Counts
@@ -209,10 +209,7 @@ def show(screen: Screen, status: ClusterStatus) -> None:
     _classes(screen, status)
     _denials(screen, status)
     _findings(screen, status)
-    omitted = list(_omitted(status))
-    if omitted:
-        screen.line()
-        screen.paragraph(f"not shown, for want of rights: {'; '.join(omitted)}", style="yellow")
+    print_omitted(screen, list(_omitted(status)))
 
 
 def _omitted(status: ClusterStatus) -> Iterator[str]:
@@ -226,8 +223,7 @@ def _omitted(status: ClusterStatus) -> Iterator[str]:
 
 
 def _heading(screen: Screen, title: str, columns: str = "") -> None:
-    screen.line()
-    screen.line(f"{title:<{NAME + 2}}{columns}".rstrip(), "bold")
+    screen.heading(f"{title:<{NAME + 2}}{columns}".rstrip())
 
 
 def _policies(screen: Screen, status: ClusterStatus) -> None:

@@ -21,15 +21,17 @@ from webhook.configuration.loader import load_directory
 from webhook.configuration.workload_kinds import WorkloadKinds
 from webhook.configuration.yaml_documents import YamlDocument, load_documents
 from webhook.serving.engine import ADVISED, CLAIM
-from webhook.tools.check.rendering import (
+from webhook.tools.check.sources import (
+    Input,
     Renderer,
     ToRender,
+    Track,
     has_parameters,
     is_placeholder,
     is_template,
+    texts,
     undecided_amounts,
 )
-from webhook.tools.check.sources import Input, Track, texts
 from webhook.workloads.autoscalers import AUTOSCALERS
 from webhook.workloads.places import PodPlace, pod_places
 

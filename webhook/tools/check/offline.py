@@ -27,7 +27,6 @@ from policies.rule import Mode
 from webhook.serving.engine import ADVISED, CLAIM, Decision, Engine, Outcome, Violation
 from webhook.serving.evaluator import Evaluator
 from webhook.tools.check.manifests import Manifest, Placeholder
-from webhook.tools.check.rendering import has_parameters, is_placeholder
 from webhook.tools.check.run_context import (
     Key,
     RunQuota,
@@ -37,6 +36,7 @@ from webhook.tools.check.run_context import (
     quota_findings,
     run_quotas,
 )
+from webhook.tools.check.sources import has_parameters, is_placeholder
 from webhook.workloads.autoscalers import AUTOSCALERS, scale_target
 from webhook.workloads.places import PodPlace, workload_pods
 from webhook.workloads.unread import unread_gpus

@@ -18,7 +18,7 @@ from webhook.configuration.documents import LocatedProblem
 from webhook.serving.engine import Outcome
 from webhook.tools.check.manifests import Manifest, Manifests
 from webhook.tools.check.offline import MANIFEST, ManifestResult, ManifestVerdict
-from webhook.tools.check.rendering import FIRST
+from webhook.tools.check.sources import FIRST
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 """The id of the schema; consumers such as GitHub want it in `$schema`."""

@@ -5,27 +5,23 @@ from fractions import Fraction
 
 from msgspec.structs import asdict
 
-from policies.gpus.cards import amounts, container_amounts
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.candidates import candidate_classes
 from policies.placement.named_nodes import HOSTNAME, NODE_NAME, NamedNode, NodeIndex
 from policies.placement.pinning import is_empty_term, required_terms
 from policies.pods.label_selector import ABSENT, meets
 from policies.pods.pod import NodeSelectorTerm, Pod, Toleration
-from policies.pods.requests import at_one_time
 from policies.pods.tolerations import describe_toleration, tolerates
 from policies.quota.amounts import NOTHING, format_amount
 from policies.quota.demand import Catalogues, UnclassifiedPods, pod_demand
-from webhook.tools.status.capacity import GPUNode
+from webhook.tools.status.capacity import GPUNode, gpu_amounts
 from webhook.tools.status.report import QuotaSummary
 from webhook.tools.why.explanation import NodeFit, QuotaDemand, QuotaFit
 
 
 def requested_of_nodes(pod: Pod, mapping: ResourceMapping) -> dict[str, Fraction]:
-    """Return what the pod requests of GPU resources, by name, as the scheduler adds it up."""
-    overhead = amounts(pod.spec.overhead, mapping)
-    requested = at_one_time(pod, lambda each: container_amounts(each, mapping), overhead, NOTHING)
-    return {resource.name: amount for resource, amount in requested.items() if amount}
+    """Return the GPU resources that the pod requests, by name."""
+    return {resource.name: amount for resource, amount in gpu_amounts(pod, mapping).items() if amount}
 
 
 def index_of(nodes: Iterable[GPUNode], catalogues: Catalogues) -> NodeIndex:

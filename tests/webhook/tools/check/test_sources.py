@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from webhook.tools.check.manifests import Manifests, read_manifests
-from webhook.tools.check.rendering import sentences
+from webhook.tools.check.sources import sentences
 
 POD = '{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "NAME"}, "spec": {"containers": [{"name": "main"}]}}\n'
 TEMPLATE = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {{ .Release.Name }}\n"
