@@ -39,19 +39,18 @@ def sarif_log(results: Sequence[ManifestResult], found: Manifests, version: str)
         "version": version,
         "rules": [{"id": rule_id, "shortDescription": {"text": text}} for rule_id, text in _RULES.items()],
     }
+    of_objects = (
+        _result(rule_id, LEVELS[outcome], sentence, _at(result.manifest, path))
+        for result in results
+        for rule_id, outcome, path, sentence in result.remarks()
+    )
     run = {
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
         "invocations": [{"executionSuccessful": not found.problems}],
-        "results": [*_of_objects(results), *_of_input(found)],
+        "results": [*of_objects, *_of_input(found)],
     }
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
-
-
-def _of_objects(results: Sequence[ManifestResult]) -> Iterator[dict[str, Any]]:
-    for result in results:
-        for rule_id, outcome, path, sentence in result.remarks():
-            yield _result(rule_id, LEVELS[outcome], sentence, _at(result.manifest, path))
 
 
 def _of_input(found: Manifests) -> Iterator[dict[str, Any]]:

@@ -127,21 +127,20 @@ def _capacity(nodes: list[GPUNode]) -> ClassCapacity:
 def gpu_node(document: bytes | msgspec.Raw, catalogues: Catalogues) -> GPUNode | None:
     """Decode a node from JSON, with `used` unknown; None if it has neither GPUs nor the labels of a class."""
     node, classes, mapping = decode_node(document), catalogues.classes, catalogues.resource_mapping
-    labels = node.metadata.labels or {}
     allocatable = {
         resource: amount
         for resource, amount in amounts(node.status.allocatable, mapping).items()
         if not is_limit(resource)  # a limit of a card's memory is a part of a card that counts already
     }
-    named = classes.named(classes_of_node(labels, classes))
+    named = classes.named(classes_of_node(node.labels, classes))
     if not allocatable and not named:
         return None
     families = {each.family for each in named}
     return GPUNode(
-        name=node.metadata.name,
+        name=node.name,
         classes=tuple(each.name for each in named),
         family=families.pop() if len(families) == 1 else "",
-        labels=labels,
+        labels=node.labels,
         taints=node.spec.taints,
         is_ready=node.is_ready,
         is_schedulable=not node.spec.unschedulable,

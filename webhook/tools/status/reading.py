@@ -23,7 +23,7 @@ from webhook.controller.document_status import statuses
 from webhook.controller.records import QUOTAS
 from webhook.quota.documents import GROUP, PLURAL, QuotaRecord, decode_quota
 from webhook.serving.canary_trace import VERSION
-from webhook.tools.doctor.check import CheckResult, DoctorCheck, run_check
+from webhook.tools.doctor.check import CheckResult, run_check
 from webhook.tools.doctor.checks import CHECKS
 from webhook.tools.doctor.checks.certificates import stored_certificate
 from webhook.tools.doctor.cluster import InstalledCluster, Names
@@ -242,11 +242,9 @@ CERTIFICATE = ("ca-bundle", "certificate", "certificate-secret")
 """Ids of the checks for each part."""
 
 
-def read_installation(
-    cluster: InstalledCluster, checks: Sequence[DoctorCheck] = CHECKS
-) -> InstallationStatus:
+def read_installation(cluster: InstalledCluster) -> InstallationStatus:
     """Run the checks, which takes some seconds, and read the state of the parts. Raises nothing that a check can report."""
-    results = [run_check(check, cluster) for check in checks]
+    results = [run_check(check, cluster) for check in CHECKS]
     return InstallationStatus(
         parts=(
             _webhook(cluster),

@@ -66,6 +66,7 @@ class _Case:
         read = partial(read_events, api, namespace)
         self.events = reader.attempt(f"list events -n {namespace}", read) or []
         self.nodes = reader.gpu_nodes(self.configuration)
+        self.index = index_of(self.nodes or (), self.configuration)
         self.quota = self._quota()
 
     def of_pod(self) -> Explanation:
@@ -115,12 +116,11 @@ class _Case:
         """Findings of the rules as if the object were created now, without the quota's; None where they are not known."""
         if self.policy is None:
             return None
-        nodes = index_of(self.nodes or (), self.configuration)
         by = Evaluator(
             engine=Engine(self.configuration),
             now=self.now,
             labels_of=self.reader.labels_of,
-            named_nodes=lambda: nodes,
+            named_nodes=lambda: self.index,
             claims=self._requested_by_claim,
         )
         return evaluate(self.served.group, self.served.kind, self.namespace, self.document, by)
@@ -144,7 +144,7 @@ class _Case:
         """Explain a situation by one of its pods, which is stored or would be."""
         configuration, nodes, evaluation = self.configuration, self.nodes or (), self.evaluation
         requested = requested_of_nodes(pod, configuration.resource_mapping)
-        classes = classes_for(pod, nodes, configuration)
+        classes = classes_for(pod, self.index, configuration)
         fits, denials = None, None
         if self.nodes is not None and requested:
             of_classes = [node for node in nodes if not classes or {*node.classes} & {*classes}]
@@ -199,9 +199,7 @@ class _Case:
         if self.quota is None or self.quota.spec is None:
             return None
         unclassified_pods, status = self.quota.spec.unclassified_pods, quota_status(self.quota, None)
-        return quota_fit(
-            pod, unclassified_pods, status, self.nodes or (), self.configuration, is_held=is_held
-        )
+        return quota_fit(pod, unclassified_pods, status, self.index, self.configuration, is_held=is_held)
 
 
 def _sentences(evaluation: Evaluation | None) -> Iterator[RuleSentence]:

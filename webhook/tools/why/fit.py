@@ -1,6 +1,6 @@
 """Whether one pod fits its namespace's quota, and which GPU nodes it fits on: the arithmetic of `why`."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
 from msgspec.structs import asdict
@@ -34,9 +34,9 @@ def index_of(nodes: Iterable[GPUNode], catalogues: Catalogues) -> NodeIndex:
     return NodeIndex(keys, named)
 
 
-def classes_for(pod: Pod, nodes: Sequence[GPUNode], catalogues: Catalogues) -> tuple[str, ...]:
+def classes_for(pod: Pod, nodes: NodeIndex, catalogues: Catalogues) -> tuple[str, ...]:
     """Return the classes to which the pod is pinned; empty where it is not pinned."""
-    found = candidate_classes(pod, catalogues.classes, index_of(nodes, catalogues))
+    found = candidate_classes(pod, catalogues.classes, nodes)
     return tuple(each.name for each in found.classes) if found.is_known else ()
 
 
@@ -44,13 +44,13 @@ def quota_fit(
     pod: Pod,
     unclassified_pods: UnclassifiedPods,
     status: QuotaSummary,
-    nodes: Sequence[GPUNode],
+    nodes: NodeIndex,
     catalogues: Catalogues,
     *,
     is_held: bool,
 ) -> QuotaFit:
     """Return the demand of the pod on the quota, and whether it fits. The demand of an existing pod does."""
-    demand = pod_demand(pod, catalogues, unclassified_pods, nodes=index_of(nodes, catalogues))
+    demand = pod_demand(pod, catalogues, unclassified_pods, nodes=nodes)
     rows = tuple(
         QuotaDemand(
             **asdict(row),
