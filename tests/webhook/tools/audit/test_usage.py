@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from tests.cases import cases
 from tests.webhook.tools.audit.lines import LINE, count, moment, validated, written
 from webhook.commands.usage import usage
-from webhook.tools.audit.reading import LONGEST_LINE
+from webhook.tools.audit import LONGEST_LINE
 
 
 def requested(*arguments: str, stdin: bytes | None = None) -> dict[str, Any]:

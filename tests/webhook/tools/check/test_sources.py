@@ -6,7 +6,7 @@ import pytest
 
 from tests.cases import cases
 from webhook.tools.check.manifests import Manifests, read_manifests
-from webhook.tools.check.rendering import sentences
+from webhook.tools.check.sources import sentences
 
 POD = '{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "NAME"}, "spec": {"containers": [{"name": "main"}]}}\n'
 TEMPLATE = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {{ .Release.Name }}\n"

@@ -61,7 +61,7 @@ METRICS = ours(port=9443)
 def test_callers(flags: list[str], policies: list[dict[str, Any]], found: list[str], tmp_path: Path) -> None:
     result = checked("callers", {**deployment(*flags), POLICIES: policies}, tmp_path)
 
-    first, *notes = [note.text for note in result.notes]
+    first, *notes = result.notes
     assert "Service/gpu-admission in gpu-admission is not reachable from here" in first
     said = [finding.id for finding in result.findings] or [
         note.removeprefix("callers present no certificate; ").partition(",")[0] for note in notes

@@ -40,7 +40,7 @@ def test_a_gpu_operator_that_depends_on_the_webhook_is_noted(tmp_path: Path) -> 
     result = checked("excluded-namespaces", objects, tmp_path)
 
     assert result.findings == ()
-    assert [note.text for note in result.notes] == [
+    assert list(result.notes) == [
         "pods of gpu-operator that request GPUs are reviewed, and start only while the webhook answers: "
         "name it in webhooks.excludedNamespaces of the chart where only administrators create pods in it"
     ]
