@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from policies.pods.field_paths import Parts, field_path, path_parts
+from policies.pods.field_paths import Parts, field_path, path_parts, with_value
 from policies.pods.pod import Pod, decode_pod
 from policies.pods.workload import PodCount
 from webhook.configuration.decoding import Problem
@@ -61,16 +61,16 @@ class PodPlace(msgspec.Struct, frozen=True):
         if self.is_partial:
             return whole
         if () in self.origins:
-            return _replaced(whole, self.at, pod)
+            return with_value(whole, self.at, pod)
         before, after = self.data["spec"], pod["spec"]
         for key in after:
             if key != "containers" and after[key] != before.get(key):
-                whole = _replaced(whole, (*self.at, key), after[key])
+                whole = with_value(whole, (*self.at, key), after[key])
         for index, (was, container) in enumerate(zip(before["containers"], after["containers"], strict=True)):
             at = self.parts(("spec", "containers", index))
             for key in container:
                 if container[key] != was.get(key):
-                    whole = _replaced(whole, (*at, key), container[key])
+                    whole = with_value(whole, (*at, key), container[key])
         return whole
 
 
@@ -195,11 +195,3 @@ def _times(outer: PodCount, inner: PodCount) -> PodCount:
         None if None in {times, each} else (times or 0) * (each or 0) for each in (inner.running, inner.most)
     )
     return PodCount(running, most, inner.gang)
-
-
-def _replaced(data: Any, at: Parts, value: Any) -> Any:
-    if not at:
-        return value
-    copied: Any = data.copy()
-    copied[at[0]] = _replaced(data[at[0]], at[1:], value) if at[1:] else value
-    return copied

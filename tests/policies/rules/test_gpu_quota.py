@@ -9,18 +9,15 @@ from msgspec.structs import replace
 
 from policies.finding import Finding
 from policies.pods.pod import Metadata, OwnerReference, Pod
-from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.decide import Reason, ReservationVerdict, Shortfall
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.quota_request import ReservationOutcome, quota_request_for_pod
 from policies.rules.gpu_quota import GPUQuotaOptions, check_reservation
-from tests.builders import context, gpu_container, pod, uid, view
+from tests.builders import context, gpu_container, pod, quota_ledger, uid, view
 from tests.cases import cases
 from tests.reservation_requests import creation_request
 
-LEDGER = QuotaLedger(
-    quota_uid="quota", generation=1, hard={"gpus": Fraction(8)}, unclassified_pods=UnclassifiedPods.TOTAL_ONLY
-)
+LEDGER = quota_ledger(hard={"gpus": Fraction(8)})
 
 
 def short(key: str, requested: int, used: int, reserved: int, hard: int) -> Shortfall:

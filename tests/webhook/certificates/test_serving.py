@@ -181,6 +181,5 @@ def test_the_files_are_swapped_behind_the_servers_back(ready: Cluster) -> None:
 
 
 def test_the_throw_away_certificate_is_nobodys(cluster: Cluster) -> None:
-    served = x509.load_pem_x509_certificate(cluster.served())
-    assert served.not_valid_after_utc <= BEGIN + DAY
+    assert x509.load_pem_x509_certificate(cluster.served()).not_valid_after_utc <= BEGIN + DAY
     assert not issued_by(cluster.served(), OURS.bundle(), BEGIN)

@@ -12,9 +12,8 @@ import msgspec
 import pytest
 
 from policies.quota.demand import UnclassifiedPods
-from policies.quota.ledger.quota_ledger import QuotaLedger
-from policies.quota.ledger.reservations import Reservation, Reservations
-from tests.builders import JSON
+from policies.quota.ledger.reservations import Reservation
+from tests.builders import JSON, quota_ledger
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
 from webhook.cluster.collection import Line, Position
 from webhook.configuration.loader import load_directory
@@ -74,13 +73,7 @@ class Cluster:
 
 
 def used(of: UsageCounter, *reservations: str) -> int:
-    ledger = QuotaLedger(
-        quota_uid="q",
-        generation=1,
-        hard=GPUS,
-        unclassified_pods=UnclassifiedPods.TOTAL_ONLY,
-        reservations=Reservations.of(*(Reservation(uid, {"gpus": Fraction(1)}) for uid in reservations)),
-    )
+    ledger = quota_ledger(*(Reservation(uid, {"gpus": Fraction(1)}) for uid in reservations), hard=GPUS)
     counted = of.count(TEAM, ledger, UnclassifiedPods.TOTAL_ONLY, of.deleted(TEAM))
     assert [counted.listing.objects[uid] for uid in reservations] == [DELETED] * len(reservations)
     return int(counted.listing.used["gpus"])

@@ -63,8 +63,7 @@ class StoreContract:
         moving = msgspec.structs.replace(before.ledger, next_catalogue="5e1f/TotalOnly")
         catalogue_versions = (ledger.catalogue, "5e1f/TotalOnly")
         pod = creation_request("pod1", vector(gpus=1), *catalogue_versions, name="pods/train-0")
-        decided = decide(moving, [pod])
-        ledger.store.compare_and_swap(NAMESPACE, before, decided.ledger, SECONDS)
+        ledger.store.compare_and_swap(NAMESPACE, before, decide(moving, [pod]).ledger, SECONDS)
 
         found = read(ledger).ledger
         assert found.next_catalogue == "5e1f/TotalOnly"

@@ -78,8 +78,7 @@ class Bench:
         self.clock = clock
 
     def ask(self, uid: str, gpus: int = 1) -> RequestOf:
-        demand = vector(gpus=gpus)
-        requested = creation_request(uid, demand, self.ledger.catalogue)
+        requested = creation_request(uid, vector(gpus=gpus), self.ledger.catalogue)
         return lambda _ledger_object, _published: requested
 
     def reserve(self, uid: str, gpus: int = 1, seconds: float = 20.0) -> ReservationOutcome:

@@ -6,9 +6,13 @@ Amounts are in whole cards. An object counts once for each of its effects, howev
 from collections.abc import Iterable
 from enum import Enum
 from fractions import Fraction
+from importlib import resources
 
+import jinja2
 import msgspec
 
+from policies.printable import printable_lines
+from policies.quota.amounts import format_amount
 from webhook.tools.status.capacity import ClassCapacity
 
 
@@ -125,3 +129,19 @@ class ScanReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     unread: tuple[Remark, ...]
     nodes: tuple[Remark, ...]
     proposal: Proposal
+
+
+def page(report: ScanReport) -> str:
+    """Return the report as one HTML page without scripts or requests.
+
+    Texts from the cluster are escaped. Characters that are not printable are replaced, because HTML cannot write them.
+    """
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["amount"] = format_amount
+    template = (resources.files("webhook.tools.scan") / "page.html").read_text(encoding="utf-8")
+    html = environment.from_string(template).render(
+        report=report, Effect=Effect, effects=list(Effect), by_sentence=by_sentence
+    )
+    return printable_lines(html)

@@ -7,10 +7,10 @@ import msgspec
 import pytest
 
 from policies.quota.amounts import Vector
-from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.decide import Reason, ReservationRequest, Shortfall, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT, Reservation, Reservations
+from tests.builders import quota_ledger
 from tests.cases import cases
 from tests.reservation_requests import change_request, creation_request
 
@@ -22,15 +22,7 @@ def amounts(**by_name: int | str) -> Vector:
 
 
 def ledger(hard: Vector, used: Vector | None, *reservations: Reservation) -> QuotaLedger:
-    return QuotaLedger(
-        quota_uid="q",
-        generation=1,
-        hard=hard,
-        unclassified_pods=UnclassifiedPods.TOTAL_ONLY,
-        used=used,
-        reservations=Reservations.of(*reservations),
-        class_catalogue="c",
-    )
+    return quota_ledger(*reservations, hard=hard, used=used, class_catalogue="c")
 
 
 def creation(uid: str, **demand: int | str) -> ReservationRequest:
@@ -123,9 +115,7 @@ def test_creations_of_one_name_take_what_one_of_them_takes(
         stored_names={f"pods/{name}": amounts(gpus=amount) for name, amount in stored.items()},
     )
     request = creation_request("new", amounts(gpus=requested[1]), "c", name=f"pods/{requested[0]}")
-    decided = decide(before, [request])
-
-    assert decided.verdicts[0].reason is want
+    assert decide(before, [request]).verdicts[0].reason is want
 
 
 def test_a_batch_of_one_name_takes_what_one_of_them_takes() -> None:
@@ -135,13 +125,8 @@ def test_a_batch_of_one_name_takes_what_one_of_them_takes() -> None:
     ]
     decided = decide(ledger(amounts(gpus=8), amounts(gpus=0)), [*requests, creation("other", gpus=1)])
 
-    assert [each.reason for each in decided.verdicts] == [
-        Reason.RESERVED,
-        Reason.RESERVED,
-        Reason.RESERVED,
-        Reason.EXCEEDED,
-        Reason.RESERVED,
-        Reason.EXCEEDED,
+    assert [each.reason.name for each in decided.verdicts] == [
+        *("RESERVED", "RESERVED", "RESERVED", "EXCEEDED", "RESERVED", "EXCEEDED")
     ]
     assert decided.ledger.reserved == amounts(gpus=8)
 
@@ -180,13 +165,8 @@ def test_a_batch_is_decided_in_its_order_and_each_id_once() -> None:
         creation("late", gpus=1),
     ]
     decided = decide(before, requests)
-    assert [verdict.reason for verdict in decided.verdicts] == [
-        Reason.RESERVED,
-        Reason.EXCEEDED,
-        Reason.ALREADY_RESERVED,
-        Reason.RESERVED,
-        Reason.EXCEEDED,
-    ]
+    reasons = [verdict.reason.name for verdict in decided.verdicts]
+    assert reasons == ["RESERVED", "EXCEEDED", "ALREADY_RESERVED", "RESERVED", "EXCEEDED"]
     assert [reservation.id for reservation in decided.ledger.reservations] == ["one", "fits-still"]
     late = decided.verdicts[-1].shortfalls
     assert late == (Shortfall("gpus", Fraction(1), Fraction(1), Fraction(3), Fraction(4)),)
