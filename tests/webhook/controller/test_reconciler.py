@@ -56,8 +56,8 @@ class Cluster:
         events: Any = SimpleNamespace(denied=lambda *_: None)
         ledger_objects.observe("team", self.ledger_object)
         metrics = ControllerMetrics(CollectorRegistry())
-        keeper: Any = self
-        reconciler = QuotaReconciler(keeper, self.usage_cache, ledger_objects, metrics, events)
+        ledger_writer: Any = self
+        reconciler = QuotaReconciler(ledger_writer, self.usage_cache, ledger_objects, metrics, events)
         return reconciler.reconcile("team")
 
     def _counted(self, revisions: Revisions) -> Counted:

@@ -131,12 +131,12 @@ class Keeping:
         api = cast(ApiClient, quota_and_ledger)
         self.observed = ObservedLedgers()
         self.store = _Read(api, read) if has_read else ClusterStore(api, INSTALLATION)
-        self._keeper = LedgerWriter(self.store, self.observed, lambda _namespace: None)
+        self._ledger_writer = LedgerWriter(self.store, self.observed, lambda _namespace: None)
 
     def keep(self) -> VersionedLedger | None:
         """Read ledger and quota, and bring the one behind the other; None also where somebody else came first."""
         try:
-            return self._keeper.current(NAMESPACE, fresh=True)
+            return self._ledger_writer.current(NAMESPACE, fresh=True)
         except LedgerConflict:
             return None
 
@@ -147,7 +147,9 @@ class Keeping:
         """Swap something into the ledger."""
         ledger_object = self.store.read(NAMESPACE, 1.0)
         assert ledger_object is not None
-        self._keeper.swap(NAMESPACE, ledger_object, msgspec.structs.replace(ledger_object.ledger, **changes))
+        self._ledger_writer.swap(
+            NAMESPACE, ledger_object, msgspec.structs.replace(ledger_object.ledger, **changes)
+        )
 
 
 class _Read(ClusterStore):

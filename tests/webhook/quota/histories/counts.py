@@ -245,9 +245,11 @@ def reconciler_that_holds(held: Held, listed: float, around: World) -> QuotaReco
         digest=catalogue_version.digest, synced=True, is_listed=lambda *_: True, refresh=refresh, count=count
     )
     usage_cache: Any = SimpleNamespace(own=counter, publish=lambda _: True, deleted=lambda _: frozenset())
-    keeper: Any = SimpleNamespace(current=current, swap=swap)
+    ledger_writer: Any = SimpleNamespace(current=current, swap=swap)
     events: Any = SimpleNamespace(denied=lambda *_: None)
-    return QuotaReconciler(keeper, usage_cache, observed, ControllerMetrics(CollectorRegistry()), events)
+    return QuotaReconciler(
+        ledger_writer, usage_cache, observed, ControllerMetrics(CollectorRegistry()), events
+    )
 
 
 def a_replica_still_believes_in_no_quota(*, rule: bool) -> World:
