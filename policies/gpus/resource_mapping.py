@@ -332,7 +332,7 @@ class ResourceMapping:
             for resource, quantity in self.container_requests(place.container):
                 yield GPURequest(place, resource, quantity)
 
-    def container_asks(self, container: Container) -> bool:
+    def container_requests_gpus(self, container: Container) -> bool:
         """Whether the container requests a GPU: a positive amount of a GPU resource, or a DRA claim."""
         return container.resources is not None and bool(
             container.resources.claims or self.container_requests(container)
@@ -365,9 +365,9 @@ class ResourceMapping:
         annotations = pod.annotations
         return [key for key in self.fraction_annotations if key.key in annotations]
 
-    def pod_asks(self, pod: Pod) -> bool:
+    def pod_requests_gpus(self, pod: Pod) -> bool:
         """Whether the pod requests a GPU by resources, DRA claims or fraction annotations."""
-        requested = any(self.container_asks(place.container) for place in pod.places)
+        requested = any(self.container_requests_gpus(place.container) for place in pod.places)
         return requested or bool(pod.spec.resource_claims) or self.pod_fraction(pod) is not None
 
     def names_gpus(self, pod: Pod) -> bool:

@@ -79,7 +79,7 @@ def _requested(pod: Pod, context: Context) -> _Requested | BadAnnotation | None:
     """Return the version that the annotation names, else the newest that a container's variable requires."""
     text = pod.annotations.get(CUDA)
     if text is not None:
-        if not context.resource_mapping.pod_asks(pod):
+        if not context.resource_mapping.pod_requests_gpus(pod):
             return None
         version = _parsed(text.strip())
         if version is None:
@@ -87,7 +87,9 @@ def _requested(pod: Pod, context: Context) -> _Requested | BadAnnotation | None:
         return _Requested(version, annotation_path(CUDA), text)
     if context.nodes is None:
         return None
-    with_gpus = (place for place in pod.places if context.resource_mapping.container_asks(place.container))
+    with_gpus = (
+        place for place in pod.places if context.resource_mapping.container_requests_gpus(place.container)
+    )
     naming = (place for place in with_gpus if any(each.name == REQUIRE for each in place.container.env or ()))
     requested = (found for place in islice(naming, _MOST_CONTAINERS) for found in _required_by(place))
     return max(requested, key=lambda found: found.version, default=None)

@@ -203,7 +203,7 @@ def is_wider(pinned: Pinning, choice: Choice) -> bool:
 
 def mutate(patch: PodPatch, options: GPUClassOptions, context: Context) -> Iterator[Finding]:
     pod, key = patch.pod, options.label_key
-    if not context.resource_mapping.pod_asks(pod):
+    if not context.resource_mapping.pod_requests_gpus(pod):
         return
     values = _Case(pod, options, context).missing_values()
     if len(values) == 1:
@@ -215,7 +215,7 @@ def mutate(patch: PodPatch, options: GPUClassOptions, context: Context) -> Itera
 
 def check(pod: Pod, options: GPUClassOptions, context: Context) -> Iterator[Finding]:
     is_bound = context.is_update and pod.spec.node_name  # its annotations have no effect any more
-    if is_bound or not context.resource_mapping.pod_asks(pod):
+    if is_bound or not context.resource_mapping.pod_requests_gpus(pod):
         return
     case = _Case(pod, options, context)
     for bad in case.bad_annotations:

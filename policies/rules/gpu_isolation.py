@@ -72,8 +72,10 @@ def mutate(patch: PodPatch, _options: GPUIsolationOptions, context: Context) -> 
         for place in patch.pod.places:
             container = place.container
             is_set = any(variable.name == VARIABLE for variable in container.env or ())
-            asks = container.name == served or context.resource_mapping.container_asks(container)
-            if not is_set and not asks:
+            requests_gpu = container.name == served or context.resource_mapping.container_requests_gpus(
+                container
+            )
+            if not is_set and not requests_gpu:
                 patch.add_env(place, VARIABLE, VOID)
     yield from ()
 
@@ -87,9 +89,9 @@ def check(pod: Pod, _options: GPUIsolationOptions, context: Context) -> Iterator
         if exposure.names_devices(key):
             path = annotation_path(key)
             yield _denial(path=path, value=value, message=ANNOTATED, remedy=REQUEST_GPUS)
-    asks = context.resource_mapping.pod_asks(pod)
-    tolerated = None if asks else tolerated_gpu_taint(pod, context)
-    if asks or tolerated is not None:
+    requests_gpu = context.resource_mapping.pod_requests_gpus(pod)
+    tolerated = None if requests_gpu else tolerated_gpu_taint(pod, context)
+    if requests_gpu or tolerated is not None:
         yield from privileged_containers(pod)
     # Agents that run on every node tolerate everything, rightly.
     if tolerated is not None and not context.made_by_daemonset:
@@ -103,7 +105,7 @@ def check(pod: Pod, _options: GPUIsolationOptions, context: Context) -> Iterator
 def variables(place: ContainerPlace, served: str | None, context: Context) -> Iterator[Finding]:
     """Yield what is wrong with the variables by which container runtimes show devices."""
     container = place.container
-    requests = context.resource_mapping.container_asks(container)
+    requests = context.resource_mapping.container_requests_gpus(container)
     has_gpus = requests or container.name == served
     for index, variable in enumerate(container.env or ()):
         if exposure.shows_devices(variable.name):

@@ -101,7 +101,7 @@ def check_workload(workload: Workload, options: GPUQuotaOptions, context: Contex
 def needs_grant(workload: Workload, mapping: ResourceMapping) -> bool:
     """Whether the check of the workload depends on the quota. Of an owned object, the owner was checked."""
     pods = (workload.target or workload).pods
-    return not workload.metadata.is_owned and any(mapping.pod_asks(each.pod) for each in pods)
+    return not workload.metadata.is_owned and any(mapping.pod_requests_gpus(each.pod) for each in pods)
 
 
 RULE = Rule(

@@ -343,7 +343,7 @@ def total_finding(
 
 def variable_findings(place: ContainerPlace, context: Context) -> Iterator[Finding]:
     """Warn of variables that choose among GPUs, in a container to which the device plugin assigns its own."""
-    if not context.resource_mapping.container_asks(place.container):
+    if not context.resource_mapping.container_requests_gpus(place.container):
         return
     for index, variable in enumerate(place.container.env or ()):
         if variable.name in VISIBLE_DEVICES:

@@ -134,7 +134,9 @@ def read_request(
 def serving_places(pod: Pod, context: Context) -> list[ContainerPlace]:
     """Return the app containers that request a GPU, else the first one. Sidecars start before the model is there."""
     apps = [place for place in pod.places if place.list_name == "containers"]
-    return [place for place in apps if context.resource_mapping.container_asks(place.container)] or apps[:1]
+    return [
+        place for place in apps if context.resource_mapping.container_requests_gpus(place.container)
+    ] or apps[:1]
 
 
 def fetch_resources(pod: Pod, options: ModelWarmingOptions) -> Resources | None:

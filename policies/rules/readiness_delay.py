@@ -70,7 +70,7 @@ class ReadinessDelayOptions(RuleOptions, frozen=True):
 
 def mutate(patch: PodPatch, options: ReadinessDelayOptions, context: Context) -> Iterator[Finding]:
     pod = patch.pod
-    if not context.resource_mapping.pod_asks(pod):
+    if not context.resource_mapping.pod_requests_gpus(pod):
         return
     load = expected_load_seconds(pod, options)
     if isinstance(load, BadAnnotation):
@@ -103,7 +103,7 @@ def check_workload(workload: Workload, options: ReadinessDelayOptions, context: 
     to_zero = isinstance(spec, Mapping) and spec.get("minReplicas") == 0
     if target is None or not to_zero or workload.kind != "HorizontalPodAutoscaler":
         return
-    asking = (pods.pod for pods in target.pods if context.resource_mapping.pod_asks(pods.pod))
+    asking = (pods.pod for pods in target.pods if context.resource_mapping.pod_requests_gpus(pods.pod))
     loads = [load for pod in asking if isinstance(load := expected_load_seconds(pod, options), int)]
     if loads:
         yield _warning(
@@ -122,7 +122,9 @@ def with_buffer(load: int, buffer: float) -> int:
 
 
 def gpu_places(pod: Pod, context: Context) -> list[ContainerPlace]:
-    places = [place for place in pod.places if context.resource_mapping.container_asks(place.container)]
+    places = [
+        place for place in pod.places if context.resource_mapping.container_requests_gpus(place.container)
+    ]
     if not places and context.resource_mapping.pod_fraction(pod) is not None:
         # An annotation requests a fraction. It goes to the first container (KAI's default, Run:ai's only way).
         places = [place for place in pod.places if place.list_name == "containers"][:1]

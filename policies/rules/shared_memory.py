@@ -60,7 +60,9 @@ def mutate(patch: PodPatch, options: SharedMemoryOptions, context: Context) -> I
     mounts = [mount for place in pod.places for mount in shared_memory_mounts(place)]
     if any(mount.name != VOLUME for mount in mounts):
         return
-    users = [place for place in pod.places if context.resource_mapping.container_asks(place.container)]
+    users = [
+        place for place in pod.places if context.resource_mapping.container_requests_gpus(place.container)
+    ]
     lacking = [place for place in users if not shared_memory_mounts(place)]
     if not lacking:
         return

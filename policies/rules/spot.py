@@ -66,16 +66,16 @@ class SpotOptions(RuleOptions, frozen=True):
 
 
 def mutate(patch: PodPatch, options: SpotOptions, context: Context) -> Iterator[Finding]:
-    if _asks(patch.pod, options, context) is True and _obstacle(patch.pod, options, context) is None:
+    if _wants_spot(patch.pod, options, context) is True and _obstacle(patch.pod, options, context) is None:
         _move(patch, options)
     yield from ()
 
 
 def check(pod: Pod, options: SpotOptions, context: Context) -> Iterator[Finding]:
-    asks = _asks(pod, options, context)
-    if isinstance(asks, BadAnnotation):
-        yield asks.finding(ID)
-    elif asks and SPOT in pod.annotations:
+    wanted = _wants_spot(pod, options, context)
+    if isinstance(wanted, BadAnnotation):
+        yield wanted.finding(ID)
+    elif wanted and SPOT in pod.annotations:
         obstacle = _obstacle(pod, options, context)
         if obstacle is not None:
             why, remedy, ask = obstacle
@@ -90,12 +90,12 @@ def check(pod: Pod, options: SpotOptions, context: Context) -> Iterator[Finding]
             )
 
 
-def _asks(pod: Pod, options: SpotOptions, context: Context) -> bool | BadAnnotation:
+def _wants_spot(pod: Pod, options: SpotOptions, context: Context) -> bool | BadAnnotation:
     """Return whether the policy applies to the pod, or the error of its annotation."""
     text = pod.annotations.get(SPOT)
     if text is None:
         return options.pods is SpotPods.ALL and context.surely_requests_gpus(pod)
-    if not context.resource_mapping.pod_asks(pod):
+    if not context.resource_mapping.pod_requests_gpus(pod):
         return False
     try:
         is_annotated = parse_flag(text)

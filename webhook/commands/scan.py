@@ -59,7 +59,7 @@ TITLES = {
 @click.option("-n", "--namespace", default="", help="Scan one namespace.")
 @output_option("text", "json", "html")
 @cluster_options
-@now_option("Judge at this time")
+@now_option("Evaluate at this time")
 def scan(
     *,
     config: Path | None,
@@ -70,7 +70,7 @@ def scan(
     cluster: ClusterChoice,
     now: datetime,
 ) -> None:
-    """Judge the pods and workloads that run as if created now.
+    """Evaluate the pods and workloads that run as if created now.
 
     Nothing needs to be installed, and nothing in the cluster is changed. Shows what would be refused, changed and warned about,
     who holds which GPUs, and what no rule can read; it proposes GPUClasses, GPUQuotas and exemptions.

@@ -147,7 +147,7 @@ class RecordReader:
         pod = decode_pod(raw)
         extended = pod.status and pod.status.extended_resource_claim_status
         has_claim = bool(pod.spec.resource_claims or extended)
-        if not has_claim and not self._resource_mapping.pod_asks(pod) and not pod.spec.overhead:
+        if not has_claim and not self._resource_mapping.pod_requests_gpus(pod) and not pod.spec.overhead:
             return None
         reduced = self._reduced(pod)
         record = PodRecord(

@@ -98,7 +98,7 @@ def test_the_claims_that_rules_see(
         assert uses is not None
         assert [each.name for each in uses.claims or ()] == left
         assert uses.limits == {"cpu": "1"}
-    assert MAPPING.pod_asks(seen) == bool(left)
+    assert MAPPING.pod_requests_gpus(seen) == bool(left)
 
 
 IGNORING = ResourceMapping(

@@ -197,7 +197,7 @@ def test_a_number_of_devices_alone_asks_for_no_gpu() -> None:
     resource_mapping = ResourceMapping((ResourceMappingSpec(fraction_annotations=keys),))
     both = view(pod(annotations={"num-devices": "2", "fraction": "0.5"}))
 
-    assert not resource_mapping.pod_asks(view(pod(annotations={"num-devices": "2"})))
+    assert not resource_mapping.pod_requests_gpus(view(pod(annotations={"num-devices": "2"})))
     assert resource_mapping.pod_fraction(both) == (keys[1], "0.5")
 
 

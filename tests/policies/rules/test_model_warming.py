@@ -136,7 +136,7 @@ def test_the_init_container_asks_for_no_gpu() -> None:
     asks = [
         place.container.name
         for place in view(after).places
-        if resource_mapping.container_asks(place.container)
+        if resource_mapping.container_requests_gpus(place.container)
     ]
     assert asks == ["main"]
 

@@ -18,11 +18,11 @@ MOST_TRIES = 60
 _WORD = re.compile(r"[a-z0-9][a-z0-9.-]*[a-z0-9]")
 _NUMBER = re.compile(r"(?<![\w.-])\d{1,6}(?![\w.-]*\w)")
 
-Judge = Callable[[Any], Evaluation]
+Evaluate = Callable[[Any], Evaluation]
 """Takes an object as plain data."""
 
 
-def corrected(data: Any, evaluate: Judge, classes: ClassCatalogue) -> tuple[Any, Evaluation]:
+def corrected(data: Any, evaluate: Evaluate, classes: ClassCatalogue) -> tuple[Any, Evaluation]:
     """Return the object with all corrections that were found, and its evaluation."""
     evaluation = evaluate(data)
     for _ in range(MOST_CORRECTIONS):

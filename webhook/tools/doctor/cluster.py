@@ -186,7 +186,7 @@ class InstalledCluster:
             pod, _ = as_rules_see_it(
                 pod, requested_by(pod, namespace, self.claims.get), self.resource_mapping
             )
-        return self.resource_mapping.pod_asks(pod)
+        return self.resource_mapping.pod_requests_gpus(pod)
 
     @cached_property
     def workload_kinds(self) -> WorkloadKinds:

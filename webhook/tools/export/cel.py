@@ -202,7 +202,7 @@ def may_ask(resource_mapping: ResourceMapping) -> Named:
     )
 
 
-def pod_asks(resource_mapping: ResourceMapping) -> tuple[Named, Named]:
+def pod_requests_gpus(resource_mapping: ResourceMapping) -> tuple[Named, Named]:
     """Return the variables `gpus` and `asks`: whether the pod asks for a GPU in any way."""
     return (
         gpu_names(CONTAINERS, resource_mapping),

@@ -22,7 +22,7 @@ from webhook.tools.export.cel import (
     fraction_container,
     gpu_names,
     indented,
-    pod_asks,
+    pod_requests_gpus,
     quoted_value,
     sentence,
     text,
@@ -88,7 +88,7 @@ def fragments(resource_mapping: ResourceMapping, gpu_taints: Iterable[Toleration
         resources=(PODS,),
         conditions=(NOT_A_MIRROR_POD,),
         variables=(
-            *pod_asks(resource_mapping),
+            *pod_requests_gpus(resource_mapping),
             *having_gpus[1:],
             *_EXPOSURE[:1],
             ("tolerated", _tolerated(gpu_taints)),

@@ -243,7 +243,7 @@ def _enforced(policy: Policy, policies: PolicySet) -> Policy:
 def _requests_gpus(evaluation: Evaluation, configuration: Configuration, by: Evaluator) -> bool:
     mapping, namespace = configuration.resource_mapping, evaluation.namespace
     return any(
-        mapping.pod_asks(as_rules_see_it(pod, by.claims_of(namespace, pod), mapping)[0])
+        mapping.pod_requests_gpus(as_rules_see_it(pod, by.claims_of(namespace, pod), mapping)[0])
         for pod in (each.submitted for each in evaluation.pods)
     )
 

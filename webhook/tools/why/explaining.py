@@ -103,7 +103,7 @@ class _Case:
         """Return the first GPU pod that the object would make, as it would be admitted."""
         found = self.evaluation.pods if self.evaluation else ()
         pods = [each.admitted for each in found] or [pod for _, pod in places]
-        is_gpu_pod = self.configuration.resource_mapping.pod_asks
+        is_gpu_pod = self.configuration.resource_mapping.pod_requests_gpus
         return next((pod for pod in pods if is_gpu_pod(pod)), pods[0] if pods else Pod())
 
     @cached_property
