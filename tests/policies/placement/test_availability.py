@@ -49,6 +49,14 @@ UNLISTED = warning("should be a slice that some GPU class has: none lists 1g.11g
         "resource-names-have-no-plus": (A100_40, "1g.5gb.me", None),
         "a-selector-that-pins-nothing": ({"accelerator": "unknown"}, "1g.10gb", None),
         "nobody-has-it": (ANYWHERE, "1g.11gb", UNLISTED),
+        "only-63-characters-are-compared": (
+            ANYWHERE,
+            f"{'z' * 63}1",
+            warning(
+                f"should be a slice that some GPU class has: none lists {'z' * 63}1",
+                "request nvidia.com/mig-7g.80gb or nvidia.com/mig-3g.40gb",
+            ),
+        ),
         "another-class-has-it": (
             A100_80,
             "1g.5gb",

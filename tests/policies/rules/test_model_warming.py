@@ -349,7 +349,7 @@ def test_what_a_later_webhook_took_out_is_missed() -> None:
                         "image": "",
                         "endpoint": "ftp://host",
                         "credentialsSecret": "My Secret",
-                        "env": {"NVIDIA_VISIBLE_DEVICES": "x", "1": "y", "AWS_ENDPOINT_URL_S3": "z"},
+                        "env": {"NVIDIA_VISIBLE_DEVICES": "x", "1": "y"},
                     }
                 }
             },
@@ -359,33 +359,7 @@ def test_what_a_later_webhook_took_out_is_missed() -> None:
                 "sources.s3.credentialsSecret",
                 "sources.s3.env[NVIDIA_VISIBLE_DEVICES]",
                 "sources.s3.env[1]",
-                "sources.s3.env[AWS_ENDPOINT_URL_S3]",
             ],
-        ),
-        "key-of-the-secret": ({"sources": {"gs": {"credentialsKey": "a/b"}}}, ["sources.gs.credentialsKey"]),
-        "claim-login": ({"sources": {"pvc": {"credentialsSecret": "x"}}}, ["sources.pvc.credentialsSecret"]),
-        "credentials-for-any-host": (
-            {"sources": {"https": {"credentialsSecret": "web"}}},
-            ["sources.https.hosts"],
-        ),
-        "a-url-for-a-host": (
-            {"sources": {"https": {"credentialsSecret": "web", "hosts": ["https://h", "h:8443"]}}},
-            ["sources.https.hosts"],
-        ),
-        "credentials-as-a-variable-for-any-host": (
-            {"sources": {"https": {"env": {"MODEL_HTTP_AUTHORIZATION": "Bearer x"}, "hosts": ["h"]}}},
-            ["sources.https.env[MODEL_HTTP_AUTHORIZATION]"],
-        ),
-        "hosts-of-a-bucket": ({"sources": {"s3": {"hosts": ["h"]}}}, ["sources.s3.hosts"]),
-        "endpoint-of-https": ({"sources": {"https": {"endpoint": "https://h"}}}, ["sources.https.endpoint"]),
-        "a-token-over-plain-http": (
-            {"sources": {"hf": {"endpoint": "http://hub", "credentialsSecret": "hub"}}},
-            ["sources.hf.endpoint"],
-        ),
-        "plain-http-without-a-token": ({"sources": {"hf": {"endpoint": "http://hub.models:8080"}}}, []),
-        "endpoint-with-password": (
-            {"sources": {"s3": {"endpoint": "https://u:p@h"}}},
-            ["sources.s3.endpoint"],
         ),
         "built-in": ({}, []),
     },

@@ -1,3 +1,4 @@
+import threading
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -71,6 +72,25 @@ def test_what_ends_in_a_quiet_namespace_is_counted_without_a_pause(controller: C
     controller._count_changed("without-quota", True)
 
     assert [controller._queue.take(0) for _ in range(2)] == ["full", None]
+
+
+def test_no_namespace_is_begun_once_it_stops(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopping, begun, takes = threading.Event(), list[str](), iter(["full", None, "roomy"])
+
+    def take(_seconds: float) -> str | None:
+        taken = next(takes)
+        if taken == "roomy":
+            stopping.set()
+        return taken
+
+    monkeypatch.setattr(controller, "_queue", SimpleNamespace(take=take))
+    monkeypatch.setattr(controller, "_elector", SimpleNamespace(is_leader=True))
+    monkeypatch.setattr(controller, "unready", str)
+    monkeypatch.setattr(controller, "_reconcile", begun.append)
+
+    controller._work(stopping)
+
+    assert begun == ["full"]
 
 
 @pytest.mark.parametrize(
