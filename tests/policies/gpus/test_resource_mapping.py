@@ -221,6 +221,7 @@ def test_only_positive_amounts_of_gpu_resources_are_gpu_requests() -> None:
     )
 
     requests = gpu_requests(view(document), BUILT_IN)
+    assert [str(each.quantity) for each in BUILT_IN.requests(view(document))] == ["1"]
 
     assert {resource.name: str(quantity) for resource, quantity in requests.items()} == {"amd.com/gpu": "1"}
 

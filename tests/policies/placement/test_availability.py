@@ -51,10 +51,10 @@ UNLISTED = warning("should be a slice that some GPU class has: none lists 1g.11g
         "nobody-has-it": (ANYWHERE, "1g.11gb", UNLISTED),
         "only-63-characters-are-compared": (
             ANYWHERE,
-            f"{'z' * 63}1",
+            f"{'z' * 62}11",
             warning(
-                f"should be a slice that some GPU class has: none lists {'z' * 63}1",
-                "request nvidia.com/mig-7g.80gb or nvidia.com/mig-3g.40gb",
+                f"should be a slice that some GPU class has: none lists {'z' * 62}11",
+                "request nvidia.com/mig-1g.5gb or nvidia.com/mig-1g.20gb",
             ),
         ),
         "another-class-has-it": (

@@ -168,10 +168,21 @@ def test_nobody_waits_for_what_its_own_replicas_hold(
 
 
 @cases(
-    ("subject", "want"),
+    ("subject", "used", "want"),
     {
+        "nothing-starts": (
+            workload(pods(1, running=1), kind="batch/Job"),
+            16,
+            [
+                (
+                    "spec.template: needs 1 GPU; ml-training has 0 of 16 free; gpu-quota is in mode audit and denies nothing "
+                    "[gpu-quota]"
+                )
+            ],
+        ),
         "what-does-not-fit": (
             workload(pods(1, running=20), kind="batch/Job"),
+            0,
             [
                 (
                     "spec.parallelism: set parallelism: 16; needs 20 GPUs, which can never fit: the GPUQuota of "
@@ -184,12 +195,15 @@ def test_nobody_waits_for_what_its_own_replicas_hold(
             workload(
                 pods(1, on=A100, running=8), spec={"strategy": {"rollingUpdate": {"maxUnavailable": 0}}}
             ),
+            0,
             [],
         ),
     },
 )
-def test_where_the_quota_denies_nothing_that_is_said_instead(subject: Workload, want: list[str]) -> None:
-    assert said(subject, granted({}), mode=Mode.AUDIT) == want
+def test_where_the_quota_denies_nothing_that_is_said_instead(
+    subject: Workload, used: int, want: list[str]
+) -> None:
+    assert said(subject, granted({"gpus": used}), mode=Mode.AUDIT) == want
 
 
 @cases(
