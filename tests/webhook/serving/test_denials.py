@@ -3,14 +3,19 @@
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import cast
+from fractions import Fraction
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from policies.pods.pod import Metadata, OwnerReference
+from policies.quota.ledger.decide import Shortfall
+from tests.cases import cases
 from tests.cluster.controllers import eventually
 from webhook.cluster.events import EventRecord, EventWriter
 from webhook.quota.events import QuotaEvents
-from webhook.serving.denials import MOST_GATHERED, MOST_OWNERS, Denial, DenialReports
+from webhook.serving.denials import MOST_GATHERED, MOST_OWNERS, Denial, DenialReports, denial_of
 
 TOO_MANY = "pod team/train-x: exceeded quota"
 
@@ -59,6 +64,41 @@ def test_a_line(reports: DenialReports, caplog: pytest.LogCaptureFixture, owner:
     reports.take(denial(owner))
     reports.stop()
     assert caplog.messages == [line]
+
+
+OWNED = Metadata(owner_references=(OwnerReference(kind="Job", name="train", controller=True),))
+SAID = SimpleNamespace(message=f"{TOO_MANY}\nask the platform team")
+
+
+def shortfalls(requested: int) -> list[Any]:
+    """Return the decisions on a request of so many GPUs that exceeded a quota of 8."""
+    short = Shortfall("gpus", Fraction(requested), Fraction(8), Fraction(0), Fraction(8))
+    ledger, verdict = SimpleNamespace(quota_uid="q"), SimpleNamespace(shortfalls=(short,))
+    return [SimpleNamespace(reservation=SimpleNamespace(ledger=ledger, verdict=verdict))]
+
+
+@cases(
+    ("kind", "metadata", "status", "decisions", "want"),
+    {
+        "pod-of-a-controller": ("Pod", OWNED, SAID, [], ("Job/train", TOO_MANY, "", "")),
+        "pod-of-a-person": ("Pod", Metadata(), SAID, [], ("", TOO_MANY, "", "")),
+        "workload": ("Deployment", None, SAID, [], ("Deployment/chat", TOO_MANY, "", "")),
+        "nothing-said": ("Pod", None, None, [], ("", "", "", "")),
+        "by-a-full-quota": ("Pod", None, SAID, shortfalls(8), ("", TOO_MANY, "Refused", "q")),
+        "by-a-small-quota": ("Pod", None, SAID, shortfalls(9), ("", TOO_MANY, "CanNeverFit", "q")),
+    },
+)
+def test_the_denial_of_a_review(
+    kind: str, metadata: Metadata | None, status: Any, decisions: list[Any], want: tuple[str, str, str, str]
+) -> None:
+    request = SimpleNamespace(namespace="team", name="chat", kind=SimpleNamespace(kind=kind))
+    response = SimpleNamespace(status=status)
+    result = SimpleNamespace(response=response, metadata=metadata, decisions=decisions)
+
+    found = denial_of(cast("Any", SimpleNamespace(request=request)), cast("Any", result))
+
+    owner, message, reason, quota_uid = want
+    assert found == denial(owner, "team", message, reason, quota_uid)
 
 
 def test_the_first_comes_at_once_and_the_others_together(caplog: pytest.LogCaptureFixture) -> None:
