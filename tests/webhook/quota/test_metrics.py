@@ -8,7 +8,7 @@ from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservation, Reservations
 from webhook.cluster.objects import Condition
-from webhook.quota.metrics import LedgerCollector
+from webhook.quota.metrics import BATCHES, LedgerCollector
 
 INVENTED = {"resources/example.com/invented": Fraction(1), "classes/nvidia-t4": Fraction(1)}
 
@@ -53,3 +53,7 @@ def test_conditions_are_those_that_people_see() -> None:
     name = "gpu_admission_quota_condition"
     assert registry.get_sample_value(name, {"namespace": "team", "condition": "Ready"}) == 1
     assert registry.get_sample_value(name, {"namespace": "team", "condition": "Exceeded"}) == 0
+
+
+def test_batches_are_counted_by_powers_of_two() -> None:
+    assert tuple(2**number for number in range(8)) == BATCHES
