@@ -5,6 +5,7 @@ from typing import Any
 
 from policies.pods.workload import PodCount, Workload, WorkloadPods
 from policies.quota.demand import UnclassifiedPods
+from policies.quota.fit import TemplateDemand, able_to_start
 from policies.quota.quota_request import QuotaGrant
 from policies.rule import Mode, Phase
 from policies.rules.gpu_quota import GPUQuotaOptions, check_workload
@@ -256,3 +257,21 @@ def test_a_pod_that_names_its_node_may_run_on_any_class() -> None:
     named = {"kubernetes.io/hostname": "node-1"}
 
     assert said(workload(pods(9, on=named, running=1), kind="batch/Job"), granted({})) == []
+
+
+@cases(
+    ("gpus", "want"),
+    {
+        "all-fit": (16, ["master", "worker", "alone"]),
+        "the-gang-is-too-large": (15, ["alone"]),
+        "as-large-as-the-pod": (9, ["alone"]),
+        "smaller-than-the-pod": (8, []),
+    },
+)
+def test_pods_that_can_start_on_an_empty_quota(gpus: int, want: list[str]) -> None:
+    requested = (
+        TemplateDemand("master", {"gpus": Fraction(8)}, PodCount(gang=1)),
+        TemplateDemand("worker", {"gpus": Fraction(4)}, PodCount(gang=2)),
+        TemplateDemand("alone", {"gpus": Fraction(9)}, PodCount()),
+    )
+    assert [each.path for each in able_to_start(requested, {"gpus": Fraction(gpus)})] == want

@@ -32,8 +32,8 @@ class Cluster:
         document = msgspec.json.decode(body)
         nonce = document["metadata"]["annotations"][CANARY]
         traces = tuple(
-            CanaryTrace(nonce=nonce, phase=call, patched=self.patched, enforces=("gpu-requests",)).text()
-            for call in self.calls
+            CanaryTrace(nonce=nonce, phase=call, patched=patched, enforces=("gpu-requests",)).text()
+            for call, patched in ((call, self.patched and call == VALIDATE) for call in self.calls)
         )
         whole = document["spec"]["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "1"}
         return Attempt(body, self.error if whole else HALF, traces)
