@@ -102,7 +102,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     summary: str
-    options: type[RuleOptions]
+    options: type[RuleOptions] = RuleOptions
     mutate: Callable[[PodPatch, Any, Context], Iterator[Finding]] | None = None
     check: Callable[[Pod, Any, Context], Iterator[Finding]] | None = None
     check_claim_template: Callable[[ResourceClaimTemplate, Context], Iterator[Finding]] | None = None

@@ -20,8 +20,10 @@ from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod, Toleration, decode_pod
 from policies.pods.workload import Workload, WorkloadPods
 from policies.quota.amounts import Vector, total
-from policies.quota.ledger.quota_ledger import Revisions
+from policies.quota.demand import UnclassifiedPods
+from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
 from policies.quota.ledger.reconcile import Listing, StoredObject
+from policies.quota.ledger.reservations import Reservation, Reservations
 from policies.rule import Context, Phase
 from webhook.configuration.loader import load_objects
 from webhook.workloads.places import workload_pods
@@ -173,3 +175,9 @@ def listing(
 ) -> Listing:
     """Return what lists showed that had these objects and no others."""
     return Listing(used=used_by(objects), objects=objects, revisions=revisions or Revisions(), **fields)
+
+
+def quota_ledger(*reservations: Reservation, **fields: Any) -> QuotaLedger:
+    """Return the ledger of a quota that grants nothing and was never counted, with these reservations and fields."""
+    spec = {"quota_uid": "q", "generation": 1, "hard": {}, "unclassified_pods": UnclassifiedPods.TOTAL_ONLY}
+    return QuotaLedger(**{**spec, "reservations": Reservations.of(*reservations), **fields})

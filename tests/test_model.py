@@ -22,6 +22,7 @@ from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
 from policies.quota.ledger.reconcile import Listing, Reconciled, Refused, StoredObject, initialise, reconcile
 from policies.quota.ledger.reservations import UNREADABLE, Reservations
 from tests.builders import listing
+from tests.reservation_requests import change_request, creation_request
 from tests.webhook.quota import test_protocol_rules
 
 ROOT = Path(__file__).parents[1]
@@ -180,12 +181,12 @@ def requests(
         _, base, after, version, by_next = (int(part) for part in entry.split("/"))
         if number < objects:
             costs = {NOW: vector(after), NEXT: vector(by_next)}
-            demand = maximum(*(costs[catalogue_version] for catalogue_version in counted_by or {NOW}))
+            demand = maximum(costs[catalogue_version] for catalogue_version in counted_by or {NOW})
             uid, name = f"object-{number}", name_of(number, facts)
-            requested.append(ReservationRequest.creation(uid, demand, *counted_by, name=name))
+            requested.append(creation_request(uid, demand, *counted_by, name=name))
         else:
             requested.append(
-                ReservationRequest.change(
+                change_request(
                     "object-0", str(number), vector(base), vector(after), *counted_by, version=version
                 )
             )

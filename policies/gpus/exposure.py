@@ -4,10 +4,10 @@ Variables and devices come from `vendors`. CUDA_, HIP_, ROCR_ and ASCEND_RT_VISI
 process only chooses among the devices of its container.
 """
 
-import posixpath
 import re
 
 from policies.gpus.vendors import HIDING, VENDORS, of_all
+from policies.pods.names import cleaned_path
 
 VISIBLE_DEVICES = of_all(lambda vendor: vendor.visible_devices)
 _HIDING = {variable: vendor.hiding for vendor in VENDORS for variable in vendor.visible_devices}
@@ -93,7 +93,7 @@ def is_of_the_gpu_stack(path: str) -> bool:
 
 def canonical(path: str) -> str:
     """Return the path without `.`, `..` and double slashes, with /run for /var/run, and with a slash at its end."""
-    cleaned = posixpath.normpath("/" + path.lstrip("/")).rstrip("/") + "/"
+    cleaned = cleaned_path(path).rstrip("/") + "/"
     return cleaned.removeprefix("/var") if cleaned.startswith("/var/run/") else cleaned
 
 

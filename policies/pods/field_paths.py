@@ -4,6 +4,7 @@
 """
 
 import re
+from typing import Any
 
 Parts = tuple[str | int, ...]
 """A path as keys and indices."""
@@ -30,6 +31,25 @@ def path_parts(path: str) -> Parts:
         int(bracketed) if bracketed.isdecimal() else bracketed or plain
         for bracketed, plain in _PART.findall(path)
     )
+
+
+def value_at(data: Any, parts: Parts) -> Any:
+    """Return the value in plain data, None where there is none."""
+    for part in parts:
+        if isinstance(data, list) and isinstance(part, int):
+            data = data[part] if part < len(data) else None
+        else:
+            data = data.get(part) if isinstance(data, dict) else None
+    return data
+
+
+def with_value(data: Any, parts: Parts, value: Any) -> Any:
+    """Return a copy of the data with the value in its place; what is not on the way there is shared."""
+    if not parts:
+        return value
+    copied = data.copy()
+    copied[parts[0]] = with_value(data[parts[0]], parts[1:], value) if parts[1:] else value
+    return copied
 
 
 def annotation_path(key: str) -> str:

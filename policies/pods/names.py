@@ -1,8 +1,9 @@
-"""The syntax of Kubernetes names and labels (k8s.io/apimachinery `pkg/util/validation`, v0.36.3).
+"""The syntax of Kubernetes names and labels (k8s.io/apimachinery `pkg/util/validation`, v0.36.3), and of paths.
 
 Each docstring names the function of Kubernetes that decides the same.
 """
 
+import posixpath
 import re
 
 _LABEL_LENGTH = 63
@@ -65,3 +66,8 @@ def is_variable_name(name: str) -> bool:
 def is_data_key(key: str) -> bool:
     """Whether this can be a key of a Secret or a ConfigMap (`IsConfigMapKey`)."""
     return len(key) <= _SUBDOMAIN_LENGTH and _DATA_KEY.fullmatch(key) is not None and key not in {".", ".."}
+
+
+def cleaned_path(path: str) -> str:
+    """Return an absolute path as container runtimes clean it: without `.`, `..` and doubled slashes."""
+    return posixpath.normpath("/" + path.lstrip("/"))

@@ -30,7 +30,7 @@ from policies.pods.pod import (
     VolumeMount,
 )
 from policies.pods.quantity import QuantityText
-from policies.pods.tolerations import describe_toleration
+from policies.pods.tolerations import covers, describe_toleration
 
 ResourceMap = Literal["limits", "requests"]
 Added = Toleration | NodeSelectorRequirement | Volume | Container | EnvVar | VolumeMount | Probe
@@ -79,6 +79,9 @@ class PodPatch:
     # ---- pod level
 
     def add_toleration(self, toleration: Toleration) -> None:
+        """Add the toleration, unless one that is there covers it."""
+        if any(covers(each, toleration) for each in self.pod.spec.tolerations or ()):
+            return
         self._add(words(toleration), toleration, ("spec", "tolerations", LAST))
 
     def set_node_selector(self, key: str, value: str) -> None:

@@ -68,17 +68,12 @@ class Excess(msgspec.Struct, frozen=True):
         return self.amount - self.hard
 
 
-def add(*vectors: Mapping[str, Fraction]) -> Vector:
-    """Return the sum."""
-    return total(vectors)
-
-
 def total(vectors: Iterable[Mapping[str, Fraction]]) -> Vector:
-    """Return the sum of any number of vectors."""
+    """Return the sum."""
     return _combined(vectors, operator.add)
 
 
-def maximum(*vectors: Mapping[str, Fraction]) -> Vector:
+def maximum(vectors: Iterable[Mapping[str, Fraction]]) -> Vector:
     """Return the largest amount of each key."""
     return _combined(vectors, max)
 
@@ -167,11 +162,6 @@ def granted(hard: Hard) -> Iterator[tuple[str, str, int | str]]:
             yield from ((f"{dimension}/{name}", f"{dimension}[{name}]", raw) for name, raw in value.items())
         elif value is not None:
             yield dimension, dimension, value
-
-
-def flattened(hard: Hard) -> Vector:
-    """Return what is granted as a vector; zeros stay. Raises VectorError."""
-    return {key: parse_granted(path, raw) for key, path, raw in granted(hard)}
 
 
 def parse_granted(path: str, raw: Any) -> Fraction:

@@ -65,7 +65,6 @@ _MAPPINGS = msgspec.json.Decoder(tuple[ResourceMappingSpec, ...])
 
 
 def write_catalogue(catalogues: Catalogues) -> str:
-    """Return the document of a catalogue."""
     classes, mappings = catalogues.classes.document, catalogues.resource_mapping.document
     return msgspec.json.encode(_Document(msgspec.Raw(classes), msgspec.Raw(mappings))).decode()
 

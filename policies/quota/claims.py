@@ -19,7 +19,14 @@ from policies.placement.candidates import all_classes
 from policies.pods.pod import Metadata
 from policies.quota import amounts as vector
 from policies.quota.amounts import RESOURCES, Vector
-from policies.quota.demand import RULE_ID, Catalogues, Demand, UnclassifiedPods, unknown_device_class, weighed
+from policies.quota.demand import (
+    RULE_ID,
+    Catalogues,
+    Demand,
+    UnclassifiedPods,
+    resources_demand,
+    unknown_device_class,
+)
 
 MOST_DEVICES = 32
 """Devices that `allocationMode: All` counts as: the maximum of one claim (`AllocationResultsMaxSize`)."""
@@ -36,13 +43,27 @@ FINALIZER = "resource.kubernetes.io/delete-protection"
 """The scheduler adds it before it allocates, and the resource-claim controller removes it after it has cleared the allocation."""
 
 
-Weigh = Callable[[str, int], Demand]
+DemandOfDevices = Callable[[str, int], Demand]
 """Returns the demand of a number of devices of a DeviceClass, without the plain count."""
 
 
-def claim_demand(claim: ResourceClaim, catalogues: Catalogues, unclassified_pods: UnclassifiedPods) -> Demand:
-    """Return the demand of the claim: the sum of its requests. Of alternatives (`firstAvailable`), each key gets the maximum."""
-    return _demand(claim.spec, "spec", catalogues, unclassified_pods)
+def claim_demand(
+    claim: ResourceClaim, catalogues: Catalogues, unclassified_pods: UnclassifiedPods, path: str = "spec"
+) -> Demand:
+    """Return the demand of the claim: the sum of its requests. Of alternatives (`firstAvailable`), each key gets the maximum.
+
+    path: the path of the spec in the object.
+    """
+    devices = claim.spec and claim.spec.devices
+    requests, path = (devices and devices.requests) or (), f"{path}.devices.requests"
+    if len(requests) > MOST_REQUESTS:
+        return _denied(path, f"must have at most {MOST_REQUESTS} items", remedy="split the claim")
+    mapping, demand_of = catalogues.resource_mapping, _devices_demand(catalogues, unclassified_pods)
+    demands = [
+        _quota_request(request, f"{path}[{index}]", mapping, demand_of)
+        for index, request in enumerate(requests)
+    ]
+    return _joined(demands, vector.total)
 
 
 def template_findings(
@@ -52,8 +73,8 @@ def template_findings(
     unclassified_pods: UnclassifiedPods,
 ) -> Iterator[Finding]:
     """Warn about a template whose claims exceed `hard` by themselves."""
-    spec = template.spec.spec if template.spec else None
-    demand = _demand(spec, "spec.spec", catalogues, unclassified_pods)
+    claim = ResourceClaim(spec=template.spec.spec if template.spec else None)
+    demand = claim_demand(claim, catalogues, unclassified_pods, "spec.spec")
     for denial in demand.denials:
         yield replace(denial, severity=Severity.WARNING)
     if excesses := vector.exceeds(demand.vector, hard):
@@ -160,38 +181,26 @@ def _without(claim: ResourceClaim, counted: Callable[[str, int], int]) -> Resour
     return ResourceClaim(spec=ClaimSpec(devices=Devices(requests=tuple(left))))
 
 
-def _demand(
-    spec: ClaimSpec | None, path: str, catalogues: Catalogues, unclassified_pods: UnclassifiedPods
+def _quota_request(
+    request: DeviceRequest, path: str, mapping: ResourceMapping, demand_of: DemandOfDevices
 ) -> Demand:
-    requests, path = (
-        (spec.devices.requests if spec and spec.devices else None) or (),
-        f"{path}.devices.requests",
-    )
-    if len(requests) > MOST_REQUESTS:
-        return _denied(path, f"must have at most {MOST_REQUESTS} items", remedy="split the claim")
-    mapping, weigh = catalogues.resource_mapping, _weighing(catalogues, unclassified_pods)
-    demands = [
-        _quota_request(request, f"{path}[{index}]", mapping, weigh) for index, request in enumerate(requests)
-    ]
-    return _joined(demands, vector.add)
-
-
-def _quota_request(request: DeviceRequest, path: str, mapping: ResourceMapping, weigh: Weigh) -> Demand:
     if request.first_available:
         path = f"{path}.firstAvailable"
         if len(request.first_available) > MOST_ALTERNATIVES:
             return _denied(path, f"must have at most {MOST_ALTERNATIVES} items", remedy="remove some")
         demands = [
-            _device_demand(each, f"{path}[{index}]", mapping, weigh)
+            _device_demand(each, f"{path}[{index}]", mapping, demand_of)
             for index, each in enumerate(request.first_available)
         ]
         return _joined(demands, vector.maximum)
     if request.exactly is not None:
-        return _device_demand(request.exactly, f"{path}.exactly", mapping, weigh)
-    return _device_demand(request, path, mapping, weigh)
+        return _device_demand(request.exactly, f"{path}.exactly", mapping, demand_of)
+    return _device_demand(request, path, mapping, demand_of)
 
 
-def _device_demand(request: DeviceRequest, path: str, mapping: ResourceMapping, weigh: Weigh) -> Demand:
+def _device_demand(
+    request: DeviceRequest, path: str, mapping: ResourceMapping, demand_of: DemandOfDevices
+) -> Demand:
     name = request.device_class_name
     if not name:
         return _denied(path, "must be a kind of request that a quota can count")
@@ -205,20 +214,20 @@ def _device_demand(request: DeviceRequest, path: str, mapping: ResourceMapping, 
     elif count < 1:
         return _denied(f"{path}.count", "must be at least 1", str(count))
     resource = GPUResource(IMPLICIT_DEVICE_CLASS + name, Measure.DEVICES)
-    demand = weigh(name, count)
+    demand = demand_of(name, count)
     place = {"path": f"{path}.deviceClassName", "value": name}
     unknown = unknown_device_class(resource.name, mapping)
     denials = tuple(replace(denial, **place) for denial in (*demand.denials, *unknown))
-    counted = vector.add(demand.vector, {RESOURCES + resource.name: Fraction(count)})
+    counted = vector.total((demand.vector, {RESOURCES + resource.name: Fraction(count)}))
     return replace(demand, vector=counted, denials=denials)
 
 
-def _weighing(catalogues: Catalogues, unclassified_pods: UnclassifiedPods) -> Weigh:
+def _devices_demand(catalogues: Catalogues, unclassified_pods: UnclassifiedPods) -> DemandOfDevices:
     """Return a function that converts devices to demand. DeviceClasses that no GPUClass mentions share results."""
     known: dict[str, Demand] = {}
     equivalents = {name for gpu_class in catalogues.classes for name in gpu_class.equivalents}
 
-    def weigh(device_class: str, count: int) -> Demand:
+    def demand_of(device_class: str, count: int) -> Demand:
         because = f"device class {device_class} is of no GPU class in particular"
         resource = GPUResource(IMPLICIT_DEVICE_CLASS + device_class, Measure.DEVICES)
         # A denial names the DeviceClass, so it cannot share a result. It has no demand by class and takes little time.
@@ -229,19 +238,19 @@ def _weighing(catalogues: Catalogues, unclassified_pods: UnclassifiedPods) -> We
         if kind not in known:
             one = {resource: Fraction(1)}
             candidates = all_classes(catalogues.classes, because)
-            known[kind] = weighed(
+            known[kind] = resources_demand(
                 one, lambda card: cards(one, card), candidates, catalogues, unclassified_pods
             )
         demand = known[kind]
         amounts = {key: amount * count for key, amount in demand.vector.items()}
         return replace(demand, vector=amounts, because=demand.because if is_own else because)
 
-    return weigh
+    return demand_of
 
 
 def _joined(demands: list[Demand], combine: Callable[..., Vector]) -> Demand:
     return Demand(
-        combine(*(demand.vector for demand in demands)),
+        combine(demand.vector for demand in demands),
         classes=tuple(sorted({name for demand in demands for name in demand.classes})),
         because=" and ".join(dict.fromkeys(demand.because for demand in demands if demand.because)),
         denials=tuple(denial for demand in demands for denial in demand.denials),

@@ -39,10 +39,10 @@ from policies.gpus.fraction_annotations import fraction_problems
 from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.placement.candidates import CandidateClasses, candidate_classes, for_resource
 from policies.placement.named_nodes import NO_NODES, NodeIndex
-from policies.pods.pod import Pod, ResourceList, Resources
+from policies.pods.pod import Pod, ResourceList
 from policies.pods.quantity import QuantityError, parse_quantity
 from policies.pods.requests import at_one_time
-from policies.quota.amounts import CLASSES, GPUS, RESOURCES, Vector, add, total
+from policies.quota.amounts import CLASSES, GPUS, RESOURCES, Vector, total
 
 RULE_ID = "gpu-quota"
 
@@ -117,16 +117,18 @@ def pod_demand(
         return {**in_containers, **annotated_cards(pod, card, resource_mapping)}
 
     if len(requested) > MOST_RESOURCES:  # only a pod that admission never saw has so many
-        demand = _weighed_as_one(cards_on, candidates, unclassified_pods)
+        demand = _upper_bound(cards_on, candidates, unclassified_pods)
     else:
         by_memory = sum(map(len, read.values())) <= MOST_BY_MEMORY
-        demand = weighed(requested, cards_on, candidates, catalogues, unclassified_pods, by_memory=by_memory)
+        demand = resources_demand(
+            requested, cards_on, candidates, catalogues, unclassified_pods, by_memory=by_memory
+        )
     counted = {RESOURCES + resource.name: amount for resource, amount in plain.items()}
-    vector, denials = add(demand.vector, counted), (*denials, *demand.denials)
+    vector, denials = total((demand.vector, counted)), (*denials, *demand.denials)
     return msgspec.structs.replace(demand, vector=vector, denials=denials)
 
 
-def weighed(
+def resources_demand(
     requested: Collection[GPUResource],
     cards_on: CardsOn,
     candidates: CandidateClasses,
@@ -147,7 +149,7 @@ def weighed(
             card_of(gpu_class, requested, catalogues.classes, is_certain=is_certain and by_memory)
         )
 
-    def weigh(resource: GPUResource, gpu_class: GPUClass, *, is_certain: bool) -> Fraction:
+    def cards_of(resource: GPUResource, gpu_class: GPUClass, *, is_certain: bool) -> Fraction:
         """Return the resource in cards of a class. A memory limit is zero: it counts with the resource that it limits."""
         return on_class(gpu_class, is_certain).get(resource, NOTHING)
 
@@ -156,19 +158,21 @@ def weighed(
     ]
     parts: list[Vector] = []
     for resource, left in zip(requested, narrowed, strict=True):
-        on_classes = [weigh(resource, each, is_certain=left.is_known) for each in left.classes]
+        on_classes = [cards_of(resource, each, is_certain=left.is_known) for each in left.classes]
         # Most are the same object, and comparing identities is faster than comparing values.
         distinct = {id(each): each for each in on_classes}.values()
         in_total = max(distinct, default=cards_on(UNKNOWN_CARD).get(resource, NOTHING))
-        weigh_it = partial(weigh, resource, is_certain=True)
-        parts += [{GPUS: in_total}, _by_class(left, unclassified_pods, weigh_it)]
+        parts += [
+            {GPUS: in_total},
+            _by_class(left, unclassified_pods, partial(cards_of, resource, is_certain=True)),
+        ]
     return _demand(total(parts), narrowed, unclassified_pods)
 
 
-def _weighed_as_one(
+def _upper_bound(
     cards_on: CardsOn, candidates: CandidateClasses, unclassified_pods: UnclassifiedPods
 ) -> Demand:
-    """Return an upper bound of `weighed`, cheaply: every unit is a whole card of each possible class."""
+    """Return an upper bound of `resources_demand`, cheaply: every unit is a whole card of each possible class."""
     amount = sum(cards_on(UNKNOWN_CARD).values(), NOTHING)
     by_class = _by_class(candidates, unclassified_pods, lambda _: amount)
     return _demand(total([{GPUS: amount}, by_class]), [candidates], unclassified_pods)
@@ -186,9 +190,10 @@ def _demand(
 
 
 def _by_class(
-    candidates: CandidateClasses, unclassified_pods: UnclassifiedPods, weigh: Callable[[GPUClass], Fraction]
+    candidates: CandidateClasses,
+    unclassified_pods: UnclassifiedPods,
+    amount_on: Callable[[GPUClass], Fraction],
 ) -> Vector:
-    """Return the demand for each class and family."""
     is_open = not candidates.is_known and not candidates.names_unknown_node
     if is_open and unclassified_pods is not UnclassifiedPods.MOST_EXPENSIVE:
         return {}
@@ -199,7 +204,7 @@ def _by_class(
         names = {gpu_class.family}
         if may_be_any or members[gpu_class.family] == 1:
             names.add(gpu_class.name)
-        amount = weigh(gpu_class)
+        amount = amount_on(gpu_class)
         for key in (CLASSES + name for name in names):
             counted[key] = max(counted[key], amount) if key in counted else amount
     return counted
@@ -219,13 +224,13 @@ def _refusals(narrowed: Iterable[CandidateClasses], unclassified_pods: Unclassif
 
 def unreadable(pod: Pod, resource_mapping: ResourceMapping) -> Iterator[Finding]:
     """Yield a denial for every unreadable or negative amount of a GPU resource, and for every invalid fraction annotation."""
-    lists: list[tuple[str, ResourceList | None, str | None]] = []
+    lists: list[tuple[str, ResourceList, str | None]] = []
     for place in pod.places:
-        resources, path, name = place.container.resources or Resources(), place.path, place.container.name
-        lists.append((f"{path}.resources.limits", resources.limits, name))
-        lists.append((f"{path}.resources.requests", resources.requests, name))
-    for path, requested, container in (*lists, ("spec.overhead", pod.spec.overhead, None)):
-        for name, raw in (requested or {}).items():
+        lists.append((f"{place.path}.resources.limits", place.container.limits, place.container.name))
+        lists.append((f"{place.path}.resources.requests", place.container.requests, place.container.name))
+    lists.append(("spec.overhead", pod.spec.overhead or {}, None))
+    for path, requested, container in lists:
+        for name, raw in requested.items():
             if resource_mapping.resource(name) is not None and not _is_countable(raw):
                 yield Finding(
                     rule=RULE_ID,

@@ -5,7 +5,7 @@ their own.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from fractions import Fraction
 from math import ceil, floor
@@ -15,7 +15,7 @@ import msgspec
 
 from policies.placement.pinning import named_nodes
 from policies.pods.workload import PodCount, Workload
-from policies.quota.amounts import CLASSES, GPUS, NOTHING, Excess, Vector, exceeds, positive_difference, total
+from policies.quota.amounts import CLASSES, GPUS, NOTHING, Vector, exceeds, positive_difference, total
 from policies.quota.demand import Catalogues, UnclassifiedPods, pod_demand
 from policies.quota.quota_request import QuotaGrant
 
@@ -127,11 +127,11 @@ def demands(
         if len(found) == MOST_TEMPLATES:
             return ()
         demand = pod_demand(each.admitted, catalogues, unclassified_pods)
-        cost = demand.vector
+        amounts = demand.vector
         if named_nodes(each.admitted):
-            cost = {key: amount for key, amount in cost.items() if not key.startswith(CLASSES)}
-        if cost and not demand.denials:
-            found.append(TemplateDemand(each.path, cost, each.count))
+            amounts = {key: amount for key, amount in amounts.items() if not key.startswith(CLASSES)}
+        if amounts and not demand.denials:
+            found.append(TemplateDemand(each.path, amounts, each.count))
     return tuple(found)
 
 
@@ -147,7 +147,7 @@ def able_to_start(requested: Iterable[TemplateDemand], hard: Vector) -> tuple[Te
     return tuple(each for each in small if not (each.count.gang and exceeds(gangs, hard)))
 
 
-def _existing(workload: Workload, requested: Iterable[TemplateDemand]) -> Vector | None:
+def _existing(workload: Workload, requested: Sequence[TemplateDemand]) -> Vector | None:
     """Return the demand of the existing pods of a stored workload, as if they had the present template.
 
     None if the status of its kind does not count pods.
@@ -155,7 +155,6 @@ def _existing(workload: Workload, requested: Iterable[TemplateDemand]) -> Vector
     field = _EXISTING.get((workload.group, workload.kind))
     if field is None:
         return None
-    requested = tuple(requested)
     found = _map(workload.data.get("status")).get(field, 0)
     written = _map(workload.data.get("spec")).get("replicas", 1) if field == "replicas" else None
     of = written if isinstance(written, int) else sum(each.count.running or 0 for each in requested)
@@ -164,22 +163,21 @@ def _existing(workload: Workload, requested: Iterable[TemplateDemand]) -> Vector
     return {key: amount * Fraction(found, of) for key, amount in running(requested).items()}
 
 
-def _too_large(requested: Iterable[TemplateDemand], hard: Vector) -> FitResult | None:
-    requested = tuple(requested)
-    for each in requested:
-        if over := exceeds(each.each, hard):
-            return _over(FitFailure.POD_TOO_LARGE, each.path, over[0], 1)
+def _too_large(requested: Sequence[TemplateDemand], hard: Vector) -> FitResult | None:
     gangs = [(each, each.count.gang) for each in requested if each.count.gang]
-    over = exceeds(total(each.times(size) for each, size in gangs), hard)
-    size = sum(size for _, size in gangs)
-    return _over(FitFailure.GANG_TOO_LARGE, _path(each for each, _ in gangs), over[0], size) if over else None
-
-
-def _over(failure: FitFailure, path: str, excess: Excess, pods: int) -> FitResult:
-    hard = excess.hard
-    return FitResult(
-        failure=failure, path=path, key=excess.key, needed=excess.amount, left=hard, hard=hard, pods=pods
-    )
+    together = [(FitFailure.POD_TOO_LARGE, [(each, 1)]) for each in requested]
+    for failure, pods in (*together, (FitFailure.GANG_TOO_LARGE, gangs)):
+        if over := exceeds(total(each.times(count) for each, count in pods), hard):
+            return FitResult(
+                failure=failure,
+                path=_path(each for each, _ in pods),
+                key=over[0].key,
+                needed=over[0].amount,
+                left=over[0].hard,
+                hard=over[0].hard,
+                pods=sum(count for _, count in pods),
+            )
+    return None
 
 
 def _shortage(

@@ -27,47 +27,38 @@ from policies.quota.ledger.reservations import LIMIT, Reservation
 DemandOf = Callable[[Catalogues, UnclassifiedPods], Demand]
 
 
-class QuotaRequest:
+class QuotaRequest(msgspec.Struct, frozen=True, eq=False):
     """The demand of a request by any catalogue and `unclassified_pods`, computed once for each when a ledger names them.
 
     For an update, `before` is the demand of the stored object, and `version` its resourceVersion. For a creation, `name` is the
     kind and name: `pods/train-0`. `is_free`: the request has no demand by any catalogue.
     """
 
-    def __init__(
-        self,
-        request_uid: str,
-        uid: str,
-        catalogues: Catalogues,
-        after: DemandOf,
-        before: DemandOf | None = None,
-        *,
-        version: int = 0,
-        name: str = "",
-        controlled_by: str = "",
-        is_free: bool = False,
-    ) -> None:
-        # Only a review that no API server sent lacks a uid. Treat each as a different object.
-        self._uid, self._request_uid = uid or request_uid, request_uid
-        self._own, self._after, self._before = catalogues, after, before
-        self._version, self._name = version, name
-        self._demands: dict[CatalogueVersion, Demand] = {}
-        self.is_free = is_free
-        self.controlled_by = controlled_by
-        """The controller of a new object, in the form of a holder: `Job/train`."""
+    request_uid: str
+    uid: str
+    catalogues: Catalogues
+    after: DemandOf
+    before: DemandOf | None = None
+    version: int = 0
+    name: str = ""
+    controlled_by: str = ""
+    """The controller of a new object, in the form of a holder: `Job/train`."""
+    is_free: bool = False
+    demands: dict[CatalogueVersion, Demand] = {}
+    """Those computed so far."""
 
     @property
     def asks_for_gpus(self) -> bool:
         """Whether the request has any demand, or denials, by our own catalogue. Used in namespaces without a quota."""
-        return bool(self.cost.vector or self.cost.denials)
+        return bool(self.demand.vector or self.demand.denials)
 
     @property
-    def cost(self) -> Demand:
+    def demand(self) -> Demand:
         """The demand by our own catalogue, for namespaces without a quota."""
         if self.is_free:
             return Demand({})
         return self._demand(
-            CatalogueVersion(catalogue_digest(self._own), UnclassifiedPods.TOTAL_ONLY), self._own
+            CatalogueVersion(catalogue_digest(self.catalogues), UnclassifiedPods.TOTAL_ONLY), self.catalogues
         )
 
     def on(self, ledger: QuotaLedger, published: Mapping[str, Catalogues]) -> ReservationRequest:
@@ -76,8 +67,8 @@ class QuotaRequest:
         The next version decides about denials. `published` are catalogues by digest. Versions that are neither published nor
         our own are left out; if that leaves none, our own catalogue counts, and the ledger then denies.
         """
-        own = catalogue_digest(self._own)
-        known = {**published, own: self._own}
+        own = catalogue_digest(self.catalogues)
+        known = {**published, own: self.catalogues}
         named = (
             CatalogueVersion.parse(each) for each in (ledger.class_catalogue, ledger.next_catalogue) if each
         )
@@ -85,11 +76,13 @@ class QuotaRequest:
             CatalogueVersion(own, ledger.unclassified_pods)
         ]
         demands = [self._demand(each, known[each.digest]) for each in versions]
-        demand = maximum(*(each.vector for each in demands))
-        if self._before is None:
-            reservation = Reservation(self._uid, demand, name=self._name)
+        demand = maximum(each.vector for each in demands)
+        # Only a review that no API server sent lacks a uid. Treat each as a different object.
+        uid = self.uid or self.request_uid
+        if self.before is None:
+            reservation = Reservation(uid, demand, name=self.name)
         else:
-            reservation = Reservation(f"{self._uid}/{self._request_uid}", demand, self._version)
+            reservation = Reservation(f"{uid}/{self.request_uid}", demand, self.version)
         return ReservationRequest(
             reservation=reservation,
             catalogues=frozenset(map(str, versions)),
@@ -99,15 +92,15 @@ class QuotaRequest:
 
     def _demand(self, catalogue_version: CatalogueVersion, catalogues: Catalogues) -> Demand:
         """Return the demand; for an update only its growth, and no denials if the stored object has some already."""
-        if catalogue_version not in self._demands:
-            demand = self._after(catalogues, catalogue_version.unclassified_pods)
-            if self._before is not None:
-                before = self._before(catalogues, catalogue_version.unclassified_pods)
-                growth, denials = positive_difference(demand.vector, before.vector), demand.denials
-                denials = () if before.denials else denials
+        if catalogue_version not in self.demands:
+            demand = self.after(catalogues, catalogue_version.unclassified_pods)
+            if self.before is not None:
+                before = self.before(catalogues, catalogue_version.unclassified_pods)
+                growth = positive_difference(demand.vector, before.vector)
+                denials = () if before.denials else demand.denials
                 demand = msgspec.structs.replace(demand, vector=growth, denials=denials)
-            self._demands[catalogue_version] = demand
-        return self._demands[catalogue_version]
+            self.demands[catalogue_version] = demand
+        return self.demands[catalogue_version]
 
 
 class ReservationOutcome(msgspec.Struct, frozen=True):

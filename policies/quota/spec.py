@@ -10,7 +10,7 @@ import msgspec
 
 from policies.finding import Finding, Severity
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.quota.amounts import Hard, Vector, VectorError, flattened, granted, parse_granted
+from policies.quota.amounts import Hard, Vector, VectorError, granted, parse_granted
 from policies.quota.demand import UnclassifiedPods
 
 NAME = "default"
@@ -36,8 +36,8 @@ class QuotaSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     @property
     def amounts(self) -> Vector:
-        """The limits. Raises VectorError only if the spec has `problems`."""
-        return flattened(self.hard)
+        """The limits; zeros stay. Raises VectorError only if the spec has `problems`."""
+        return {key: parse_granted(path, raw) for key, path, raw in granted(self.hard)}
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield (path below the spec, sentence) for every invalid amount."""

@@ -1,6 +1,6 @@
 """Place a pod on nodes whose driver has the CUDA version that its image needs.
 
-Reads:   annotation cuda, or NVIDIA_REQUIRE_CUDA of a container that asks for a GPU; where `serve` has a cluster, the label
+Reads:   annotation cuda, or NVIDIA_REQUIRE_CUDA of a container that requests a GPU; where `serve` has a cluster, the label
          nvidia.com/cuda.runtime-version.full of its nodes.
 Adds:    required node affinity on that version, where nodes on which the pod can run have the label and one is new enough.
 Denies:  an annotation that is not a CUDA version.
@@ -51,35 +51,18 @@ Version = tuple[int, int]
 
 
 class _Requested(msgspec.Struct, frozen=True):
-    """The CUDA version that a pod needs, and the field that says so. Only for an annotation, all problems are reported."""
+    """The CUDA version that a pod needs, and the field that says so: the annotation, or a variable of a container."""
 
     version: Version
     path: str
     text: str
     container: str | None = None
 
-    @property
-    def by_annotation(self) -> bool:
-        return self.container is None
-
-    def warning(self, message: str, remedy: str, ask: str) -> Finding:
-        return Finding(
-            rule=ID,
-            severity=Severity.WARNING,
-            path=self.path,
-            container=self.container,
-            value=truncate(self.text),
-            message=message,
-            remedy=remedy,
-            ask=ask,
-        )
-
 
 def mutate(patch: PodPatch, _options: RuleOptions, context: Context) -> Iterator[Finding]:
     requested = _requested(patch.pod, context)
-    offers = _offers_to(patch.pod, context) if isinstance(requested, _Requested) else None
-    if isinstance(requested, _Requested) and offers is not None and offers.has(requested.version):
-        for requirement in _requirements(requested.version):
+    if isinstance(requested, _Requested) and (offers := _offers_to(patch.pod, context)) is not None:
+        for requirement in _requirements(requested.version) if offers.has(requested.version) else ():
             patch.require_node_affinity(requirement)
     yield from ()
 
@@ -104,8 +87,8 @@ def _requested(pod: Pod, context: Context) -> _Requested | BadAnnotation | None:
         return _Requested(version, annotation_path(CUDA), text)
     if context.nodes is None:
         return None
-    asking = (place for place in pod.places if context.resource_mapping.container_asks(place.container))
-    naming = (place for place in asking if any(each.name == REQUIRE for each in place.container.env or ()))
+    with_gpus = (place for place in pod.places if context.resource_mapping.container_asks(place.container))
+    naming = (place for place in with_gpus if any(each.name == REQUIRE for each in place.container.env or ()))
     requested = (found for place in islice(naming, _MOST_CONTAINERS) for found in _required_by(place))
     return max(requested, key=lambda found: found.version, default=None)
 
@@ -187,22 +170,26 @@ class _Offers:
 def _obstacles(requested: _Requested, offers: _Offers) -> Iterator[Finding]:
     if offers.are_none or offers.has(requested.version):
         return  # gpu-class reports a pod that no node can take
-    if offers.unlabelled or offers.newest is None:
-        where = (
-            f"node pool {offers.unlabelled[0]}" if offers.unlabelled else "the nodes that can take the pod"
-        )
-        if requested.by_annotation:
-            yield requested.warning(
-                f"has no effect: label {FULL} is missing on {where}",
-                "",
-                "for the label, which GPU Feature Discovery sets",
-            )
-        return
-    newest = ".".join(map(str, offers.newest))
-    yield requested.warning(
-        f"should be at most {newest}, the newest CUDA of the nodes that can take the pod",
-        "use an image with an older CUDA",
-        "for newer drivers",
+    nodes, remedy = "the nodes that can take the pod", ""
+    if offers.newest is not None and not offers.unlabelled:
+        newest = ".".join(map(str, offers.newest))
+        message = f"should be at most {newest}, the newest CUDA of {nodes}"
+        remedy, ask = "use an image with an older CUDA", "for newer drivers"
+    elif requested.container is None:
+        where = f"node pool {offers.unlabelled[0]}" if offers.unlabelled else nodes
+        message = f"has no effect: label {FULL} is missing on {where}"
+        ask = "for the label, which GPU Feature Discovery sets"
+    else:
+        return  # nobody wrote an annotation that could have no effect
+    yield Finding(
+        rule=ID,
+        severity=Severity.WARNING,
+        path=requested.path,
+        container=requested.container,
+        value=truncate(requested.text),
+        message=message,
+        remedy=remedy,
+        ask=ask,
     )
 
 
@@ -218,7 +205,6 @@ def _requirements(version: Version) -> Iterator[NodeSelectorRequirement]:
 RULE = Rule(
     id=ID,
     summary="pods run where the driver has the CUDA version that they need",
-    options=RuleOptions,
     mutate=mutate,
     check=check,
     not_exported="it looks up the version that a pod needs and the drivers of the nodes; CEL cannot look anything up",

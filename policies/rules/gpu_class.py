@@ -4,15 +4,15 @@ Reads:   annotation gpu-class (a class or a family), else the model annotations 
          else `default` of the policy; what the pod's own nodeSelector and node affinity pin it to.
 Adds:    nodeSelector `labelKey`, or required node affinity where nodes of the choice carry one of several values. Never to
          pods that are placed by someone else: with a scheduling gate, made by a DaemonSet, with a nodeName.
-Denies:  an unknown class, a class that does not have what the pod asks for, a model that fits nowhere, invalid
+Denies:  an unknown class, a class that does not have what the pod requests, a model that fits nowhere, invalid
          annotations, a pod that pins itself to something else than its annotation says; and, where `allowed` is restricted, every
          pod that could end up on another class.
 Warns:   of constraints that no class meets, of a class too small for the model, of an annotation that pins nothing; and, where
          the nodes are known, of a class that no node and no known node pool has, and of a guess that was left out for that.
 
 What the user pinned is never overridden: an estimate and a default only speak where nothing else does. They are guesses, left
-out where the pod chooses hardware otherwise, be it by preference, and where it asks for devices by DRA; a default also where it
-asks for what another vendor makes.
+out where the pod chooses hardware otherwise, even by preference, and where it requests devices by DRA; a default also where it
+requests devices of another vendor.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -394,31 +394,23 @@ def _entitlement(case: _Case) -> Iterator[Finding]:
     selection, pinned, namespace = case.selection, case.pinned, case.context.namespace
     if not selection.is_restricted:
         return
+    is_certain = case.context.phase is not Phase.TEMPLATE and case.options.mode is Mode.ENFORCE
     if pinned is not None:
         outside = [c.name for c in case.context.classes.named(pinned.classes) if not selection.allows(c)]
-        if outside:
-            remedy, ask = case.another()
-            yield Finding(
-                rule=RULE_ID,
-                path="spec",
-                message=f"must not pin the pod to {', '.join(outside)} ({'; '.join(pinned.because)}): "
-                f"not allowed in namespace {namespace}",
-                remedy=remedy,
-                ask=ask,
-            )
-        return
-    is_refused = case.refusal is not None and case.refusal.severity is Severity.DENIAL
-    if is_refused or case.pod.is_gated:
+        if not outside:
+            return
+        message = f"must not pin the pod to {', '.join(outside)} ({'; '.join(pinned.because)}): "
+        message += f"not allowed in namespace {namespace}"
+    elif (case.refusal is not None and case.refusal.severity is Severity.DENIAL) or case.pod.is_gated:
         return  # what lifts the gate has to pin the pod, and that update is checked again
-    is_certain = case.context.phase is not Phase.TEMPLATE and case.options.mode is Mode.ENFORCE
-    if case.missing_values() and not is_certain:
+    elif case.missing_values() and not is_certain:
         return  # the pods made from this template will be pinned, or would be if the rule were enforced
-    why = ""
-    if case.choice is None and case.options.default and selection.chosen_hardware:
-        why = f" ({selection.chosen_hardware} keeps the default {case.options.default} out)"
-    message = f"must pin the pod to a GPU class: namespace {namespace} may not use every class{why}"
-    if not selection.usable():
+    elif not selection.usable():
         message = selection.none_usable
+    else:
+        message = f"must pin the pod to a GPU class: namespace {namespace} may not use every class"
+        if case.choice is None and case.options.default and selection.chosen_hardware:
+            message += f" ({selection.chosen_hardware} keeps the default {case.options.default} out)"
     remedy, ask = case.another()
     yield Finding(rule=RULE_ID, path="spec", message=message, remedy=remedy, ask=ask)
 

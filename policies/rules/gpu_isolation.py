@@ -1,17 +1,17 @@
 """Keep containers from GPUs that nobody gave them.
 
 Images built on CUDA carry NVIDIA_VISIBLE_DEVICES=all, and a container runtime that believes them shows every GPU of the node
-to a container that asked for none (k8s-device-plugin#61, also with `nvidia.com/gpu: 0`). Unset in the pod does not help,
+to a container that requested none (k8s-device-plugin#61, also with `nvidia.com/gpu: 0`). Unset in the pod does not help,
 the image's own value applies then: so `void` is written out. Beside a request, too, the pod's own value wins: the kubelet
 appends it to the variables of the device plugin (`GenerateRunContainerOptions`).
 
-Reads:   what asks for a GPU, variables, mounts, hostPath volumes, annotations, privileged containers, tolerations.
-Adds:    NVIDIA_VISIBLE_DEVICES=void to each container that asks for no GPU and does not set the variable; not to the one that
+Reads:   requests for GPUs, variables, mounts, hostPath volumes, annotations, privileged containers, tolerations.
+Adds:    NVIDIA_VISIBLE_DEVICES=void to each container that requests no GPU and does not set the variable; not to the one that
          a fraction scheduler serves, whose variable it sets, nor in pods of device plugins and exporters.
 Denies:  values that show GPUs (of NVIDIA_VISIBLE_DEVICES and those of other vendors), also beside a request; files of the node
          that lead to GPUs; mounts and annotations that name devices.
 Warns:   of variables beside a request, or where a fraction scheduler serves, whose values are elsewhere, of privileged
-         containers in pods for GPU nodes, of pods that go to GPU nodes without asking for a GPU.
+         containers in pods for GPU nodes, of pods that go to GPU nodes without requesting a GPU.
 """
 
 from collections.abc import Iterator

@@ -60,21 +60,24 @@ def check_reservation(
 ) -> Iterator[Finding]:
     """Yield why the quota of the namespace denies the request."""
     if isinstance(outcome, LedgerError):
-        yield _ledger_error(outcome, options.on_ledger_error)
+        if options.on_ledger_error is OnLedgerError.ALLOW:
+            message = f"admitted without a quota check, which failed: {outcome}"
+            yield Finding(rule=RULE_ID, severity=Severity.WARNING, message=message)
+        else:
+            message = f"the quota could not be checked: {outcome}"
+            yield Finding(rule=RULE_ID, message=message, remedy="try again", ask="if it persists")
         return
     ledger, verdict = outcome.ledger, outcome.verdict
     if ledger is None:
         if options.required and request.asks_for_gpus:
-            needs = "must have a GPUQuota for pods and claims that request GPUs"
-            message = f"namespace {namespace} {needs}"
+            message = f"namespace {namespace} must have a GPUQuota for pods and claims that request GPUs"
             yield Finding(rule=RULE_ID, message=message, ask=f"for a GPUQuota named {NAME}")
     elif outcome.request is None or verdict is None or verdict.allowed:
         return
     elif verdict.reason is Reason.REFUSED:
         yield from outcome.request.denials
     elif verdict.reason is Reason.EXCEEDED:
-        because = outcome.request.because
-        yield _exceeded(namespace, ledger, verdict, because, request.controlled_by, now)
+        yield _exceeded(namespace, ledger, verdict, outcome.request.because, request.controlled_by, now)
     else:
         message, remedy, else_see = _UNDECIDED[verdict.reason]
         message = f"quota {namespace}/{NAME} {message}; if it persists, {else_see}"
@@ -92,7 +95,7 @@ def check_workload(workload: Workload, options: GPUQuotaOptions, context: Contex
     if context.grant is not None and needs_grant(workload, context.resource_mapping):
         found = fit_result(workload, context.grant, context, is_stored=context.is_update)
         if found is not None:
-            yield from _bad_outlook(found, workload, context.namespace, options.mode)
+            yield from _fit_warning(found, workload, context.namespace, options.mode)
 
 
 def needs_grant(workload: Workload, mapping: ResourceMapping) -> bool:
@@ -110,14 +113,6 @@ RULE = Rule(
     on_update=True,
     not_exported="it counts all pods of a namespace, and CEL sees one object at a time",
 )
-
-
-def _ledger_error(error: LedgerError, on_error: OnLedgerError) -> Finding:
-    if on_error is OnLedgerError.ALLOW:
-        message = f"admitted without a quota check, which failed: {error}"
-        return Finding(rule=RULE_ID, severity=Severity.WARNING, message=message)
-    message = f"the quota could not be checked: {error}"
-    return Finding(rule=RULE_ID, message=message, remedy="try again", ask="if it persists")
 
 
 _UNDECIDED: Mapping[Reason, tuple[str, str, str]] = {
@@ -159,12 +154,10 @@ def _exceeded(
     if never:
         if granted_some := [_count(each.key, each.hard) for each in never if each.hard]:
             ways.append(f"request {_all(granted_some)} or fewer")
-        requested, granted = (
-            [format_amount(n) for n in each]
-            for each in zip(*((s.requested, s.hard) for s in never), strict=True)
-        )
+        requested = _all(format_amount(each.requested) for each in never)
+        granted = _all(format_amount(each.hard) for each in never)
         facts.append(
-            f"exceeded quota: {namespace}/{NAME}, {_all(requested)} can never fit: the quota grants {_all(granted)} in all"
+            f"exceeded quota: {namespace}/{NAME}, {requested} can never fit: the quota grants {granted} in all"
         )
     if full:
         left = {each.key: each.hard - each.used - each.reserved for each in full}
@@ -218,7 +211,7 @@ def _full(namespace: str, ledger: QuotaLedger, full: Sequence[Shortfall], now: d
             yield f"largest holders of {each.key}: {holders}"
 
 
-def _bad_outlook(found: FitResult, workload: Workload, namespace: str, mode: Mode) -> Iterator[Finding]:
+def _fit_warning(found: FitResult, workload: Workload, namespace: str, mode: Mode) -> Iterator[Finding]:
     """Yield the warning. If the rule denies nothing, it says so instead of how many pods will start."""
     needs, hard = _count(found.key, found.needed), format_amount(found.hard)
     grants, free = (
@@ -257,11 +250,11 @@ def _bad_outlook(found: FitResult, workload: Workload, namespace: str, mode: Mod
 
 def _pods_field(found: FitResult, workload: Workload) -> str:
     """Return the one field with the number of pods, if fewer of them would start, else ""."""
-    if not found.starting or (found.failure is not FitFailure.TOO_LITTLE and not workload.target):
-        return ""
-    return (
-        _MAXIMUM.get(workload.kind, "") if workload.target else _PODS.get((workload.group, workload.kind), "")
-    )
+    if found.starting and workload.target:
+        return _MAXIMUM.get(workload.kind, "")
+    if found.starting and found.failure is FitFailure.TOO_LITTLE:
+        return _PODS.get((workload.group, workload.kind), "")
+    return ""
 
 
 _KEEPING = frozenset({"ReplicationController", "ReplicaSet", "StatefulSet"})

@@ -61,13 +61,12 @@ _QUOTED = 61
 _PARTS: dict[Fraction | int, str] = {1: "a quarter of one", 2: "half of one", 3: "three quarters of one"}
 """By quarters."""
 
-# Message and remedy of the findings that `gpu-admission export` says in the API server, too; NAME stands for the resource's.
 NAME = "{name}"
-NOT_A_QUANTITY = "must be a quantity that Kubernetes can count", f"set {NAME}: 1"
-NEGATIVE = "must not be negative", f"set {NAME}: 1, or omit it"
+"""Stands for the name of the resource in a remedy."""
+
+# Message and remedy of the findings that `gpu-admission export` also writes into its policies.
 TOO_LARGE = f"must be at most {LARGEST // 1000}: Kubernetes counts thousandths in 64 bits", f"set {NAME}: 1"
 OVER_100_PERCENT = "must be at most 100 percent of a GPU", f"set {NAME}: 100 or less"
-NO_LIMIT = "must have an equal limit: GPUs cannot be overcommitted"
 
 
 class GPURequestsOptions(RuleOptions, frozen=True):
@@ -190,9 +189,9 @@ def amounts(place: ContainerPlace, resource: GPUResource) -> tuple[Amount | None
 def number_findings(amount: Amount, availability: Availability, context: Context) -> Iterator[Finding]:
     quantity, resource = amount.quantity, amount.resource
     if quantity is None:
-        yield amount.finding(*NOT_A_QUANTITY)
+        yield amount.finding("must be a quantity that Kubernetes can count", f"set {NAME}: 1")
     elif quantity.nano < 0:
-        yield amount.finding(*NEGATIVE)
+        yield amount.finding("must not be negative", f"set {NAME}: 1, or omit it")
     elif quantity.milli_value > LARGEST:
         # Validation looks at the thousandths (`MilliValue()`), which overflow: it refuses most of these, and accepts some.
         yield amount.finding(*TOO_LARGE)
@@ -234,7 +233,7 @@ def pair_findings(
             message = f"must equal limits[{name}] ({limit.raw or 0}): GPUs cannot be overcommitted"
             yield request.finding(message, f"set {name}: {limit.raw or 0}, or omit the request")
     elif not options.complete_limits:
-        yield request.finding(NO_LIMIT, remedy)
+        yield request.finding("must have an equal limit: GPUs cannot be overcommitted", remedy)
     elif context.phase is Phase.TEMPLATE:
         yield request.finding(
             "must have an equal limit in a template: completeLimits adds it to pods only",
@@ -278,16 +277,11 @@ def total_findings(
     pod: Pod, options: GPURequestsOptions, availability: Availability, context: Context
 ) -> Iterator[Finding]:
     """Report what is too much for one pod or one node, by the arithmetic of the scheduler."""
-    requests = tuple(context.resource_mapping.requests(pod))
-    askers: dict[GPUResource, list[GPURequest]] = {}
-    for requested in requests:
-        if requested.resource.measure.is_count:
-            askers.setdefault(requested.resource, []).append(requested)
-    limits = {resource: limit_of(options.max_per_pod, resource, availability.pinned) for resource in askers}
-    if not pod.spec.overhead and not any(
-        resource.measure is Measure.SLICES or _may_exceed(asking, limits[resource], options, availability)
-        for resource, asking in askers.items()
-    ):
+    requests: dict[GPUResource, list[GPURequest]] = {}
+    for each in context.resource_mapping.requests(pod):
+        if each.resource.measure.is_count:
+            requests.setdefault(each.resource, []).append(each)
+    if not pod.spec.overhead and not any(_may_exceed(of, options, availability) for of in requests.values()):
         return  # all containers together stay below every limit
     try:
         totals = gpu_requests(pod, context.resource_mapping)
@@ -296,8 +290,8 @@ def total_findings(
     for resource, total in totals.items():
         if not resource.measure.is_count or not total.is_whole:
             continue
-        asking = askers.get(resource, [])
-        single = asking[0].place if len(asking) == 1 else None
+        of_resource = requests.get(resource, [])
+        single = of_resource[0].place if len(of_resource) == 1 else None
         most = limit_of(options.max_per_pod, resource, availability.pinned)
         per_container = limit_of(options.max_per_container, resource, availability.pinned)
         reported = single and per_container is not None and total.value > per_container
@@ -306,10 +300,8 @@ def total_findings(
             availability.too_many_cards(resource, total.value),
         ]
         if most is not None and total.value > most and not reported:
-            by_policy = Complaint(
-                f"must be at most {most} per pod by policy", f"request {NAME}: {most} or less"
-            )
-            complaints.insert(0, by_policy)
+            by_policy = f"must be at most {most} per pod by policy"
+            complaints.insert(0, Complaint(by_policy, f"request {NAME}: {most} or less"))
         if not reported and not any(complaints):
             complaints.append(
                 availability.more_than_any_machine(resource, total.value, options.gpus_per_node)
@@ -319,12 +311,14 @@ def total_findings(
 
 
 def _may_exceed(
-    asking: Sequence[GPURequest], most: int | None, options: GPURequestsOptions, availability: Availability
+    requests: Sequence[GPURequest], options: GPURequestsOptions, availability: Availability
 ) -> bool:
-    """Whether all containers together request more than the limit, or than a node has."""
-    together = sum(request.quantity.value for request in asking)
-    bounds = (most, options.gpus_per_node, availability.cards_per_node(asking[0].resource))
-    return any(bound is not None and together > bound for bound in bounds)
+    """Whether all containers together may request more of a resource than the limit, or than a node has."""
+    resource, together = requests[0].resource, sum(request.quantity.value for request in requests)
+    most = limit_of(options.max_per_pod, resource, availability.pinned)
+    bounds = (most, options.gpus_per_node, availability.cards_per_node(resource))
+    is_above = any(bound is not None and together > bound for bound in bounds)
+    return is_above or resource.measure is Measure.SLICES
 
 
 def total_finding(
@@ -335,12 +329,11 @@ def total_finding(
     amount = limit or request
     if amount is not None:
         return amount.finding(*complaint)
-    message = f"the pod needs {total} {resource.name} at one time: {complaint.message}"
     return Finding(
         rule=ID,
         severity=complaint.severity,
         path="spec",
-        message=message,
+        message=f"the pod needs {total} {resource.name} at one time: {complaint.message}",
         remedy=complaint.remedy.replace(NAME, resource.name),
     )
 
@@ -376,18 +369,15 @@ def annotation_findings(pod: Pod, context: Context) -> Iterator[Finding]:
     if fraction is None or bad:
         return
     key, text = fraction
+    about = partial(warning, path=annotation_path(key.key), value=truncate(text, _QUOTED))
     if key.measure is Measure.FRACTION and Fraction(text) < LEAST_PART:
-        yield warning(
-            path=annotation_path(key.key),
-            value=truncate(text, _QUOTED),
+        yield about(
             message=f"counts as {float(LEAST_PART)}: schedulers take less for nothing, and nothing limits what the pod uses",
             remedy=f'set "{float(LEAST_PART)}" or more',
         )
     if whole:
         names = ", ".join(dict.fromkeys(f'"{place.container.name}"' for place in whole))
-        yield warning(
-            path=annotation_path(key.key),
-            value=truncate(text, _QUOTED),
+        yield about(
             message="should not stand beside them: schedulers that know the annotation refuse such pods, the others ignore it",
             remedy=f"remove it, or the whole GPUs of container {names}",
         )
@@ -396,9 +386,7 @@ def annotation_findings(pod: Pod, context: Context) -> Iterator[Finding]:
         scheduler = pod.spec.scheduler_name or DEFAULT_SCHEDULER
         why = "nodeName bypasses schedulers" if pod.spec.node_name else f"{scheduler} does not share GPUs"
         scheduler_name = next(iter(context.resource_mapping.fraction_schedulers), "")
-        yield warning(
-            path=annotation_path(key.key),
-            value=truncate(text, _QUOTED),
+        yield about(
             message=f"has no effect: {truncate(why, _QUOTED)}, so the pod gets none",
             remedy=f"set schedulerName: {scheduler_name} and no nodeName, or request a GPU in resources.limits",
         )

@@ -1,9 +1,9 @@
 """Let GPU pods, and only GPU pods, onto tainted GPU nodes.
 
-Reads: what asks for a GPU, existing tolerations, the class to which the pod is pinned.
-Adds:  a toleration of the taint that is named as the resource asked for; for slices, shares and parts of a card as the resource
-       of the vendor's whole cards. Then those that the policy lists, for all GPU pods and by vendor, and those of the class. Each
-       unless one that is there covers it already; a key that a list has is left to the list.
+Reads: requests for GPUs, existing tolerations, the class to which the pod is pinned.
+Adds:  a toleration of the taint that is named as the requested resource; for slices, shares and parts of a card as the resource
+       of the vendor's whole cards. Then the tolerations that the policy lists, for all GPU pods and by vendor, and those of the
+       class. None is added that an existing one covers. Where a list has a key, only the list speaks about that key.
 Warns: of the template of a DaemonSet that lacks one of them: no pod is made for a node whose taints it does not tolerate.
 
 A pod gets nothing if it has only DRA claims that may be for other devices.
@@ -71,8 +71,7 @@ def mutate(patch: PodPatch, options: GPUTolerationOptions, context: Context) -> 
             )
         return
     for toleration in wanted:
-        if not any(covers(each, toleration) for each in patch.pod.spec.tolerations or ()):
-            patch.add_toleration(toleration)
+        patch.add_toleration(toleration)
 
 
 def _wanted(pod: Pod, options: GPUTolerationOptions, context: Context) -> list[Toleration]:

@@ -4,7 +4,7 @@ Reads:   names of resources of every container and of the pod as a whole, annota
          workload also its kind and API group, its own metadata, and the lists of containers above its pod template.
 Denies:  names of resources that mean GPUs and that the API server refuses (`gpu`, `NVIDIA.com/gpu`), and GPUs among the resources
          of the pod as a whole, where it takes nothing but cpu, memory and hugepages (validation of Kubernetes 1.36.3).
-Warns:   of names one slip away from one that the resource mapping has (`nvidia.com/gpus`), and of those that are gone; of
+Warns:   of names that nearly equal one of the resource mapping (`nvidia.com/gpus`), and of names that no longer exist; of
          annotations that are misspelt, written as labels, or on a Deployment instead of its pods; of a Job in API group apps.
 
 Runs before mutation, too: built-in validation comes right after it and rejects the same pods with worse sentences.
@@ -34,7 +34,7 @@ READ = frozenset(
     for value in vars(annotations).values()
     if isinstance(value, str) and value.startswith(DOMAIN) and value != DOMAIN
 )
-"""Every annotation of ours: those constants are what the rules look up."""
+"""Every annotation that some rule reads."""
 MOST_UNREAD = 10
 """Unknown annotations that are reported of one object at most. To find the nearest known one takes 0.1 ms for each."""
 LONGEST_NAME = 63
@@ -52,6 +52,11 @@ GROUPS = {
     "Job": "batch",
 }
 """Kinds of Kubernetes that make pods, and their API group. Their pods do not get the annotations of the object's metadata."""
+_POD_SPECS = {
+    "PodTemplate": ("template", "spec"),
+    "CronJob": ("spec", "jobTemplate", "spec", "template", "spec"),
+}
+"""Where the spec of their pods is, if not in spec.template."""
 API_VERSIONS = {"": "v1", "apps": "apps/v1", "batch": "batch/v1"}
 
 _STANDARD = frozenset({"cpu", "memory", "ephemeral-storage"})
@@ -189,7 +194,7 @@ def _misplaced_annotations(workload: Workload) -> Iterator[Finding]:
 
 def _misplaced_containers(workload: Workload) -> Iterator[Finding]:
     """Warn of lists of containers above the pod spec, where the API server knows no such field."""
-    *way, _ = steps = _way_to_pod_spec(workload.kind)
+    *way, _ = steps = _POD_SPECS.get(workload.kind, ("spec", "template", "spec"))
     data: Any = workload.data
     for depth, step in enumerate(way, start=1):
         data = data.get(step) if isinstance(data, Mapping) else None
@@ -202,17 +207,9 @@ def _misplaced_containers(workload: Workload) -> Iterator[Finding]:
                 )
 
 
-def _way_to_pod_spec(kind: str) -> tuple[str, ...]:
-    if kind == "PodTemplate":
-        return ("template", "spec")
-    outer = ("spec", "jobTemplate") if kind == "CronJob" else ()
-    return (*outer, "spec", "template", "spec")
-
-
 RULE = Rule(
     id=ID,
     summary="resources, annotations and fields are written where something reads them",
-    options=RuleOptions,
     check=check,
     check_workload=check_workload,
     check_before_mutation=True,

@@ -23,15 +23,14 @@ from policies.models.warming.options import (
     FetchResources,
     Sources,
     mount_path_problem,
-    mount_place,
     too_little,
 )
 from policies.models.warming.server_credentials import HF_TOKEN, ServerCredentials, server_credentials
 from policies.pods.annotations import MODEL_CACHE_CLAIM, MODEL_PATH, MODEL_URI, BadAnnotation
 from policies.pods.field_paths import annotation_path
-from policies.pods.names import is_dns_subdomain
+from policies.pods.names import cleaned_path, is_dns_subdomain
 from policies.pods.patch import PodPatch
-from policies.pods.pod import Container, ContainerPlace, Pod, ResourceList, Resources, Volume
+from policies.pods.pod import ContainerPlace, Pod, ResourceList, Resources, Volume
 from policies.rule import Context, Rule, RuleOptions
 
 ID = "model-warming"
@@ -48,14 +47,12 @@ class ModelWarmingOptions(RuleOptions, frozen=True):
     """Of the init container, where the pod does not say; null leaves it to the image or the platform (OpenShift)."""
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        problem = mount_path_problem(self.mount_path)
-        if problem:
+        if problem := mount_path_problem(self.mount_path):
             yield "mountPath", f'"{self.mount_path}" {problem}'
         for scheme in Sources.__struct_fields__:
             for field, sentence in self.sources.of(scheme).problems(scheme):
                 yield f"sources.{scheme}.{field}", sentence
-        problem = too_little(self.cache_size_limit, "1Mi")
-        if problem:
+        if problem := too_little(self.cache_size_limit, "1Mi"):
             yield "cacheSizeLimit", problem
         for field, sentence in self.resources.problems():
             yield f"resources.{field}", sentence
@@ -126,8 +123,7 @@ def read_request(
     path, claim = annotations.get(MODEL_PATH, options.mount_path), annotations.get(MODEL_CACHE_CLAIM)
     if isinstance(uri, BadAnnotation):
         bad.append(uri)
-    problem = mount_path_problem(path)
-    if problem:
+    if problem := mount_path_problem(path):
         bad.append(BadAnnotation(MODEL_PATH, path, problem, "write an absolute path such as /models/llama"))
     if claim is not None and not is_dns_subdomain(claim):
         message = "is not the name of a PersistentVolumeClaim"
@@ -147,17 +143,13 @@ def fetch_resources(pod: Pod, options: ModelWarmingOptions) -> Resources | None:
     A Guaranteed pod needs them for every container, also init containers. A BestEffort pod would become Burstable. If the pod
     as a whole has resources, only those decide (ComputePodQOS in k8s.io/kubernetes pkg/apis/core/v1/helper/qos).
     """
-    if pod.spec.resources is not None or not any(has_compute(place.container) for place in pod.places):
+    containers = [place.container for place in pod.places]
+    written = [amounts for each in containers for amounts in (each.limits, each.requests)]
+    has_compute = any(each.get(name) not in {None, "0", 0} for each in written for name in ("cpu", "memory"))
+    if pod.spec.resources is not None or not has_compute:
         return None
     amounts: ResourceList = {"cpu": str(options.resources.cpu), "memory": str(options.resources.memory)}
     return Resources(limits=amounts, requests=amounts)
-
-
-def has_compute(container: Container) -> bool:
-    amounts = (
-        each.get(name) for each in (container.limits, container.requests) for name in ("cpu", "memory")
-    )
-    return any(amount not in {None, "0", 0} for amount in amounts)
 
 
 def conflicts(pod: Pod, warming: Warming, servers: list[ContainerPlace], path: str) -> Iterator[Finding]:
@@ -174,7 +166,7 @@ def conflicts(pod: Pod, warming: Warming, servers: list[ContainerPlace], path: s
             )
     for place in servers:
         for index, mount in enumerate(place.container.volume_mounts or ()):
-            if mount.name != CACHE and mount_place(mount.mount_path) == mount_place(path):
+            if mount.name != CACHE and cleaned_path(mount.mount_path) == cleaned_path(path):
                 where = f"{place.path}.volumeMounts[{index}].mountPath"
                 message = f"volume {mount.name} is mounted at {path} already"
                 yield conflict(where, message, f"name another path in annotation {MODEL_PATH}")

@@ -16,7 +16,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from policies.finding import Finding, Severity
 from policies.gpus.resource_mapping import GPUResource, Measure, ResourceMapping
@@ -81,26 +81,14 @@ Requested = tuple[tuple[GPUResource, Quantity], ...]
 """The GPU resources of a container, and their amounts."""
 
 
-class _Processes(msgspec.Struct, frozen=True):
-    """A number of processes in a command, and the machines on which they run."""
-
-    flag: str
-    count: int
-    machines: int = 1
-
-    @property
-    def may_span_nodes(self) -> bool:
-        return re.fullmatch(_TENSOR, self.flag) is not None
-
-
 def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding]:
-    asking: list[tuple[ContainerPlace, int]] = []
+    counted: list[tuple[ContainerPlace, int]] = []
     for place in pod.places:
         requested = context.resource_mapping.container_requests(place.container)
         if requested:
             yield from _slices(place, requested)
-            asking.append((place, _gpus(place.container, requested)))
-    counted = [(place, gpus) for place, gpus in asking if gpus]
+            if gpus := _gpus(place.container, requested):
+                counted.append((place, gpus))
     texts = _texts(place.container for place, _ in counted)
     for (place, gpus), text in zip(counted, texts, strict=True):
         found = _processes(text)
@@ -108,22 +96,18 @@ def check(pod: Pod, _options: RuleOptions, context: Context) -> Iterator[Finding
             continue
         spans = _SEVERAL_NODES.search(text) is not None
         others = len(found) > 1 or _OTHER_WAYS.search(text) is not None
-        for each in found:
-            wrong = _mismatch(
-                each.count,
-                gpus * each.machines,
-                "the container" if each.machines == 1 else f"{each.machines} machines",
-                may_be_more=spans and each.may_span_nodes,
-                may_be_fewer=others or (spans and each.may_span_nodes),
+        for flag, count, machines in found:
+            may_span_nodes = spans and re.fullmatch(_TENSOR, flag) is not None
+            mismatch = _mismatch(
+                count,
+                gpus * machines,
+                "the container" if machines == 1 else f"{machines} machines",
+                may_be_more=may_span_nodes,
+                may_be_fewer=others or may_span_nodes,
             )
-            if wrong is not None:
-                yield _warning(
-                    path=_path(place, each.flag),
-                    container=place.container.name,
-                    value=f"{each.flag} {each.count}",
-                    message=wrong[0],
-                    remedy=wrong[1],
-                )
+            if mismatch is not None:
+                path, value = _path(place, flag), f"{flag} {count}"
+                yield replace(mismatch, path=path, container=place.container.name, value=value)
                 break
 
 
@@ -132,29 +116,30 @@ def check_workload(workload: Workload, _options: RuleOptions, context: Context) 
         text = str(_value(workload.data, path))
         count = int(text) if re.fullmatch("[0-9]{1,4}", text) else 0
         is_mpi = workload.kind == "MPIJob" and count > 0
-        is_by_hand = is_mpi and _is_by_hand(workload)
+        is_by_hand = is_mpi and _any_command_has(_BY_HAND, workload.pods)
         for pods in workload.pods if count else ():
             if is_mpi and ".Worker." not in pods.path:
                 continue  # the launcher of an MPIJob only starts the processes
             gpus, whose = _gpus_of_pod(pods.pod, context.resource_mapping), f"a pod of {pods.path}"
-            is_one_each = not is_by_hand if is_mpi else _starts_one_a_process(workload, pods)
-            wrong = _mismatch(count, gpus, whose, may_be_fewer=not is_one_each) if gpus else None
-            if wrong is not None:
-                yield _warning(path=path, value=text, message=wrong[0], remedy=wrong[1])
+            # torchrun and the runtimes of a TrainJob start one process for each GPU.
+            is_one_each = workload.group == "trainer.kubeflow.org" or _any_command_has(_TORCHRUN, [pods])
+            may_be_fewer = is_by_hand if is_mpi else not is_one_each
+            mismatch = _mismatch(count, gpus, whose, may_be_fewer=may_be_fewer) if gpus else None
+            if mismatch is not None:
+                yield replace(mismatch, path=path, value=text)
                 break
 
 
 def _mismatch(
     count: int, gpus: int, whose: str, *, may_be_more: bool = False, may_be_fewer: bool
-) -> tuple[str, str] | None:
-    """Return message and remedy. None if the numbers agree or may differ."""
+) -> Finding | None:
+    """Return the warning, without its place. None if the numbers agree or may differ."""
     if count > gpus and not may_be_more:
-        return f"should be at most {gpus}, the GPUs of {whose}", f"set {gpus} or request {count} GPUs"
+        message = f"should be at most {gpus}, the GPUs of {whose}"
+        return _warning(message=message, remedy=f"set {gpus} or request {count} GPUs")
     if count < gpus and not may_be_fewer:
-        return (
-            f"should be {gpus}, the GPUs of {whose}: the others stay idle",
-            f"set {gpus} or request {count}",
-        )
+        message = f"should be {gpus}, the GPUs of {whose}: the others stay idle"
+        return _warning(message=message, remedy=f"set {gpus} or request {count}")
     return None
 
 
@@ -196,16 +181,17 @@ def _texts(containers: Iterable[Container]) -> Iterator[str]:
         yield _COMMENT.sub("", text) if "#" in text else text
 
 
-def _processes(text: str) -> list[_Processes]:
-    found = [_Processes(each[1], int(each[2])) for each in islice(_FLAGS.finditer(text), MOST_FLAGS)]
-    if not any(re.fullmatch(_IN_TOTAL, each.flag) for each in found):
+def _processes(text: str) -> list[tuple[str, int, int]]:
+    """Return each flag with a number of processes, that number, and the machines on which they run."""
+    found = [(each[1], int(each[2]), 1) for each in islice(_FLAGS.finditer(text), MOST_FLAGS)]
+    if not any(re.fullmatch(_IN_TOTAL, flag) for flag, _, _ in found):
         return found
     machines = _MACHINES.search(text)
     # A configuration file, or a variable, may name more machines.
     if not _ACCELERATE.search(text) or (machines is None and _ELSEWHERE.search(text)):
-        return [each for each in found if not re.fullmatch(_IN_TOTAL, each.flag)]
+        return [each for each in found if not re.fullmatch(_IN_TOTAL, each[0])]
     number = max(1, int(machines[1])) if machines else 1
-    return [_Processes(each.flag, each.count, number) for each in found]
+    return [(flag, count, number) for flag, count, _ in found]
 
 
 def _path(place: ContainerPlace, flag: str) -> str:
@@ -226,16 +212,9 @@ def _gpus_of_pod(pod: Pod, mapping: ResourceMapping) -> int:
     return sum(_gpus(container, mapping.container_requests(container)) for container in apps)
 
 
-def _starts_one_a_process(workload: Workload, pods: WorkloadPods) -> bool:
-    """Whether certainly each process has one GPU, as torchrun and the runtimes of a TrainJob start them."""
-    texts = _texts(place.container for place in pods.pod.places)
-    return workload.group == "trainer.kubeflow.org" or any(map(_TORCHRUN.search, texts))
-
-
-def _is_by_hand(workload: Workload) -> bool:
-    """Whether the command of an MPIJob says how many processes there are on a node."""
-    texts = _texts(place.container for pods in workload.pods for place in pods.pod.places)
-    return any(map(_BY_HAND.search, texts))
+def _any_command_has(pattern: re.Pattern[str], pods: Iterable[WorkloadPods]) -> bool:
+    texts = _texts(place.container for each in pods for place in each.pod.places)
+    return any(map(pattern.search, texts))
 
 
 def _value(data: Any, path: str) -> Any:
@@ -247,7 +226,6 @@ def _value(data: Any, path: str) -> Any:
 RULE = Rule(
     id=ID,
     summary="as many processes are started as GPUs are requested",
-    options=RuleOptions,
     check=check,
     check_workload=check_workload,
     not_exported="it only warns, by reading the arguments of many launchers",

@@ -2,7 +2,7 @@
 
 Reads:   how long the model loads: annotation model-load-seconds, else its weights (annotation model-params) at
          `loadMiBPerSecond`, else `modelLoadSeconds` of the policy, else nothing happens; plus `buffer`.
-Adds:    to containers that ask for a GPU and have a probe but no startupProbe of their own, by `strategy`:
+Adds:    to containers that request a GPU and have a probe but no startupProbe of their own, by `strategy`:
          initialDelay  readinessProbe.initialDelaySeconds of at least that (never less than it was), and, where the
                        livenessProbe could kill the server sooner, a startupProbe from the livenessProbe's handler;
          startupProbe  a startupProbe from the readinessProbe's handler, else the livenessProbe's, so that a fast load is

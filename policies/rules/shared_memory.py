@@ -1,7 +1,7 @@
 """Give pods that run on several GPUs a /dev/shm that is large enough for what their processes exchange (NCCL, data loaders).
 
 Reads:   how many whole GPUs the pod runs on, memory limits, volumes and mounts.
-Adds:    from two GPUs on, one memory emptyDir of `sizeLimit`, mounted at /dev/shm of every container that asks for a GPU.
+Adds:    from two GPUs on, one memory emptyDir of `sizeLimit`, mounted at /dev/shm of every container that requests a GPU.
 Warns:   where `sizeLimit` is a part of the memory limit and there is none, or the volume's name is taken.
 
 A container runtime's own /dev/shm has 64 MiB, and is shared by all containers of the pod; so is this volume by those that get it.
@@ -9,12 +9,13 @@ What is written to it counts as memory of the container that writes. Nothing hap
 with hostIPC, which shows the node's own /dev/shm and connects the pod with others, or on Windows, which has none.
 """
 
-import posixpath
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from policies.finding import Finding, Severity
 from policies.gpus.resource_mapping import whole_gpus
+from policies.pods.names import cleaned_path
 from policies.pods.patch import PodPatch
 from policies.pods.pod import ContainerPlace, EmptyDir, Pod, ResourceList, Volume, VolumeMount
 from policies.pods.quantity import Quantity, QuantityError, parse_quantity, readable
@@ -28,6 +29,7 @@ RUNTIME_DEFAULT = 64 * MIB
 """Size in containerd and CRI-O. A smaller volume would be worse."""
 
 _PERCENTAGE = re.compile(r"([0-9]{1,3})%")
+_warning = partial(Finding, rule=ID, severity=Severity.WARNING, path="spec.volumes")
 
 
 class SharedMemoryOptions(RuleOptions, frozen=True):
@@ -66,9 +68,9 @@ def mutate(patch: PodPatch, options: SharedMemoryOptions, context: Context) -> I
     if volume is None:
         size = size_in_bytes(str(options.size_limit), users, pod)
         if size is None:
-            yield warning(
-                f"{MOUNT_PATH} stays at 64 MiB: sizeLimit {options.size_limit} needs a memory limit",
-                "set a memory limit on every container that requests a GPU, or mount a memory emptyDir at /dev/shm",
+            yield _warning(
+                message=f"{MOUNT_PATH} stays at 64 MiB: sizeLimit {options.size_limit} needs a memory limit",
+                remedy="set a memory limit on every container that requests a GPU, or mount a memory emptyDir at /dev/shm",
             )
             return
         if size < RUNTIME_DEFAULT:
@@ -76,7 +78,7 @@ def mutate(patch: PodPatch, options: SharedMemoryOptions, context: Context) -> I
         text = f"{size // GIB}Gi" if size % GIB == 0 else f"{size // MIB}Mi"
         patch.add_volume(Volume(name=VOLUME, empty_dir=EmptyDir(medium="Memory", size_limit=text)))
     elif volume.empty_dir is None or volume.empty_dir.medium != "Memory":
-        yield warning(f"volume {VOLUME} must be a memory emptyDir", "rename that volume")
+        yield _warning(message=f"volume {VOLUME} must be a memory emptyDir", remedy="rename that volume")
         return
     for place in lacking:
         patch.add_volume_mount(place, VolumeMount(name=VOLUME, mount_path=MOUNT_PATH))
@@ -92,12 +94,7 @@ def on_several_gpus(pod: Pod, context: Context) -> bool:
 def shared_memory_mounts(place: ContainerPlace) -> list[VolumeMount]:
     """Return the mounts at /dev/shm of the container, or at a folder above it."""
     mounts = place.container.volume_mounts or ()
-    return [mount for mount in mounts if _cleaned(mount.mount_path) in {MOUNT_PATH, "/dev", "/"}]
-
-
-def _cleaned(path: str) -> str:
-    """Return the path as runtimes clean it."""
-    return posixpath.normpath("/" + path.lstrip("/"))
+    return [mount for mount in mounts if cleaned_path(mount.mount_path) in {MOUNT_PATH, "/dev", "/"}]
 
 
 def size_in_bytes(size_limit: str, users: Sequence[ContainerPlace], pod: Pod) -> int | None:
@@ -113,10 +110,6 @@ def size_in_bytes(size_limit: str, users: Sequence[ContainerPlace], pod: Pod) ->
 
 def memory_limit(limits: ResourceList) -> Quantity | None:
     return readable(limits["memory"]) if "memory" in limits else None
-
-
-def warning(message: str, remedy: str) -> Finding:
-    return Finding(rule=ID, severity=Severity.WARNING, path="spec.volumes", message=message, remedy=remedy)
 
 
 RULE = Rule(

@@ -25,7 +25,7 @@ from policies.pods.field_paths import annotation_path
 from policies.pods.names import is_label_value, is_qualified_name
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Pod, Toleration
-from policies.pods.tolerations import covers, toleration_problems
+from policies.pods.tolerations import toleration_problems
 from policies.rule import Context, Mode, Rule, RuleOptions
 
 ID = "spot"
@@ -142,8 +142,7 @@ def _move(patch: PodPatch, options: SpotOptions) -> None:
         if key not in (patch.pod.spec.node_selector or {}):
             patch.set_node_selector(key, value)
     for toleration in options.tolerations:
-        if not any(covers(existing, toleration) for existing in patch.pod.spec.tolerations or ()):
-            patch.add_toleration(toleration)
+        patch.add_toleration(toleration)
     least = options.min_termination_seconds
     given = patch.pod.spec.termination_grace_period_seconds
     if least is not None and (DEFAULT_GRACE_SECONDS if given is None else given) < least:

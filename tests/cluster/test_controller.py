@@ -8,10 +8,10 @@ from fractions import Fraction
 import pytest
 
 from policies.quota.amounts import GPUS
-from policies.quota.ledger.decide import ReservationRequest
 from tests.cluster.controllers import Running, eventually, gpus, is_ready, uses
 from tests.controlplane import ControlPlane, create_gpu_node
 from tests.controlplane.gpuquota import Namespace, api_client
+from tests.reservation_requests import creation_request
 from webhook.cluster.informer import Informer
 from webhook.controller.records import LedgerRecord, ledger_record, ledgers
 
@@ -71,7 +71,7 @@ def test_a_burst_of_ends_is_counted_with_few_writes(team: Namespace, quotas: Con
     seen: list[LedgerRecord | None] = []
     stopping = threading.Event()
     ledger_objects.start(stopping)
-    assert ledger_objects.wait(30)
+    assert eventually(lambda: ledger_objects.synced)
     began = time.monotonic()
     before = len(seen)
     for number in range(60):
@@ -94,7 +94,7 @@ def test_a_reservation_becomes_use_once_its_pod_is_stored(team: Namespace, runni
     uid = team.pod("trainer", 2)
     assert uses(team, 2)
 
-    team.reserve(ReservationRequest.creation(uid, {GPUS: Fraction(2)}, running.catalogue_version(team)))
+    team.reserve(creation_request(uid, {GPUS: Fraction(2)}, running.catalogue_version(team)))
 
     assert eventually(lambda: not team.ledger_object().reservations)
     assert gpus(team) == 2
@@ -104,7 +104,7 @@ def test_a_reservation_becomes_use_once_its_pod_is_stored(team: Namespace, runni
 def test_a_reservation_for_what_is_never_stored_is_given_up(team: Namespace, running: Running) -> None:
     team.quota({"gpus": "8"})
     assert uses(team, 0)
-    team.reserve(ReservationRequest.creation("never", {GPUS: Fraction(2)}, running.catalogue_version(team)))
+    team.reserve(creation_request("never", {GPUS: Fraction(2)}, running.catalogue_version(team)))
 
     assert len(team.ledger_object().reservations) == 1
     assert eventually(lambda: not team.ledger_object().reservations)

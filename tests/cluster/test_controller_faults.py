@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from policies.quota.amounts import GPUS
-from policies.quota.ledger.decide import ReservationRequest
 from tests.cases import cases
 from tests.cluster.controllers import Command, Running, eventually, uses
 from tests.cluster.proxy import Proxy, address, through
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import INSTALLATION, Namespace, api_client, install_quota_kind
+from tests.reservation_requests import change_request, creation_request
 from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Informer, WatchTimings
@@ -49,7 +49,7 @@ def every_use(plane: ControlPlane, team: Namespace) -> Iterator[list[Fraction]]:
     stopping = threading.Event()
     informer = Informer(api_client(plane), ledgers(INSTALLATION), ledger_record, changed)
     threading.Thread(target=informer.run, args=(stopping,), daemon=True).start()
-    assert informer.wait(30)
+    assert eventually(lambda: informer.synced)
     yield seen
     stopping.set()
 
@@ -91,7 +91,7 @@ def test_nothing_is_given_up_by_a_list_from_before(plane: ControlPlane, tmp_path
             team.quota({"gpus": "8", "classes": {"nvidia-a100": "8"}}, unclassifiedPods="TotalOnly")
             uid = team.pod("gated", 2, schedulingGates=[gate])
             assert uses(team, 2)
-            change = ReservationRequest.change(
+            change = change_request(
                 uid,
                 "request",
                 {GPUS: Fraction(2)},
@@ -159,9 +159,7 @@ def test_the_leader_stopped_between_read_and_swap_changes_nothing(
         catalogue = str(team.ledger_object().class_catalogue)
         team.reserve(
             *(
-                ReservationRequest.creation(
-                    f"{index:08}-in-flight-and-never-stored", {GPUS: Fraction(1)}, catalogue
-                )
+                creation_request(f"{index:08}-in-flight-and-never-stored", {GPUS: Fraction(1)}, catalogue)
                 for index in range(60)
             )
         )
@@ -170,7 +168,7 @@ def test_the_leader_stopped_between_read_and_swap_changes_nothing(
         team.pod("noticed", 1)  # counting it, the first one comes to its swap
         assert stopped.wait(30)
         uid = team.pod("late", 1)
-        team.reserve(ReservationRequest.creation(uid, {GPUS: Fraction(1)}, catalogue))
+        team.reserve(creation_request(uid, {GPUS: Fraction(1)}, catalogue))
         with Running(plane, lease="second"):
             assert uses(team, 3)
             assert uid not in team.ledger_object().reservations

@@ -16,6 +16,7 @@ from policies.quota.ledger.quota_ledger import QuotaLedger
 from tests.cluster.controllers import Running, eventually, gpus, published_catalogues, uses
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import Namespace
+from tests.reservation_requests import creation_request
 from webhook.cluster.access import load_access
 from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import CATALOGUES
@@ -101,7 +102,7 @@ def moving(team: Namespace, running: Running) -> tuple[str, str]:
     team.pod("unpinned", 2)
     assert uses(team, 2)
     before = str(team.ledger_object().class_catalogue)
-    team.reserve(ReservationRequest.creation("in-flight", CARD, before))
+    team.reserve(creation_request("in-flight", CARD, before))
     team.change_quota({"unclassifiedPods": "MostExpensive"})
     assert eventually(lambda: team.ledger_object().unclassified_pods is UnclassifiedPods.MOST_EXPENSIVE)
     return before, running.catalogue_version(team)
@@ -123,10 +124,9 @@ def test_what_is_in_flight_denies_nobody_while_a_row_moves_to_another_unpinned(
 
         assert before.partition("/")[0] in published()
         assert (
-            _verdict(team.ledger_object(), ReservationRequest.creation("next", CARD, before))
-            is Reason.OTHER_CATALOGUE
+            _verdict(team.ledger_object(), creation_request("next", CARD, before)) is Reason.OTHER_CATALOGUE
         )
-        team.reserve(ReservationRequest.creation("next", CARD, before, after))
+        team.reserve(creation_request("next", CARD, before, after))
         ledger_object = team.ledger_object()
         assert [each.catalogue for each in ledger_object.reservations] == ["", after]
         assert "classes/nvidia-t4" not in {
@@ -155,14 +155,11 @@ def test_what_is_not_published_is_counted_anew_and_denies_while_something_is_in_
         assert eventually(lambda: has_ready(team, "False", "InFlight")), team.condition("Ready")
         assert f"not published in ConfigMap {CATALOGUES}" in getattr(team.condition("Ready"), "message", "")
         for catalogue in (before, after):
-            requested = ReservationRequest.creation("next", CARD, catalogue)
+            requested = creation_request("next", CARD, catalogue)
             assert _verdict(ledger_object, requested) is Reason.OTHER_CATALOGUE
         assert eventually(lambda: team.ledger_object().class_catalogue == after)
         assert not team.ledger_object().reservations
-        assert (
-            _verdict(team.ledger_object(), ReservationRequest.creation("next", CARD, after))
-            is Reason.RESERVED
-        )
+        assert _verdict(team.ledger_object(), creation_request("next", CARD, after)) is Reason.RESERVED
 
 
 @pytest.mark.slow

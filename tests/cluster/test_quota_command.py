@@ -10,10 +10,10 @@ from pathlib import Path
 from click.testing import CliRunner, Result
 
 from policies.quota.amounts import GPUS
-from policies.quota.ledger.decide import ReservationRequest
 from tests.cluster.controllers import Command, Running, eventually, shows, uses
 from tests.controlplane import ControlPlane, create_gpu_node
 from tests.controlplane.gpuquota import Namespace
+from tests.reservation_requests import creation_request
 from webhook.commands.quota import quota
 from webhook.quota.documents import quota_path
 
@@ -35,7 +35,7 @@ def test_what_is_shown_of_a_namespace(quotas: ControlPlane) -> None:
         assert uses(team, 10)
         assert eventually(lambda: (team.used() or {})["classes/nvidia-a100"] == 8)
         catalogue_version = str(team.ledger_object().class_catalogue)
-        team.reserve(ReservationRequest.creation("in-flight", {GPUS: Fraction(1)}, catalogue_version))
+        team.reserve(creation_request("in-flight", {GPUS: Fraction(1)}, catalogue_version))
         assert shows(team, 10, 1)
         assert eventually(lambda: (team.status().used or {})["classes/nvidia-a100"] == 8)
 

@@ -499,7 +499,7 @@ hidden byte changed; hidden byte flips; hidden byte before; hidden byte in_force
 #define ALL_COLLECTIONS ((1 << (COLLECTIONS > 2 -> 2 : COLLECTIONS)) - 1)   /* nodes store nothing that entries wait for */
 
 /* policies/quota/amounts.py: positive_difference */
-/* policies/quota/ledger/decide.py: ReservationRequest.change */
+/* policies/quota/quota_request.py: QuotaRequest._demand */
 #if CHANGE_ONLY_GROWS
 #define GROWTH(q, k) (AMOUNT(AFTER(q), k) > AMOUNT(base[q], k) -> AMOUNT(AFTER(q), k) - AMOUNT(base[q], k) : 0)
 #else
@@ -700,7 +700,7 @@ inline sum_reserved(s, q, k) {   /* with what q asks */
   sum = sum + (more > AMOUNT(row.stored_name, k) -> more - AMOUNT(row.stored_name, k) : 0)
 }
 
-/* policies/quota/ledger/decide.py: _Batch._verdict, _Batch._fits, _Batch._shortfalls.
+/* policies/quota/ledger/decide.py: _Batch.decide, _Batch._shortfalls.
    Reason.RESERVED, Reason.ALREADY_RESERVED, Reason.NOTHING_TO_RESERVE, Reason.EXCEEDED, Reason.UNCOUNTED, Reason.UNREADABLE,
    Reason.OTHER_CATALOGUE. */
 inline decide(s, q) {
@@ -906,7 +906,7 @@ inline forget_quota(c) { reads[c] = NOTHING; read_uid[c] = 0; read_generation[c]
 #define IS_GONE(c, o) ((list[c].gone >> o) & 1)
 #define ENDED(c, o) (GONE_IS_TOLD -> IS_GONE(c, o) : !shows[o])   /* what a list lacks was deleted, or is yet to come */
 
-/* webhook/controller/gone_claims.py: GoneClaims.add, GoneClaims.held */
+/* webhook/controller/records.py: ClaimHistory.add_gone, ClaimHistory.gone */
 #if TAKEN < OBJECTS
 #define KEEPS(c, o) ((o) == TAKEN && GONE_CLAIM_IS_CHARGED && !shows[o] && list[c].reserved)
 inline keep_gone_claim(c, k) {

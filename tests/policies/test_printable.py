@@ -4,11 +4,11 @@ import json
 from xml.etree import ElementTree as ET
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.printable import printable, printable_json, printable_lines, printable_xml
+from tests.cases import cases
 from webhook.configuration.yaml_documents import YamlDocument, dump_document, load_documents
 
 HOSTILE = "\x1b]0;t\x07 \x9b2J \u202e\u2066 \u2028 \x7f \x85 \U000e0041 \xa0 \ufeff é 漢 \N{BUG}"
@@ -50,14 +50,14 @@ def test_xml_reads_back(text: str) -> None:
     assert not is_obeyed(made)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "lines", "line"),
-    [
-        pytest.param("a é 漢", "a é 漢", "a é 漢", id="printable"),
-        pytest.param("a\n\tb", "a\n\tb", "a��b", id="lines"),
-        pytest.param("\x1b[2J\x9b2J\x7f\r", "�[2J�2J��", "�[2J�2J��", id="commands-to-a-terminal"),
-        pytest.param("\u202eevil\u2066\u2028", "�evil��", "�evil��", id="marks-of-direction"),
-    ],
+    {
+        "printable": ("a é 漢", "a é 漢", "a é 漢"),
+        "lines": ("a\n\tb", "a\n\tb", "a��b"),
+        "commands-to-a-terminal": ("\x1b[2J\x9b2J\x7f\r", "�[2J�2J��", "�[2J�2J��"),
+        "marks-of-direction": ("\u202eevil\u2066\u2028", "�evil��", "�evil��"),
+    },
 )
 def test_text(text: str, lines: str, line: str) -> None:
     assert (printable_lines(text), printable(text)) == (lines, line)

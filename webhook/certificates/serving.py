@@ -75,15 +75,15 @@ class SecretCertificate:
     ) -> None:
         self.name = name
         self._clock = clock
-        self._directory = PrivateDirectory()
-        self._directory.write(*_temporary(clock()))
+        self._file = PrivateFile()
+        self._file.write(*_temporary(clock()))
         self._held: PEMPair | None = None
         self._loaded_at = 0.0
         self._problem = f"waiting for the Secret {name}"
         self._failures = 0
         self._view: ClusterView | None = None
         self._was_ready = False
-        self.certificate, self.key = self._directory.certificate, self._directory.key
+        self.certificate = self.key = self._file.path
 
     def start(self, api: ApiClient) -> None:
         changes = ChangeSignal(api, self.name)
@@ -179,7 +179,7 @@ class SecretCertificate:
                 log.error("%s: %s", kept, problem)
             return problem
         if held is None or (pair.certificate, pair.key) != (held.certificate, held.key):
-            self._directory.write(pair.certificate, pair.key)
+            self._file.write(pair.certificate, pair.key)
             self._loaded_at = time.time()
             end = expires_at(pair.certificate)
             log.info("serving the certificate of the Secret %s, valid until %s", self.name, end)
@@ -208,36 +208,24 @@ _MEMORY = Path("/dev/shm")  # noqa: S108 - keys should not reach a disk
 _OWNER_ONLY = 0o600
 
 
-class PrivateDirectory:
-    """A directory for one pair, in memory where possible, readable by its owner only.
+class PrivateFile:
+    """A certificate with its key in one file, in memory where possible, readable by its owner only.
 
-    The pair is swapped as kubelet swaps a Secret volume. The directory is removed when the process that made it ends, not its
+    It is one file, so that no reader finds a mixture of two pairs. It is removed when the process that made it ends, not its
     children.
     """
 
     def __init__(self) -> None:
         base = _MEMORY if os.access(_MEMORY, os.W_OK | os.X_OK) else None
-        self._path = Path(tempfile.mkdtemp(prefix="gpu-admission-", dir=base))  # mode 0700
-        self.certificate = self._path / "..data" / "tls.crt"
-        self.key = self._path / "..data" / "tls.key"
+        self.path = Path(tempfile.mkdtemp(prefix="gpu-admission-", dir=base)) / "tls.pem"  # mode 0700
         atexit.register(self._remove, os.getpid())
 
     def write(self, certificate: bytes, key: bytes) -> None:
-        """Replace the pair; a concurrent reader finds either pair, or a mixture that does not match."""
-        folder = Path(tempfile.mkdtemp(prefix="..pair-", dir=self._path))
-        for name, content in (("tls.crt", certificate), ("tls.key", key)):
-            path = folder / name
-            path.touch(_OWNER_ONLY)
-            path.write_bytes(content)
-        published, link = self._path / "..data", self._path / "..data_tmp"
-        before = published.resolve().name  # may be being read
-        link.unlink(missing_ok=True)
-        link.symlink_to(folder.name)
-        link.rename(published)
-        for other in self._path.glob("..pair-*"):
-            if other.name not in (before, folder.name):
-                shutil.rmtree(other, ignore_errors=True)
+        new = self.path.with_suffix(".new")
+        new.touch(_OWNER_ONLY)
+        new.write_bytes(b"%b\n%b" % (certificate, key))
+        new.rename(self.path)
 
     def _remove(self, owner: int) -> None:
         if os.getpid() == owner:
-            shutil.rmtree(self._path, ignore_errors=True)
+            shutil.rmtree(self.path.parent, ignore_errors=True)

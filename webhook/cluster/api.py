@@ -278,7 +278,7 @@ class ApiClient:
             answer = b""
         finally:
             response.close()
-        raise errors.of_response(response.status, answer, retry_after=response.headers.get("Retry-After"))
+        raise errors.of_response(response.status, answer)
 
     def _send(self, call: _Call, read_seconds: float, *, preload: bool = True) -> urllib3.BaseHTTPResponse:
         headers = {"Accept": call.accept, "User-Agent": "gpu-admission"}

@@ -47,11 +47,7 @@ class Gone(ApiError):
 
 
 class Unavailable(ApiError):
-    """429 or 5xx: the API server is overloaded, starting, or failing. `retry_after` is its Retry-After in seconds, or 0."""
-
-    def __init__(self, message: str, *, code: int = 0, retry_after: int = 0) -> None:
-        super().__init__(message, code=code)
-        self.retry_after = retry_after
+    """429 or 5xx: the API server is overloaded, starting, or failing."""
 
 
 class _Status(msgspec.Struct):
@@ -71,7 +67,7 @@ _BY_CODE: dict[int, type[ApiError]] = {
 }
 
 
-def of_response(code: int, body: bytes, *, retry_after: str | None = None) -> ApiError:
+def of_response(code: int, body: bytes) -> ApiError:
     """Return the error for a response with this code. `body` is a Status if the API server wrote it."""
     try:
         status = _STATUS.decode(body)
@@ -79,8 +75,7 @@ def of_response(code: int, body: bytes, *, retry_after: str | None = None) -> Ap
         status = _Status(message=body[:200].decode(errors="replace").strip())
     message = status.message or f"HTTP {code}"
     if code == HTTPStatus.TOO_MANY_REQUESTS or code >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        seconds = int(retry_after) if retry_after and retry_after.isascii() and retry_after.isdigit() else 0
-        return Unavailable(message, code=code, retry_after=seconds)
+        return Unavailable(message, code=code)
     kind = _BY_CODE.get(code, ApiError)
     if kind is Conflict and status.reason == "AlreadyExists":
         kind = AlreadyExists

@@ -153,7 +153,8 @@ class Informer(MergedCollection[K]):
         self._listed_now: set[str] = set()
         self._last_message = monotonic()
         self._logged = ("", 0.0)
-        self._synced = threading.Event()
+        self.synced = False
+        """Whether everything was listed once."""
         self.relists = 0
         self.failures = 0
         self.is_missing = False
@@ -164,16 +165,9 @@ class Informer(MergedCollection[K]):
         """Seconds since the last message, or since the watch was opened. Up to 80 are normal."""
         return monotonic() - self._last_message
 
-    @property
-    def synced(self) -> bool:
-        return self._synced.is_set()
-
     def is_longer(self, namespaces: int) -> bool:
         """Whether single lists of so many namespaces take longer than one list of everything, both of metadata."""
         return namespaces > LISTS_OF_A_PAGE * (1 + self.total() // IDENTITIES_PAGE)
-
-    def wait(self, seconds: float) -> bool:
-        return self._synced.wait(seconds)
 
     def refresh(self, namespace: str = CLUSTER, *, since: float = inf) -> None:
         """List one namespace, or everything, unless its last list began at `since` or later.
@@ -198,7 +192,7 @@ class Informer(MergedCollection[K]):
             if not namespace:
                 self.merge_whole(Position(revision, started), by_namespace.keys())
                 self.relists += 1
-                self._synced.set()
+                self.synced = True
         self._last_message = max(self._last_message, started)
 
     @contextmanager

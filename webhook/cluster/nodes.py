@@ -31,6 +31,20 @@ class StoredNode(PartialObject, frozen=True):
     status: _NodeStatus = msgspec.field(default_factory=_NodeStatus)
 
     @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return self.metadata.labels or {}
+
+    @property
+    def resources(self) -> dict[str, str]:
+        """Its amounts of extended resources."""
+        amounts = self.status.allocatable or self.status.capacity or {}
+        return {name: str(amount) for name, amount in amounts.items() if "/" in name}
+
+    @property
     def is_ready(self) -> bool:
         return all(each["status"] == "True" for each in self.status.conditions if each["type"] == "Ready")
 

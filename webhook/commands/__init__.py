@@ -34,7 +34,8 @@ COMMANDS = (
     "usage",
     "why",
 )
-"""Each is a module of this package with a command of the same name in it; a dash is an underscore there."""
+"""Each is a command in a module of this package, both of the same name but for MODULES; a dash is an underscore there."""
+MODULES = {"resume": "pause"}
 
 
 PROGRAM = "gpu-admission"
@@ -52,7 +53,7 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         name = cmd_name.replace("-", "_")
-        command: click.Command = getattr(import_module(f"webhook.commands.{name}"), name)
+        command: click.Command = getattr(import_module(f"webhook.commands.{MODULES.get(name, name)}"), name)
         return command
 
     def make_context(self, *args: Any, **named: Any) -> click.Context:

@@ -260,8 +260,7 @@ def _role(state: RotationState, authority: x509.Certificate) -> str:
 
 def _print_certificate(screen: Screen, certificate: dict[str, Any]) -> None:
     role = certificate["role"]
-    screen.line()
-    screen.line("Certificate" if role == "leaf" else f"Authority, {role}", style="bold")
+    screen.heading("Certificate" if role == "leaf" else f"Authority, {role}")
     spent = round(certificate["lifeSpent"] * BAR)
     rows = [
         ("subject", certificate["subject"]),

@@ -23,12 +23,11 @@ from webhook.configuration.documents import LocatedProblem
 from webhook.configuration.loader import ConfigurationError, load_directory
 from webhook.configuration.yaml_documents import dump_document
 from webhook.serving.engine import Engine, Outcome, Violation
-from webhook.tools.check.junit import junit_report
-from webhook.tools.check.manifest_context import device_classes
 from webhook.tools.check.manifests import Manifest, Manifests, read_manifests
 from webhook.tools.check.offline import ManifestResult, ManifestVerdict, Run
-from webhook.tools.check.rendering import sentences
-from webhook.tools.check.sarif import LEVELS, sarif_log
+from webhook.tools.check.reports import LEVELS, junit_report, sarif_log
+from webhook.tools.check.run_context import device_classes
+from webhook.tools.check.sources import sentences
 
 T = TypeVar("T")
 

@@ -11,8 +11,8 @@ from webhook.commands.cluster_options import ClusterChoice, fail, optional_clust
 from webhook.commands.output import Screen, counted, print_json
 from webhook.commands.parameters import config_option, output_option
 from webhook.configuration.loader import ConfigurationError, load_directory
-from webhook.tools.check.manifest_context import default_labels
-from webhook.tools.classes.listing import ClassListing, ListedClass, list_classes, read_classes
+from webhook.tools.check.run_context import default_labels
+from webhook.tools.classes import ClassListing, ListedClass, list_classes, read_classes
 from webhook.tools.status.capacity import ClassCapacity
 from webhook.tools.status.report import plain
 

@@ -16,6 +16,7 @@ from webhook.cluster import errors
 from webhook.cluster.access import Access, AccessError, context_namespace, load_access
 from webhook.cluster.api import ApiClient
 from webhook.commands.output import counted, echo, print_errors
+from webhook.configuration.loader import ConfigurationError
 
 BAD_INPUT = 2
 """The exit status of every command with wrong usage, or with a cluster or documents that cannot be used."""
@@ -44,10 +45,10 @@ class ClusterChoice(NamedTuple):
 
     @contextmanager
     def client(self) -> Iterator[ApiClient]:
-        """Give a client of the cluster; if it cannot be used, the command ends with `error: …` and exit status 2."""
+        """Give a client of the cluster. If it, or its documents, cannot be used, the command ends with exit status 2."""
         try:
             yield ApiClient(self.access())
-        except (AccessError, errors.ApiError) as error:
+        except (AccessError, errors.ApiError, ConfigurationError) as error:
             fail(error)
 
 
@@ -56,10 +57,11 @@ def fail(error: object, status: int = BAD_INPUT) -> NoReturn:
     sys.exit(status)
 
 
-def end_with(problems: Sequence[object], consequence: str) -> NoReturn:
-    """Print the problems, then their number with the consequence, and end the command."""
+def end_with(problems: Sequence[object], consequence: str = "") -> NoReturn:
+    """Print the problems, then their number with the consequence if one is stated, and end the command."""
     print_errors(problems)
-    echo(f"{counted(len(problems), 'problem')}{consequence}", err=True)
+    if consequence:
+        echo(f"{counted(len(problems), 'problem')}{consequence}", err=True)
     sys.exit(BAD_INPUT)
 
 

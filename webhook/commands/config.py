@@ -34,7 +34,7 @@ from webhook.commands.rules import as_yaml
 from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.documents import CLASS, POLICY, QUOTA, RESOURCE_MAPPING, LocatedProblem
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
-from webhook.tools.check.manifest_context import default_labels
+from webhook.tools.check.run_context import default_labels
 
 EVERYTHING = "*"
 

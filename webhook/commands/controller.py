@@ -1,28 +1,28 @@
 """`gpu-admission controller`: reconciles quotas, certificates and the status of documents, and runs the canary."""
 
-import dataclasses
+import datetime as dt
 import logging
 import signal
 import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import click
 from prometheus_client import REGISTRY, disable_created_metrics
 
 from certs.rotation import Terms
+from policies.pods.names import is_dns_subdomain
 from webhook.certificates.objects import SecretName
 from webhook.cluster import errors
 from webhook.cluster.access import AccessError, own_namespace
 from webhook.cluster.api import ApiClient
 from webhook.cluster.leader import LeaderElector
 from webhook.cluster.objects import CONTROLLER, service_names
-from webhook.commands.audit_options import audit_log_option, open_audit_log
-from webhook.commands.certificate_options import certificate_options
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
-from webhook.commands.log_options import log_options
+from webhook.commands.log_options import audit_log_option, log_options, open_audit_log
 from webhook.commands.parameters import config_option
 from webhook.configuration.cluster_source import ClusterSource, source_of
 from webhook.configuration.loader import ConfigurationError
@@ -40,7 +40,29 @@ FAILED = 1
 START_SECONDS = 5.0
 """Between attempts to reach the API server at the start, and after a configuration that could not take effect."""
 
+_DAY, _SECOND = dt.timedelta(days=1), dt.timedelta(seconds=1)
+
 log = logging.getLogger("gpu_admission.controller")
+
+
+def _dns_names(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+    for name in given:
+        if not is_dns_subdomain(name):
+            raise click.BadParameter(f'"{name}" is not a valid DNS name')
+    return given
+
+
+def _duration(flag: str, field: str, unit: dt.timedelta, least: float, text: str) -> Callable[..., Any]:
+    """Return an option for a field of Terms, in units of that length."""
+    return click.option(
+        flag,
+        field,
+        default=getattr(Terms(names=()), field) / unit,
+        show_default=True,
+        type=click.FloatRange(min=least),
+        callback=lambda _context, _option, number: number * unit,
+        help=text,
+    )
 
 
 @click.command()
@@ -75,7 +97,45 @@ log = logging.getLogger("gpu_admission.controller")
     help="Seconds between canaries.",
 )
 @audit_log_option
-@certificate_options
+@click.option(
+    "--certificate-secret",
+    metavar="[NAMESPACE/]NAME",
+    help="Keep the webhook's certificate in this Secret, its authority in gpu-admission-ca beside it, and the caBundles of "
+    "zz-gpu-admission.",
+)
+@click.option(
+    "--certificate-name",
+    "names",
+    metavar="DNS",
+    multiple=True,
+    callback=_dns_names,
+    help="DNS name in the certificate (repeatable); left out: those of the Service gpu-admission in the Secret's namespace.",
+)
+@_duration(
+    "--ca-days",
+    "authority_lifetime",
+    _DAY,
+    2.0,
+    "Lifetime of a certificate authority; renewed after two thirds of it.",
+)
+# Certificates are valid from an hour before, which is part of their lifetime.
+@_duration(
+    "--leaf-days", "leaf_lifetime", _DAY, 1.0, "Lifetime of a certificate; renewed after two thirds of it."
+)
+@_duration(
+    "--propagation-seconds",
+    "propagation",
+    _SECOND,
+    0.0,
+    "Time for every API server to load a new authority before it issues certificates.",
+)
+@_duration(
+    "--retirement-seconds",
+    "retirement",
+    _SECOND,
+    0.0,
+    "Time for every server to load its certificate before the old authority is dropped.",
+)
 @log_options
 def controller(
     config: Path | None,
@@ -88,7 +148,9 @@ def controller(
     canary_namespace: str,
     canary_seconds: float,
     audit_log: str,
-    certificates: tuple[str | None, Terms],
+    certificate_secret: str | None,
+    names: tuple[str, ...],
+    **durations: dt.timedelta,
 ) -> None:
     """Reconcile quotas, certificates and status until SIGTERM.
 
@@ -112,10 +174,9 @@ def controller(
     source.start()
     namespace = namespace or own_namespace()
     elector = LeaderElector(api, namespace, lease, f"{socket.gethostname()}_{uuid4()}")
-    certificate_secret, terms = certificates
     if certificate_secret is not None:
         secret = SecretName.of(certificate_secret, namespace)
-        terms = dataclasses.replace(terms, names=terms.names or service_names(secret.namespace))
+        terms = Terms(names=names or service_names(secret.namespace), **durations)
         _start("certificates", CertificateLoop(api, secret, terms, REGISTRY).run, stopping)
     source.wait()
     if isinstance(source, ClusterSource):

@@ -84,7 +84,7 @@ def print_text(results: Sequence[CheckResult]) -> None:
     for result in results:
         check = result.check
         for note in result.notes:
-            screen.paragraph(f"note     {note.text} ({check.id})", hanging=INDENT, style="dim")
+            screen.paragraph(f"note     {note} ({check.id})", hanging=INDENT, style="dim")
         for missed in result.not_checked:
             if not missed.for_administrators:
                 screen.paragraph(f"not checked: {check.title}: {missed.why} ({check.id})", style="yellow")
@@ -122,7 +122,7 @@ def document(results: Sequence[CheckResult]) -> dict[str, Any]:
                 "title": result.check.title,
                 "findings": result.findings,
                 "notChecked": [each.why for each in result.not_checked],
-                "notes": [each.text for each in result.notes],
+                "notes": result.notes,
             }
             for result in results
         ],

@@ -1,7 +1,6 @@
 """`gpu-admission export`: the rules that CEL can express, as admission policies of the API server itself."""
 
 import re
-import sys
 from collections import defaultdict
 from datetime import datetime
 from pathlib import Path
@@ -11,8 +10,8 @@ import msgspec
 
 from policies.registry import RULES_BY_ID
 from webhook.cluster.objects import NAMESPACE
-from webhook.commands.cluster_options import BAD_INPUT, ClusterChoice, optional_cluster_options
-from webhook.commands.output import counted, echo, print_errors
+from webhook.commands.cluster_options import ClusterChoice, end_with, optional_cluster_options
+from webhook.commands.output import counted, echo
 from webhook.commands.parameters import config_option, now_option, output_option
 from webhook.configuration.cluster_source import read_chosen
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
@@ -129,8 +128,7 @@ def _configuration(config: Path | None, cluster: ClusterChoice | None) -> Config
     try:
         return load_directory(config)
     except ConfigurationError as error:
-        print_errors(error.problems)
-        sys.exit(BAD_INPUT)
+        end_with(error.problems)
 
 
 def write(directory: Path, output: str, exported: AdmissionPolicies) -> None:

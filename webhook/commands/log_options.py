@@ -1,5 +1,6 @@
-"""Options of `serve` and `controller` for their log on standard error, and its two formats."""
+"""Options of `serve` and `controller` for the audit log, and for the log on standard error with its two formats."""
 
+import atexit
 import functools
 import logging
 from collections.abc import Callable
@@ -12,11 +13,35 @@ import msgspec
 from policies.finding import truncate
 from policies.printable import printable_lines
 from webhook.cluster.objects import timestamp
+from webhook.server.settings import StartupError
+from webhook.serving.audit import AuditLog
 
 FORMATS = ("text", "json")
 LONGEST_MESSAGE, LONGEST_TRACE = 4_096, 10_000
 """Characters of a message, and of a traceback, which is cut in the middle: at 4 bytes each, a line has less than 64 KiB."""
 LEVELS = ("debug", "info", "warning", "error")
+
+NO_AUDIT = "none"
+
+audit_log_option = click.option(
+    "--audit-log",
+    default="-",
+    show_default=True,
+    help='File for the audit log; "-" is stdout, "none" is none.',
+)
+
+
+def open_audit_log(target: str, lost: Callable[[int], object]) -> AuditLog | None:
+    """Start and return the log, None for no log; at exit it is flushed. Raises StartupError."""
+    if target == NO_AUDIT:
+        return None
+    try:
+        audit = AuditLog.to(target, lost)
+    except OSError as error:
+        raise StartupError(f"the audit log {target} cannot be written: {error.strerror}") from None
+    audit.start()
+    atexit.register(audit.stop)
+    return audit
 
 
 def log_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from textwrap import wrap
 from typing import Any
 
@@ -33,6 +33,10 @@ class Screen:
         """Print one line as it is, however long."""
         self._console.print(Text(printable(text), style=style), soft_wrap=True, crop=False, overflow="ignore")
 
+    def heading(self, text: str) -> None:
+        self.line()
+        self.line(text, "bold")
+
     def paragraph(self, text: str, *, indent: int = 0, hanging: int = 2, style: str = "") -> None:
         """Print `text` wrapped; every line is indented, all but the first by `hanging` more.
 
@@ -60,6 +64,13 @@ class Screen:
             if is_long:
                 self.line(" " * indent + name)
             self.paragraph(f"{'' if is_long else name:<{column}}  {text}", indent=indent, hanging=column + 2)
+
+
+def print_omitted(screen: Screen, rights: Sequence[str]) -> None:
+    """Print what is left out because the caller lacks rights."""
+    if rights:
+        screen.line()
+        screen.paragraph(f"not shown, for want of rights: {'; '.join(rights)}", style="yellow")
 
 
 def one_line(text: str, width: int) -> str:

@@ -1,13 +1,13 @@
-"""`gpu-admission pause`: break glass, on the GPUPolicies of a cluster; `resume` ends it.
+"""`gpu-admission pause`: break glass, on the GPUPolicies of a cluster; and `gpu-admission resume`, which ends it.
 
 Both need only the API server, so they work while our own webhook is down, and even if other documents are invalid. A pause ends
 by itself. Annotations on the policy say who paused it, when and why; the API server's audit log is the proof.
 """
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 import msgspec
@@ -16,7 +16,7 @@ from webhook.cluster import errors
 from webhook.cluster.access import AccessError
 from webhook.cluster.api import ApiClient
 from webhook.cluster.objects import timestamp
-from webhook.commands.cluster_options import BAD_INPUT, ClusterChoice, cluster_options
+from webhook.commands.cluster_options import ClusterChoice, cluster_options, end_with
 from webhook.commands.output import Screen, print_errors, print_json
 from webhook.commands.parameters import output_option
 from webhook.configuration.cluster_source import RESOURCES, Record, path_of, record_decoder
@@ -55,7 +55,7 @@ def pause(
         message = "the built-in defaults are in force; apply a policy whose rules audit instead"
         problems.append(f"the cluster has no {POLICY} to pause: {message}")
     if problems:
-        fail_with(problems)
+        end_with(problems)
     until = timestamp(now + pause_duration(duration or ""))
     who = _who(api)
     change = {PAUSED_BY: who, PAUSED_AT: timestamp(now), PAUSE_REASON: reason}
@@ -65,6 +65,38 @@ def pause(
         print_json([{**before_change(policy), **common} for policy in done])
     else:
         _print_pause(done, found, until, who)
+    sys.exit(0 if len(done) == len(chosen) else FAILED)
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[POLICY]...")
+@cluster_options
+@output_option("text", "json")
+def resume(*, names: tuple[str, ...], cluster: ClusterChoice, output: str) -> None:
+    """End the pause of GPUPolicies.
+
+    Of all that are paused if none is named.
+
+    Exit codes: 0 the pauses have ended, 1 some could not be ended, 2 nothing was changed.
+    """
+    problems: list[str] = []
+    api, found = stored_policies(cluster, problems)
+    chosen = [
+        policy for policy in chosen_policies(found, names, problems) if paused_until(policy) is not None
+    ]
+    if problems:
+        end_with(problems)
+    gone = dict.fromkeys((PAUSED_BY, PAUSED_AT, PAUSE_REASON))
+    done = change_policies(api, chosen, {"metadata": {"annotations": gone}, "spec": {PAUSE: None}})
+    if output == "json":
+        print_json(list(map(before_change, done)))
+    else:
+        screen = Screen()
+        for policy in done:
+            name, until = policy.document.name, paused_until(policy)
+            screen.line(f"policy {name} resumed; it was paused until {until}")
+        if not chosen:
+            screen.line("no policy is paused")
     sys.exit(0 if len(done) == len(chosen) else FAILED)
 
 
@@ -95,9 +127,9 @@ def stored_policies(cluster: ClusterChoice, problems: list[str]) -> tuple[ApiCli
         found = api.list(RESOURCES[POLICY].path(), record_decoder(POLICY)).items
         return api, sorted(found, key=lambda policy: policy.document.name)
     except errors.NotFound:
-        fail_with([*problems, f"the kind {POLICY} is not installed in the cluster"])
+        end_with([*problems, f"the kind {POLICY} is not installed in the cluster"])
     except (AccessError, errors.ApiError) as error:
-        fail_with([*problems, f"failed to list the policies: {error}"])
+        end_with([*problems, f"failed to list the policies: {error}"])
 
 
 def before_change(policy: Record) -> dict[str, str | None]:
@@ -121,11 +153,6 @@ def chosen_policies(found: list[Record], names: tuple[str, ...], problems: list[
         message = f"must be one of {', '.join(known)}"
         problems.extend(f'{POLICY} not found: "{name}": {message}' for name in names if name not in known)
     return [known[name] for name in dict.fromkeys(names) if name in known] if names else found
-
-
-def fail_with(problems: Iterable[str]) -> NoReturn:
-    print_errors(problems)
-    sys.exit(BAD_INPUT)
 
 
 def _who(api: ApiClient) -> str:

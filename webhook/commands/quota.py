@@ -18,7 +18,7 @@ from webhook.commands.cluster_options import ClusterChoice, cluster_options, fai
 from webhook.commands.output import Screen, counted, one_line, print_json
 from webhook.commands.parameters import config_option, output_option
 from webhook.configuration.dynamic_resources import served_resource
-from webhook.configuration.loader import Configuration, ConfigurationError
+from webhook.configuration.loader import Configuration
 from webhook.controller.conditions import NOT_COUNTED, TRUE
 from webhook.controller.records import PODS, QUOTAS, RecordReader
 from webhook.quota.documents import QuotaRecord, decode_quota
@@ -59,18 +59,15 @@ def quota(namespace: str, output: str, config: Path | None, cluster: ClusterChoi
     Exits with 2 if there is no GPUQuota, or the cluster or the documents cannot be used.
     """
     home = cluster.namespace()
-    try:
-        with cluster.client() as api:
-            configuration = Permitted(api).configuration(config)
-            try:
-                reports = list(_reports(api, configuration, namespace))
-            except errors.Forbidden:
-                if namespace:
-                    raise
-                namespace = home
-                reports = list(_reports(api, configuration, namespace))
-    except ConfigurationError as error:
-        fail(error)
+    with cluster.client() as api:
+        configuration = Permitted(api).configuration(config)
+        try:
+            reports = list(_reports(api, configuration, namespace))
+        except errors.Forbidden:
+            if namespace:
+                raise
+            namespace = home
+            reports = list(_reports(api, configuration, namespace))
     if not reports:
         fail(f"there is no GPUQuota in namespace {namespace}" if namespace else "there is no GPUQuota")
     if output == "json":

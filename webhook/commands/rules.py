@@ -67,8 +67,7 @@ def _print_rule(screen: Screen, rule: Rule) -> None:
     screen.line()
     for hanging, text in blocks(description(rule)):
         screen.paragraph(text, hanging=hanging)
-    screen.line()
-    screen.line("Options", "bold")
+    screen.heading("Options")
     rows = [(each["name"], f"{each['type']} (default {as_yaml(each['default'])})") for each in options(rule)]
     screen.table(rows, indent=2)
 

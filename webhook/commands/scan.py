@@ -16,7 +16,6 @@ from webhook.commands.cluster_options import ClusterChoice, cluster_options, end
 from webhook.commands.output import Screen, counted, echo, print_json
 from webhook.commands.parameters import config_option, now_option, output_option
 from webhook.configuration.loader import ConfigurationError
-from webhook.tools.scan.page import page
 from webhook.tools.scan.proposal import write
 from webhook.tools.scan.report import (
     Effect,
@@ -27,6 +26,7 @@ from webhook.tools.scan.report import (
     Remark,
     ScanReport,
     by_sentence,
+    page,
 )
 from webhook.tools.scan.scanning import Scan
 
@@ -77,14 +77,14 @@ def scan(
 
     Exits with 0 once it has scanned, 2 if the cluster or the documents cannot be used.
     """
-    try:
-        with cluster.client() as api, _progress() as progress:
+    with cluster.client() as api, _progress() as progress:
+        try:
             scanning = Scan(
                 api, now=now, config=config, namespace=namespace, is_enforced=enforce, progress=progress
             )
             report = scanning.report(with_trial=propose is not None)
-    except ConfigurationError as error:
-        end_with(error.problems, "; nothing was scanned")
+        except ConfigurationError as error:
+            end_with(error.problems, "; nothing was scanned")
     if propose is not None:
         try:
             write(report.proposal, propose)
@@ -138,7 +138,7 @@ def _overview(screen: Screen, report: ScanReport) -> None:
     _effects(screen, "pods", report.pod_effects)
     _effects(screen, "workloads", report.workload_effects)
     if report.rules:
-        _title(screen, "Pods by rule")
+        screen.heading("Pods by rule")
         for rule, effects in report.rules.items():
             _effects(screen, rule, effects)
 
@@ -146,7 +146,7 @@ def _overview(screen: Screen, report: ScanReport) -> None:
 def _problems(screen: Screen, effect: Effect, problems: Sequence[FoundProblem]) -> None:
     if not problems:
         return
-    _title(screen, TITLES[effect])
+    screen.heading(TITLES[effect])
     sentences = by_sentence(problems)
     for sentence, found in islice(sentences.items(), MOST_SENTENCES):
         screen.paragraph(sentence, indent=2, style=STYLES[effect])
@@ -163,7 +163,7 @@ def _problems(screen: Screen, effect: Effect, problems: Sequence[FoundProblem]) 
 def _changes(screen: Screen, changes: Sequence[PlannedChange]) -> None:
     if not changes:
         return
-    _title(screen, "Would be changed")
+    screen.heading("Would be changed")
     owners: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     for each in changes:
         owners[each.rule, each.change].append(each.pods)
@@ -179,7 +179,7 @@ def _namespaces(screen: Screen, report: ScanReport) -> None:
     shown = [each for each in report.namespaces if each.gpus or each.gpu_pods or each.effects]
     if not shown:
         return
-    _title(screen, "Namespaces")
+    screen.heading("Namespaces")
     _row(screen, "", ["GPUs", "GPU pods", "pods", *(each.value for each in Effect)][:6], "dim")
     for use in shown[:MOST_NAMESPACES]:
         numbers = [format_amount(use.gpus), use.gpu_pods, use.pods]
@@ -198,7 +198,7 @@ def _namespaces(screen: Screen, report: ScanReport) -> None:
 def _classes(screen: Screen, report: ScanReport) -> None:
     if not report.classes:
         return
-    _title(screen, "GPU nodes by class")
+    screen.heading("GPU nodes by class")
     _row(screen, "", ["nodes", "GPUs"], "dim")
     for name, capacity in report.classes.items():
         _row(screen, name or "of no known class", [capacity.nodes, format_amount(capacity.gpus)], "")
@@ -206,7 +206,7 @@ def _classes(screen: Screen, report: ScanReport) -> None:
 
 def _remarks(screen: Screen, title: str, remarks: Sequence[Remark]) -> None:
     if remarks:
-        _title(screen, title)
+        screen.heading(title)
     for each in remarks:
         screen.paragraph(f"{each.subject} {each.message}", indent=2)
         if each.remedy:
@@ -216,7 +216,7 @@ def _remarks(screen: Screen, title: str, remarks: Sequence[Remark]) -> None:
 def _proposal(screen: Screen, proposal: Proposal, directory: Path | None) -> None:
     if not proposal.files:
         return
-    _title(screen, "To begin with")
+    screen.heading("To begin with")
     for rule in proposal.relaxed:
         screen.paragraph(f"rule {rule} in mode warn: it would refuse what runs", indent=2)
     for namespace, rules in proposal.exemptions.items():
@@ -241,11 +241,6 @@ def _proposal(screen: Screen, proposal: Proposal, directory: Path | None) -> Non
     tried = f"{proposal.refused or 'none'} of the running pods would be refused"
     style = "red" if proposal.refused else "green"
     screen.paragraph(f"written to {directory}: {', '.join(proposal.files)}; {tried}", indent=2, style=style)
-
-
-def _title(screen: Screen, title: str) -> None:
-    screen.line()
-    screen.line(title, "bold")
 
 
 def _effects(screen: Screen, name: str, effects: Effects) -> None:

@@ -19,17 +19,16 @@ from policies.quota.amounts import NOTHING, format_amount
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
-from webhook.commands.output import Screen, counted, echo, one_line, print_json
+from webhook.commands.output import Screen, counted, echo, one_line, print_json, print_omitted
 from webhook.commands.parameters import config_option, namespaces_option, output_option
 from webhook.commands.quota import bar_and_amounts
-from webhook.configuration.loader import ConfigurationError
-from webhook.tools.audit.reading import Counts
+from webhook.tools.audit import Counts
 from webhook.tools.doctor.check import DoctorSeverity
 from webhook.tools.doctor.cluster import Names
 from webhook.tools.status.capacity import NO_CAPACITY
 from webhook.tools.status.denials import denials_in_logs
 from webhook.tools.status.quotas import most_held
-from webhook.tools.status.reading import read_status
+from webhook.tools.status.reading import read_status, status_reader
 from webhook.tools.status.report import (
     ClusterStatus,
     DeniedOwner,
@@ -43,8 +42,6 @@ from webhook.tools.status.report import (
 
 DEFAULTS = Names()
 EVERY_SECONDS = 5.0
-CHECKED_SECONDS = 60.0
-"""Between two runs of doctor's checks in `--watch`: they send many requests, and findings change slowly."""
 NAME = 24
 MOST_HOLDERS = 3
 MOST_DENIALS = 5
@@ -97,7 +94,7 @@ def status(
     home = cluster.namespace()
     names = Names(namespace=install_namespace)
 
-    def read(api: ApiClient, before: ClusterStatus | None = None) -> ClusterStatus:
+    def read(api: ApiClient, before: ClusterStatus | None) -> ClusterStatus:
         moment = datetime.now(UTC)
         return read_status(
             api,
@@ -110,15 +107,13 @@ def status(
             logged=before.denials if before and logs else _logged(logs, namespaces, moment),
         )
 
-    try:
-        with cluster.client() as api:
-            if not watch:
-                show(Screen(), read(api)) if output == "text" else print_json(plain(read(api)))
-                return
-            with suppress(KeyboardInterrupt):
-                _watch(readings(partial(read, api), interval), output)
-    except ConfigurationError as error:
-        fail(error)
+    with cluster.client() as api:
+        if not watch:
+            found = read(api, None)
+            show(Screen(), found) if output == "text" else print_json(plain(found))
+            return
+        with suppress(KeyboardInterrupt):
+            _watch(readings(status_reader(partial(read, api)), interval), output)
 
 
 def _watch(found: Iterator[ClusterStatus | errors.ApiError], output: str) -> None:
@@ -147,26 +142,16 @@ def _logged(
     return found
 
 
-Read = Callable[[ClusterStatus | None], ClusterStatus]
-"""Reads the status. From the status before it takes what is expensive to read: the installation, and denials in audit logs."""
-
-
-def readings(read: Read, interval: float) -> Iterator[ClusterStatus | errors.ApiError]:
+def readings(read: Callable[[], ClusterStatus], interval: float) -> Iterator[ClusterStatus | errors.ApiError]:
     """Yield the status again and again, or the error of a read. An error of the first read is raised."""
-    found = read(None)
-    checked = time.monotonic()
-    yield found
+    found: ClusterStatus | errors.ApiError = read()
     while True:
-        time.sleep(interval)
-        is_due = time.monotonic() - checked >= CHECKED_SECONDS
-        try:
-            found = read(None if is_due else found)
-        except errors.ApiError as error:
-            yield error
-            continue
-        if is_due:
-            checked = time.monotonic()
         yield found
+        time.sleep(interval)
+        try:
+            found = read()
+        except errors.ApiError as error:
+            found = error
 
 
 def changes(found: Iterable[ClusterStatus | errors.ApiError]) -> Iterator[ClusterStatus]:
@@ -224,10 +209,7 @@ def show(screen: Screen, status: ClusterStatus) -> None:
     _classes(screen, status)
     _denials(screen, status)
     _findings(screen, status)
-    omitted = list(_omitted(status))
-    if omitted:
-        screen.line()
-        screen.paragraph(f"not shown, for want of rights: {'; '.join(omitted)}", style="yellow")
+    print_omitted(screen, list(_omitted(status)))
 
 
 def _omitted(status: ClusterStatus) -> Iterator[str]:
@@ -241,8 +223,7 @@ def _omitted(status: ClusterStatus) -> Iterator[str]:
 
 
 def _heading(screen: Screen, title: str, columns: str = "") -> None:
-    screen.line()
-    screen.line(f"{title:<{NAME + 2}}{columns}".rstrip(), "bold")
+    screen.heading(f"{title:<{NAME + 2}}{columns}".rstrip())
 
 
 def _policies(screen: Screen, status: ClusterStatus) -> None:

@@ -8,8 +8,7 @@ from policies.quota.amounts import NOTHING
 from webhook.commands.cluster_options import fail
 from webhook.commands.output import Screen, counted, print_json
 from webhook.commands.parameters import Since, output_option
-from webhook.tools.audit.reading import STDIN, Counts, audit_lines
-from webhook.tools.audit.usage import By, Total, Usage
+from webhook.tools.audit import STDIN, By, Counts, Total, Usage, audit_lines
 
 WIDEST_NAME = 56
 MOST_SHOWN = 40

@@ -10,9 +10,8 @@ import click
 from policies.quota.amounts import format_amount
 from webhook.cluster import errors
 from webhook.commands.cluster_options import ClusterChoice, cluster_options, fail
-from webhook.commands.output import Screen, counted, one_line, print_json
+from webhook.commands.output import Screen, counted, one_line, print_json, print_omitted
 from webhook.commands.parameters import config_option, output_option
-from webhook.configuration.loader import ConfigurationError
 from webhook.tools.status.report import plain
 from webhook.tools.why.discovery import UnknownKindError
 from webhook.tools.why.explaining import explain
@@ -48,14 +47,13 @@ def why(
     """
     kind, name = _parsed(subject)
     where = namespace or cluster.namespace()
-    try:
-        with cluster.client() as api:
-            try:
-                found = explain(api, kind, name, where, datetime.now(UTC), config=config)
-            except errors.NotFound as error:
-                fail(f"{error} in namespace {where}; {NOT_STORED}")
-    except (ConfigurationError, UnknownKindError) as error:
-        fail(error)
+    with cluster.client() as api:
+        try:
+            found = explain(api, kind, name, where, datetime.now(UTC), config=config)
+        except errors.NotFound as error:
+            fail(f"{error} in namespace {where}; {NOT_STORED}")
+        except UnknownKindError as error:
+            fail(error)
     if output == "json":
         print_json(plain(found))
     else:
@@ -86,13 +84,11 @@ def show(screen: Screen, found: Explanation) -> None:
         if reason.remedy:
             screen.paragraph(f"fix: {reason.remedy}", indent=COLUMN + 2)
     _details(screen, found)
-    if found.omitted:
-        screen.line()
-        screen.paragraph(f"not shown, for want of rights: {'; '.join(found.omitted)}", style="yellow")
+    print_omitted(screen, found.omitted)
 
 
-def _entry(screen: Screen, name: str, text: str, style: str = "") -> None:
-    screen.paragraph(f"{name:<{COLUMN}}{_flat(text)}", indent=2, hanging=COLUMN, style=style)
+def _entry(screen: Screen, name: str, text: str) -> None:
+    screen.paragraph(f"{name:<{COLUMN}}{_flat(text)}", indent=2, hanging=COLUMN)
 
 
 def _flat(text: str) -> str:
@@ -101,8 +97,7 @@ def _flat(text: str) -> str:
 
 
 def _details(screen: Screen, found: Explanation) -> None:
-    screen.line()
-    screen.line("what is known", "bold")
+    screen.heading("what is known")
     requested = ", ".join(f"{format_amount(amount)} {name}" for name, amount in found.requested.items())
     where = f", on {' or '.join(found.classes)}" if found.classes else ""
     _entry(screen, "asks", (requested or "for no GPU by a resource of nodes") + where)

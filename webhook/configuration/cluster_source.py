@@ -33,7 +33,7 @@ from webhook.configuration.documents import (
     is_pause,
     with_pause,
 )
-from webhook.configuration.dynamic_resources import DeviceClassWatch, read_device_classes
+from webhook.configuration.dynamic_resources import read_device_classes
 from webhook.configuration.loader import (
     Configuration,
     ConfigurationError,
@@ -176,7 +176,7 @@ def source_of(
     return DirectorySource(directory, changed, api)
 
 
-class ClusterSource:
+class ClusterSource(ConfigurationSource):
     """Watches the three kinds, and DeviceClasses, once started. The watching thread calls `changed` with every new state.
 
     Until the first read the built-in documents are in force. While the API server is away the last good documents stay in
@@ -192,16 +192,13 @@ class ClusterSource:
         *,
         pace: WatchTimings | None = None,
     ) -> None:
-        self._changed = changed
-        self._wake = threading.Event()
-        wake = self._wake.set
+        super().__init__(api, changed, pace)
         self._informers = [
-            Informer(api, resource, record_decoder(kind), lambda _before, _after: wake(), timings=pace)
+            Informer(
+                api, resource, record_decoder(kind), lambda _before, _after: self._wake.set(), timings=pace
+            )
             for kind, resource in RESOURCES.items()
         ]
-        self._device_classes = DeviceClassWatch(api, wake, pace=pace)
-        self._stopping = threading.Event()
-        self._read = threading.Event()
         self._made = monotonic()
         self.configuration = load_directory(None)
         self.state = ConfigurationState(self.configuration.version, time(), read=False)
@@ -210,26 +207,14 @@ class ClusterSource:
 
     def start(self) -> None:
         for informer in self._informers:
-            name = f"watch {informer.resource.plural}"
-            threading.Thread(target=informer.run, args=(self._stopping,), name=name, daemon=True).start()
-        self._device_classes.start(self._stopping)
+            informer.start(self._stopping)
+        super().start()
         threading.Thread(target=self._follow, name="configuration", daemon=True).start()
-
-    def stop(self) -> None:
-        self._stopping.set()
-
-    def wait(self) -> None:
-        while self.waits:
-            self._read.wait(FIRST_POLL_SECONDS)
 
     @property
     def documents(self) -> tuple[Document, ...]:
         """All stored documents, in force or not, as of the last watch event."""
         return tuple(record.document for record in self._records())
-
-    @property
-    def device_classes(self) -> tuple[DeviceClass, ...]:
-        return self._device_classes.all()
 
     def refresh(self) -> None:
         """List everything now: the watch may not have seen the latest change yet."""
@@ -253,7 +238,8 @@ class ClusterSource:
 
     @property
     def _waits_for_classes(self) -> bool:
-        return not self._device_classes.is_read and self._device_classes.in_time
+        watch = self._device_classes
+        return watch is not None and watch.in_time and not watch.is_read
 
     def _follow(self) -> None:
         waits = True

@@ -111,25 +111,19 @@ class DynamicResourceWatch(Generic[K]):
             return
 
 
-class DeviceClassWatch:
+class DeviceClassWatch(DynamicResourceWatch[DeviceClassRecord]):
     """Watches the DeviceClasses once started, if they are served. A thread of its own calls `changed` with every change."""
 
     def __init__(
         self, api: ApiClient, changed: Callable[[], object], *, pace: WatchTimings | None = None
     ) -> None:
-        self._watch = DynamicResourceWatch(
-            api, "deviceclasses", _record, lambda _before, _after: changed(), pace=pace
-        )
+        super().__init__(api, "deviceclasses", _record, lambda _before, _after: changed(), pace=pace)
         self._made = monotonic()
-
-    def start(self, stopping: threading.Event) -> None:
-        self._watch.start(stopping)
 
     @property
     def is_read(self) -> bool:
         """Whether all DeviceClasses are known."""
-        informer = self._watch.informer
-        return not self._watch.is_served or (informer is not None and informer.synced)
+        return not self.is_served or (self.informer is not None and self.informer.synced)
 
     @property
     def in_time(self) -> bool:
@@ -138,7 +132,7 @@ class DeviceClassWatch:
 
     def all(self) -> tuple[DeviceClass, ...]:
         """Return the DeviceClasses by name, as of the last watch event."""
-        records = self._watch.informer.all() if self._watch.informer else []
+        records = self.informer.all() if self.informer else []
         return tuple(sorted((each.device_class for each in records), key=lambda each: each.name))
 
 

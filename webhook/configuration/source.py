@@ -1,4 +1,4 @@
-"""Sources of configuration: their protocol, the source that watches a directory, and their metrics.
+"""Sources of configuration: their base, the source that watches a directory, and their metrics.
 
 A source replaces its configuration as a whole, or not at all if the new version has a problem. Requests read one attribute and
 never wait.
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from time import time
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from prometheus_client.core import GaugeMetricFamily
@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 from policies.gpus.device_classes import DeviceClass
 from policies.policy import still_paused
 from webhook.cluster.api import ApiClient
+from webhook.cluster.informer import WatchTimings
 from webhook.configuration.documents import Document
 from webhook.configuration.dynamic_resources import DeviceClassWatch
 from webhook.configuration.loader import Configuration, ConfigurationError, load_directory
@@ -46,36 +47,62 @@ class ConfigurationState(msgspec.Struct, frozen=True):
             log.error("new configuration rejected, version %s stays in force: %s", self.version, problem)
 
 
-class ConfigurationSource(Protocol):
-    """Provides the configuration in force; it replaces `configuration` and `state` as a whole."""
+class ConfigurationSource:
+    """Provides the configuration in force. It replaces `configuration` and `state` as a whole.
+
+    Once started, it follows the DeviceClasses of a cluster (`api`), and its thread calls `changed` with every new state.
+    """
 
     origin: str
     configuration: Configuration
     state: ConfigurationState
 
-    def start(self) -> None: ...
-    def stop(self) -> None: ...
+    def __init__(
+        self,
+        api: ApiClient | None,
+        changed: Callable[[ConfigurationState], object],
+        pace: WatchTimings | None = None,
+    ) -> None:
+        self._changed = changed
+        self._wake, self._read, self._stopping = threading.Event(), threading.Event(), threading.Event()
+        self._device_classes = DeviceClassWatch(api, self._wake.set, pace=pace) if api else None
+
+    def start(self) -> None:
+        if self._device_classes is not None:
+            self._device_classes.start(self._stopping)
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._wake.set()
+
     def wait(self) -> None:
         """Return once everything has been read, or serving may begin without it."""
+        while self.waits:
+            self._read.wait(FIRST_POLL_SECONDS)
 
     def refresh(self) -> None:
-        """Read `documents` again."""
+        """Read `documents` again. Files are not reviewed as they are written, so they need no other reading."""
 
     @property
     def documents(self) -> tuple[Document, ...]:
         """All documents, in force or not; a new document must be valid together with them."""
+        return self.configuration.documents
 
     @property
     def device_classes(self) -> tuple[DeviceClass, ...]:
         """The known DeviceClasses of the cluster."""
+        return self._device_classes.all() if self._device_classes else ()
 
     @property
     def unconfirmed_seconds(self) -> float | None:
         """Seconds since the cluster last confirmed its documents; None without a cluster."""
+        return None
 
     @property
     def waits(self) -> bool:
-        """Whether it is too early to serve: the documents may be read any moment."""
+        """Whether it is too early to serve: the documents and DeviceClasses may be read any moment."""
+        watch = self._device_classes
+        return watch is not None and watch.in_time and not self._read.is_set()
 
 
 def readiness_details(source: ConfigurationSource) -> dict[str, Any]:
@@ -138,14 +165,12 @@ class ConfigurationCollector(Collector):
         yield until
 
 
-class DirectorySource:
+class DirectorySource(ConfigurationSource):
     """Loads `directory` (None: the built-in documents alone) and, once started, watches it in a thread of its own.
 
     With a cluster, `api`, it follows the DeviceClasses; without one, namespace selectors are problems. The first load raises
     `ConfigurationError`. The watching thread calls `changed` with every new state.
     """
-
-    unconfirmed_seconds = None
 
     def __init__(
         self,
@@ -153,63 +178,34 @@ class DirectorySource:
         changed: Callable[[ConfigurationState], object],
         api: ApiClient | None = None,
     ) -> None:
-        self._wake = threading.Event()
-        self._read = False
-        self._device_classes = DeviceClassWatch(api, self._wake.set) if api else None
+        super().__init__(api, changed)
         self.origin = "directory" if directory is not None else "built-in"
         self._directory = directory
-        self._changed = changed
         self._signature = self._signature_now()
-        self._stopping = threading.Event()
-        self.state: ConfigurationState
         self._load()
 
     def start(self) -> None:
-        if self._device_classes is not None:
-            self._device_classes.start(self._stopping)
+        super().start()
         if self._directory is not None:
             threading.Thread(target=self._watch, name="configuration", daemon=True).start()
 
-    def stop(self) -> None:
-        self._stopping.set()
-        self._wake.set()
-
-    @property
-    def documents(self) -> tuple[Document, ...]:
-        return self.configuration.documents
-
-    @property
-    def device_classes(self) -> tuple[DeviceClass, ...]:
-        return self._device_classes.all() if self._device_classes else ()
-
-    @property
-    def waits(self) -> bool:
-        return not self._read and self._device_classes is not None and self._device_classes.in_time
-
-    def wait(self) -> None:
-        while self.waits:
-            self._stopping.wait(FIRST_POLL_SECONDS)
-
-    def refresh(self) -> None:
-        """Do nothing: files are not reviewed as they are written."""
-
     def poll(self) -> None:
         """Load the directory again if anything in it, or a DeviceClass, has changed since the last poll."""
-        read = self._device_classes is None or self._device_classes.is_read
+        is_read = self._device_classes is None or self._device_classes.is_read
         signature = self._signature_now()
-        if signature == self._signature:
-            self._read = read
-            return
-        self._signature = signature
-        try:
-            self._load()
-        except ConfigurationError as error:
-            self.state = msgspec.structs.replace(self.state, refused=tuple(map(str, error.problems)))
-            self.state.log_refused()
-        else:
-            log.info("configuration version %s is in force", self.state.version)
-        self._read = read
-        self._changed(self.state)
+        differs, self._signature = signature != self._signature, signature
+        if differs:
+            try:
+                self._load()
+            except ConfigurationError as error:
+                self.state = msgspec.structs.replace(self.state, refused=tuple(map(str, error.problems)))
+                self.state.log_refused()
+            else:
+                log.info("configuration version %s is in force", self.state.version)
+        if is_read:
+            self._read.set()
+        if differs:
+            self._changed(self.state)
 
     def _load(self) -> None:
         self.configuration = load_directory(

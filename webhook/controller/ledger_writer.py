@@ -38,7 +38,9 @@ class LedgerWriter:
         """Return the ledger with the spec in force, None without a GPUQuota. `fresh`: read it first."""
         ledger_object = None if fresh else self._ledger_objects.get(namespace)
         if ledger_object is None:
-            ledger_object = (None if fresh else self._new(namespace)) or self._read(namespace)
+            granted = None if fresh else self._granted_by(namespace)
+            # If a ledger exists that is not observed yet, its creation conflicts.
+            ledger_object = VersionedLedger(granted, NO_LEDGER_OBJECT) if granted else self._read(namespace)
             if ledger_object is None:
                 return None
             if ledger_object.version == NO_LEDGER_OBJECT:
@@ -59,11 +61,6 @@ class LedgerWriter:
         self._ledger_objects.observe(namespace, written)
         return written
 
-    def _new(self, namespace: str) -> VersionedLedger | None:
-        """Return the ledger to create for a quota without an observed ledger. If a ledger exists, the write conflicts."""
-        granted = self._granted_by(namespace)
-        return None if granted is None else VersionedLedger(granted, NO_LEDGER_OBJECT)
-
     def _read(self, namespace: str) -> VersionedLedger | None:
         try:
             return self._store.read(namespace, CALL_SECONDS)
@@ -77,7 +74,7 @@ class LedgerWriter:
         """Write the present spec of the GPUQuota into the ledger. Delete the ledger and return None if there is no GPUQuota."""
         granted, ledger = self._store.granted(namespace, CALL_SECONDS), ledger_object.ledger
         if granted is None:
-            self._store.delete(namespace, ledger_object, CALL_SECONDS)
+            self._store.delete(namespace, ledger_object.version, CALL_SECONDS)
             self._ledger_objects.forget(namespace, ledger.ledger_uid)
             return None
         if spec_of(ledger) == spec_of(granted):

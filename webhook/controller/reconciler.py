@@ -85,22 +85,19 @@ class QuotaReconciler:
         """
         begun = monotonic()
         former: Revisions | None = None
-        fresh = namespace in self._contended
-        self._contended.discard(namespace)
         while monotonic() < begun + CONTEND_SECONDS:
-            started = monotonic()
+            started, fresh = monotonic(), namespace in self._contended
             try:
                 if not fresh and (wait := self._first_wait(namespace)) > 0:
                     return wait
                 ledger_object = self._keeper.current(namespace, fresh=fresh)
+                self._contended.discard(namespace)
                 if ledger_object is None:
-                    self._contended.discard(namespace)
                     self._metrics.forget(namespace)
                     return None
                 plan = self._plan(ledger_object.ledger)
                 if (wait := self._wait(namespace, plan)) > 0:
                     return wait
-                fresh = False
                 result = self._reconciled(namespace, plan, self._count(namespace, plan, begun))
                 if isinstance(result, Refused):
                     revisions = plan.ledger.revisions
@@ -113,8 +110,7 @@ class QuotaReconciler:
                     continue
                 self._write(namespace, ledger_object, plan, result)
             except LedgerConflict:
-                # Others write this ledger faster than the watch shows it. Read it first, also the next time.
-                fresh = True
+                # Others write this ledger faster than the watch shows it. Read it first, also in the next call.
                 self._contended.add(namespace)
                 self._metrics.conflicts.inc()
                 sleep(random.uniform(0.0, 0.02))  # noqa: S311 - jitter

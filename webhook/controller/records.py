@@ -5,7 +5,8 @@ A pod that requests no GPU and has no claim gets no record.
 """
 
 import threading
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from time import monotonic
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -80,15 +81,22 @@ class ClaimRecord(CountedRecord, frozen=True, kw_only=True):
     reserved_for: tuple[str, ...]
 
 
-class ExtendedClaims:
-    """Which claim each pod got for its extended resources: the first one of its name that was seen, as long as the pod lives.
+class ClaimHistory:
+    """What happened to claims before. All catalogues share one object. For any number of threads.
 
-    A later claim with that name does not belong to the pod. Admission denies such claims, so a process that has just started
-    meets none. All catalogues share one object of this class.
+    A pod got the first claim of its name that was seen for its extended resources, as long as the pod lives. A later claim with
+    that name does not belong to the pod. Admission denies such claims, so a process that has just started meets none.
+
+    A deleted claim whose devices pods still use counts until the last of these pods has ended. The API server deletes a claim in
+    use only after somebody removed its finalizer. Admission denies that to tenants, so only administrators can do it, and
+    requests that admission did not review. A process that has just started knows no such claim.
     """
 
     def __init__(self) -> None:
         self._first: dict[str, dict[str, str]] = {}
+        """By uid of the pod and name of the claim: the uid of the claim."""
+        self._gone: dict[str, dict[str, tuple[ClaimRecord, float]]] = {}
+        """By namespace and uid: the claim, reserved for the pods that have not ended, and when it was deleted (monotonic)."""
         self._lock = threading.Lock()
 
     def is_first(self, pod: str, name: str, uid: str) -> bool:
@@ -99,13 +107,38 @@ class ExtendedClaims:
         with self._lock:
             self._first.pop(pod, None)
 
+    def add_gone(self, claim: ClaimRecord) -> None:
+        """Note that a claim was deleted. Mostly its pods have ended before, and it is reserved for no pod."""
+        if claim.reserved_for:
+            with self._lock:
+                self._gone.setdefault(claim.namespace, {}).setdefault(claim.uid, (claim, monotonic()))
+
+    def namespaces(self) -> list[str]:
+        """Return the namespaces with deleted claims."""
+        with self._lock:
+            return list(self._gone)
+
+    def gone(self, namespace: str, has_ended: Callable[[str, float], bool]) -> dict[str, ClaimRecord]:
+        """Return the deleted claims of a namespace that pods still use, by uid, and forget the others. This bounds the memory.
+
+        has_ended: whether the pod with this uid has ended, with the time at which its claim was deleted.
+        """
+        with self._lock:
+            left: dict[str, tuple[ClaimRecord, float]] = {}
+            for uid, (claim, since) in self._gone.pop(namespace, {}).items():
+                if pods := tuple(pod for pod in claim.reserved_for if not has_ended(pod, since)):
+                    left[uid] = msgspec.structs.replace(claim, reserved_for=pods), since
+            if left:
+                self._gone[namespace] = left
+            return {uid: claim for uid, (claim, _) in left.items()}
+
 
 class RecordReader:
     """Makes records under one catalogue, and computes their demand. Records with an equal blueprint share it."""
 
-    def __init__(self, catalogues: Catalogues, given: ExtendedClaims | None = None) -> None:
+    def __init__(self, catalogues: Catalogues, history: ClaimHistory | None = None) -> None:
         self._catalogues, self._resource_mapping = catalogues, catalogues.resource_mapping
-        self._given = given or ExtendedClaims()
+        self._history = history or ClaimHistory()
         self._blueprints: WeakValueDictionary[tuple[str, bytes], Blueprint] = WeakValueDictionary()
         self._lock = threading.Lock()
 
@@ -148,7 +181,7 @@ class RecordReader:
         metadata = claim.metadata or Metadata()
         common = self._common(metadata, "ResourceClaim", ResourceClaim(spec=claim.spec))
         pod = marked_for(metadata)
-        is_given = bool(pod) and self._given.is_first(pod, common["name"], common["uid"])
+        is_given = bool(pod) and self._history.is_first(pod, common["name"], common["uid"])
         consumers = (claim.status and claim.status.reserved_for) or ()
         pods = tuple(each.uid for each in consumers if (each.api_group, each.resource) == ("", "pods"))
         return ClaimRecord(**common, made_for=pod if is_given else "", reserved_for=pods)

@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from typing import Any
 
@@ -11,7 +11,7 @@ import msgspec
 from policies.gpus.resource_mapping import ResourceMapping
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
-from webhook.cluster.nodes import NODES
+from webhook.cluster.nodes import NODES, decode_node
 from webhook.configuration.loader import Configuration
 
 EVERY_SECONDS = 600.0
@@ -22,15 +22,11 @@ POLL_SECONDS = 1.0
 log = logging.getLogger("gpu_admission.controller")
 
 
-class _Node(msgspec.Struct):
-    status: dict[str, msgspec.Raw] = {}
-
-
-def unmapped_resources(amounts: dict[str, Any] | None, resource_mapping: ResourceMapping) -> frozenset[str]:
+def unmapped_resources(amounts: Mapping[str, Any], resource_mapping: ResourceMapping) -> frozenset[str]:
     """Return the extended resources in `allocatable` of a node that are not zero and match no pattern."""
     return frozenset(
         name
-        for name, amount in (amounts or {}).items()
+        for name, amount in amounts.items()
         if "/" in name
         and "kubernetes.io/" not in name
         and str(amount) != "0"
@@ -78,9 +74,8 @@ class UnmappedResourcesWatch:
         found: set[str] = set()
 
         def read(raw: msgspec.Raw) -> None:
-            allocatable = msgspec.json.decode(raw, type=_Node).status.get("allocatable")
-            amounts = msgspec.json.decode(allocatable, type=dict[str, Any] | None) if allocatable else None
-            found.update(unmapped_resources(amounts, configuration.resource_mapping))
+            allocatable = decode_node(raw).status.allocatable
+            found.update(unmapped_resources(allocatable, configuration.resource_mapping))
 
         self._api.list(NODES.path(), read)
         classes = (f"DeviceClass {name}" for name in configuration.unmapped_device_classes)

@@ -10,8 +10,7 @@ from policies.quota.demand import Catalogues, UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import WatchTimings
-from webhook.controller.gone_claims import GoneClaims
-from webhook.controller.records import ExtendedClaims
+from webhook.controller.records import ClaimHistory
 from webhook.controller.usage_counter import UsageCounter
 from webhook.controller.usage_log import Holding
 from webhook.quota.catalogues import PublishedCatalogues, digests_of
@@ -39,8 +38,7 @@ class UsageCache:
             changed=changed,
             ended=ended,
             awaited=awaited,
-            given=ExtendedClaims(),
-            gone=GoneClaims(),
+            history=ClaimHistory(),
             timings=timings,
         )
         self._lock = threading.Lock()

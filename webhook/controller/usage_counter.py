@@ -23,8 +23,7 @@ from webhook.cluster.collection import CLUSTER
 from webhook.cluster.informer import Informer, WatchTimings
 from webhook.cluster.nodes import NODES, node_reader
 from webhook.configuration.dynamic_resources import served_resource
-from webhook.controller.gone_claims import GoneClaims
-from webhook.controller.records import PODS, ClaimRecord, CountedRecord, ExtendedClaims, PodRecord
+from webhook.controller.records import PODS, ClaimHistory, ClaimRecord, CountedRecord, PodRecord
 from webhook.controller.usage_log import Holding
 from webhook.controller.usage_sums import UsageSums
 from webhook.serving.audit_line import counted
@@ -33,6 +32,9 @@ log = logging.getLogger("gpu_admission.controller")
 
 DELETED = StoredObject({}, terminal=True)
 """A deleted object, which was perhaps never counted. It counts as terminal, so its reservation goes at once."""
+
+
+_Change = Callable[[Any, Any], frozenset[str]]
 
 
 class Counted(msgspec.Struct, frozen=True):
@@ -58,22 +60,23 @@ class UsageCounter:
         *,
         ended: Callable[[str, Holding], object] = lambda _digest, _holding: None,
         awaited: Callable[[], Iterable[str]] = tuple,
-        given: ExtendedClaims | None = None,
-        gone: GoneClaims | None = None,
+        history: ClaimHistory | None = None,
         timings: WatchTimings | None = None,
     ) -> None:
         self.catalogues = catalogues
         self.digest = catalogue_digest(catalogues)
         self._changed, self._ended = changed, ended
-        self._gone = gone or GoneClaims()
+        self._history = history or ClaimHistory()
         self._stopping = threading.Event()
-        self.sums = UsageSums(catalogues, given or ExtendedClaims())
+        self.sums = UsageSums(catalogues, self._history)
         self._lock: AbstractContextManager[bool] = threading.RLock()
         """Shared by the sums and all three informers: the demand of an object in one depends on the others."""
         claims, nodes = served_resource(api, "resourceclaims"), node_reader(catalogues.classes.label_keys)
         reader = self.sums.reader
         watch = partial(Informer, api, timings=timings, lock=self._lock)
-        self.pods: Informer[PodRecord] = watch(PODS, reader.read_pod, self._pod_changed, awaited=awaited)
+        self.pods: Informer[PodRecord] = watch(
+            PODS, reader.read_pod, partial(self._object_changed, self.sums.pod_changed), awaited=awaited
+        )
         self.nodes: Informer[NamedNode] = watch(NODES, nodes, self._node_changed)
         self.claims: Informer[ClaimRecord] | None = (
             watch(claims, reader.read_claim, self._claim_changed, awaited=awaited) if claims else None
@@ -158,7 +161,7 @@ class UsageCounter:
     def keep(self, wanted: Collection[tuple[str, UnclassifiedPods]]) -> None:
         with self._lock:
             self.sums.keep(wanted)
-            for namespace in self._gone.namespaces():
+            for namespace in self._history.namespaces():
                 self._gone_claims(namespace)
 
     def _gone_claims(self, namespace: str) -> dict[str, ClaimRecord]:
@@ -169,41 +172,35 @@ class UsageCounter:
             pod = self.sums.pod(namespace, uid)
             return pod.is_terminal if pod is not None else uid in deleted or listed > since
 
-        return self._gone.held(namespace, has_ended)
+        return self._history.gone(namespace, has_ended)
 
     # Called by the informers, with the lock held.
 
-    def _pod_changed(self, before: PodRecord | None, after: PodRecord | None) -> None:
-        self._object_changed(before, after, lambda: self.sums.pod_changed(before, after))
-
     def _claim_changed(self, before: ClaimRecord | None, after: ClaimRecord | None) -> None:
         if before is not None and after is None:
-            self._gone.add(before)
-        self._object_changed(before, after, lambda: self.sums.claim_changed(before, after))
+            self._history.add_gone(before)
+        self._object_changed(self.sums.claim_changed, before, after)
 
     def _node_changed(self, before: NamedNode | None, after: NamedNode | None) -> None:
-        for namespace in self._summed(lambda: self.sums.node_changed(before, after)):
+        for namespace in self._summed(self.sums.node_changed, before, after):
             self._changed(namespace, False)
 
     def _object_changed(
-        self,
-        before: CountedRecord | None,
-        after: CountedRecord | None,
-        change: Callable[[], frozenset[str]],
+        self, change: _Change, before: CountedRecord | None, after: CountedRecord | None
     ) -> None:
         frees = _is_counted(before) and not _is_counted(after)
         # Compute this first: the demand may depend on a node that is forgotten with the object.
         held = self._holding(before) if before is not None and frees else None
-        namespaces = self._summed(change)
+        namespaces = self._summed(change, before, after)
         if held is not None:
             self._ended(self.digest, held)
         for namespace in namespaces:
             self._changed(namespace, frees)
 
-    def _summed(self, change: Callable[[], frozenset[str]]) -> frozenset[str]:
+    def _summed(self, change: _Change, before: object, after: object) -> frozenset[str]:
         """Drop all sums if a change fails halfway. The next count makes new ones, so a bug cannot lead to too low a sum."""
         try:
-            return change()
+            return change(before, after)
         except Exception:
             self.sums.keep(())
             raise

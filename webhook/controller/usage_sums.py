@@ -17,7 +17,7 @@ from policies.quota.amounts import GPUS, NOTHING, Vector
 from policies.quota.demand import Catalogues, UnclassifiedPods
 from policies.quota.ledger.quota_ledger import HOLDERS_LIMIT, HOLDERS_SHOWN, Holder, QuotaLedger
 from policies.quota.ledger.reconcile import StoredObject
-from webhook.controller.records import ClaimRecord, CountedRecord, ExtendedClaims, PodRecord, RecordReader
+from webhook.controller.records import ClaimHistory, ClaimRecord, CountedRecord, PodRecord, RecordReader
 
 R = TypeVar("R", bound=CountedRecord)
 
@@ -115,18 +115,11 @@ class _Namespace:
         self.gone: dict[str, ClaimRecord] = {}
         self.made_for: dict[str, set[str]] = {}
         self.sums: dict[UnclassifiedPods, _Sum] = {}
-        self._uids: defaultdict[str, dict[str, str]] = defaultdict(dict)
+        self.uids: defaultdict[str, dict[str, str]] = defaultdict(dict)
         """By resource and name."""
 
-    @property
-    def is_empty(self) -> bool:
-        return not (self.pods or self.claims or self.sums)
-
-    def replace_pod(self, before: PodRecord | None, after: PodRecord | None) -> None:
-        _replace(self.pods, self._uids["pods"], before, after)
-
     def replace_claim(self, before: ClaimRecord | None, after: ClaimRecord | None) -> None:
-        _replace(self.claims, self._uids["resourceclaims"], before, after)
+        _replace(self.claims, self.uids["resourceclaims"], before, after)
         if before is not None and before.made_for:
             made = self.made_for.get(before.made_for, set())
             made.discard(before.uid)
@@ -138,7 +131,7 @@ class _Namespace:
     def find(self, uid: str, name: str) -> Iterator[CountedRecord]:
         """Yield the objects with this uid or this name, such as `pods/train-0`."""
         resource, _, name = name.partition("/")
-        for each in {uid, self._uids[resource].get(name, "")}:
+        for each in {uid, self.uids[resource].get(name, "")}:
             record = self.pods.get(each) or self.claims.get(each)
             if record is not None:
                 yield record
@@ -157,9 +150,9 @@ def _replace(stored: dict[str, R], uids: dict[str, str], before: R | None, after
 class UsageSums:
     """The sums of all namespaces. The caller holds a lock, except for `demand`."""
 
-    def __init__(self, catalogues: Catalogues, given: ExtendedClaims) -> None:
-        self.reader = RecordReader(catalogues, given)
-        self._given = given
+    def __init__(self, catalogues: Catalogues, history: ClaimHistory) -> None:
+        self.reader = RecordReader(catalogues, history)
+        self._history = history
         self._namespaces: defaultdict[str, _Namespace] = defaultdict(_Namespace)
         self._nodes = NodeIndex(catalogues.classes.label_keys)
         self._gone: dict[str, NamedNode] = {}
@@ -173,14 +166,14 @@ class UsageSums:
         if record is None:
             return frozenset()
         space = self._namespaces[record.namespace]
-        space.replace_pod(before, after)
+        _replace(space.pods, space.uids["pods"], before, after)
         self._refer(before, after)
         self._count_pod(space, record)
         namespaces = frozenset({record.namespace})
         if before is not None and (after is None or after.node_name != before.node_name):
             namespaces |= self._leave(before.node_name)
         if after is None:
-            self._given.forget(record.uid)
+            self._history.forget(record.uid)
             self._drop_empty(record.namespace)
         return namespaces
 
@@ -194,7 +187,7 @@ class UsageSums:
         if after is None:
             # A change of the claim may have come after its pod was forgotten.
             if record.made_for and record.made_for not in space.pods:
-                self._given.forget(record.made_for)
+                self._history.forget(record.made_for)
             self._drop_empty(record.namespace)
         return frozenset({record.namespace})
 
@@ -340,7 +333,8 @@ class UsageSums:
         return frozenset(pods.values())
 
     def _drop_empty(self, namespace: str) -> None:
-        if self._namespaces[namespace].is_empty:
+        space = self._namespaces[namespace]
+        if not (space.pods or space.claims or space.sums):
             del self._namespaces[namespace]
 
 

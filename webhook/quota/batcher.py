@@ -16,6 +16,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from time import monotonic, sleep
 
+import msgspec
+
 from policies.quota.demand import Catalogues
 from policies.quota.ledger.decide import Reason, ReservationRequest, decide
 from policies.quota.ledger.quota_ledger import NO_QUOTA_SECONDS, DemandKey, QuotaLedger
@@ -59,20 +61,19 @@ def _contended() -> LedgerError:
     return LedgerError("too many others write to the ledger of the quota", transient=True)
 
 
-class _Waiting:
+class _Waiting(msgspec.Struct, eq=False):
     """A review that waits for its outcome. `turn` is set when there is one, or when the review is to lead.
 
     `requests` holds its request by demand key. If the ledger has another key, the outcome is the ledger: the thread of the
     review then computes the request by it and waits again.
     """
 
-    def __init__(self, requests: Mapping[DemandKey, ReservationRequest], deadline: float) -> None:
-        self.requests = requests
-        self.deadline = deadline
-        self.turn = threading.Event()
-        self.leads = False
-        self.given_up = False
-        self.outcome: ReservationOutcome | QuotaLedger | Exception | None = None
+    requests: Mapping[DemandKey, ReservationRequest]
+    deadline: float
+    turn: threading.Event = msgspec.field(default_factory=threading.Event)
+    leads: bool = False
+    given_up: bool = False
+    outcome: ReservationOutcome | QuotaLedger | Exception | None = None
 
     def finish(self, outcome: ReservationOutcome | QuotaLedger | Exception) -> None:
         self.outcome = outcome

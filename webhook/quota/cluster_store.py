@@ -72,9 +72,10 @@ class ClusterStore:
             uid, version = ledger_objects.decode_identity(written)
         return VersionedLedger(msgspec.structs.replace(ledger, ledger_uid=uid), version)
 
-    def delete(self, namespace: str, before: VersionedLedger, seconds: float) -> None:
-        """Delete `before`. The GPUQuota must have been looked for after it was read. Raises as `compare_and_swap` does."""
-        self._delete(namespace, before.version, seconds)
+    def delete(self, namespace: str, version: str, seconds: float) -> None:
+        """Delete the ledger. The GPUQuota must have been looked for after it was read. Raises as `compare_and_swap` does."""
+        with _as_ledger_errors("deleted"):
+            self._api.delete(self._path(namespace), version=version, timeout=seconds)
 
     def discard(self, namespace: str, seconds: float) -> bool:
         """Delete an unreadable ledger if there is no GPUQuota; return whether it was deleted. Raises as `delete` does."""
@@ -86,12 +87,8 @@ class ClusterStore:
             ):
                 return False
             _, version = ledger_objects.decode_identity(found)
-        self._delete(namespace, version, seconds)
+        self.delete(namespace, version, seconds)
         return True
-
-    def _delete(self, namespace: str, version: str, seconds: float) -> None:
-        with _as_ledger_errors("deleted"):
-            self._api.delete(self._path(namespace), version=version, timeout=seconds)
 
     def _path(self, namespace: str) -> str:
         return ledger_objects.ledger_objects_path(self._installation, namespace)

@@ -11,7 +11,7 @@ from policies.quota.amounts import Vector, parse_amount
 from policies.quota.ledger.quota_ledger import Holder
 from policies.quota.spec import NAME, QuotaSpec
 from webhook.cluster.api import api_path
-from webhook.cluster.objects import Condition
+from webhook.cluster.objects import Condition, PartialObject
 
 GROUP = "gpu-admission.dev"
 VERSION = "v1alpha1"
@@ -69,16 +69,7 @@ class QuotaRecord(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.status.hard) and self.status.observed_generation < self.generation
 
 
-class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
-    name: str
-    namespace: str
-    uid: str
-    resource_version: str
-    generation: int = 0
-
-
-class _Object(msgspec.Struct, frozen=True):
-    metadata: _Metadata
+class _Object(PartialObject, frozen=True):
     spec: msgspec.Raw = msgspec.Raw(b"null")
     status: msgspec.Raw = msgspec.Raw(b"{}")
 

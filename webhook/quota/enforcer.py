@@ -6,13 +6,10 @@ from typing import Protocol
 
 import msgspec
 
-from policies.quota.amounts import add
+from policies.quota.amounts import total
 from policies.quota.quota_request import LedgerError, QuotaGrant, QuotaRequest, ReservationOutcome
 from webhook.quota.batcher import ReservationBatcher
 from webhook.quota.metrics import QuotaMetrics
-
-Release = Callable[[str, str], None]
-"""Removes the reservations of the object with this namespace and uid."""
 
 
 class NamespaceQuota(Protocol):
@@ -28,11 +25,12 @@ class NamespaceQuota(Protocol):
 
 
 class QuotaEnforcer(msgspec.Struct, frozen=True):
-    """The quotas for reviews. `release` is None if a controller counts."""
+    """The quotas for reviews."""
 
     batcher: ReservationBatcher
     metrics: QuotaMetrics
-    release: Release | None = None
+    release: Callable[[str, str], None] | None = None
+    """Removes the reservations of the object with this namespace and uid. None if a controller counts."""
 
     def of(self, namespace: str, deadline: float, *, dry_run: bool) -> NamespaceQuota:
         """Return the quota of a namespace. `deadline` is a time of `monotonic`."""
@@ -77,5 +75,5 @@ class _ReviewQuota(msgspec.Struct, frozen=True, dict=True):
             return None
         if ledger is None:
             return None
-        held = None if ledger.uncounted else add(ledger.used or {}, ledger.reserved)
+        held = None if ledger.uncounted else total((ledger.used or {}, ledger.reserved))
         return QuotaGrant(ledger.hard, ledger.unclassified_pods, held)

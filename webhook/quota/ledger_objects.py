@@ -24,11 +24,6 @@ class LedgerObjectError(ValueError):
     """The ledger object cannot be read. The message says where."""
 
 
-class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
-    uid: str
-    resource_version: str
-
-
 class _Ledger(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
     """The text of a ledger. Revisions are text, as everywhere in Kubernetes."""
 
@@ -43,6 +38,11 @@ class _Ledger(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
     class_catalogue: str | None = None
     next_catalogue: str | None = None
     holders: Mapping[str, tuple[Holder, ...]] = {}
+
+
+class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    uid: str
+    resource_version: str
 
 
 class _Object(msgspec.Struct, frozen=True):

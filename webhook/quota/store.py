@@ -26,10 +26,8 @@ class LedgerConflict(Exception):
 class Store(Protocol):
     """Ledgers by namespace. Any number of threads may call it. Seconds are how long an answer may take."""
 
-    @property
-    def reservations_limit(self) -> int:
-        """Characters that the reservations of a ledger may take."""
-        ...
+    reservations_limit: int
+    """Characters that the reservations of a ledger may take."""
 
     def read(self, namespace: str, seconds: float) -> VersionedLedger | None:
         """Return the ledger at some moment of this call. None without a quota. Raises LedgerError."""

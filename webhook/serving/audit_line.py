@@ -11,7 +11,7 @@ from policies.gpus.classes import ClassCatalogue
 from policies.placement.pinning import named_nodes
 from policies.pods.fingerprint import TOKEN_VOLUME
 from policies.pods.pod import Metadata, Pod
-from policies.quota.amounts import CLASSES, NOTHING, Vector, add, texts
+from policies.quota.amounts import CLASSES, NOTHING, Vector, texts, total
 from policies.quota.quota_request import QuotaRequest
 from webhook.cluster.objects import timestamp
 from webhook.serving.engine import Decision, Violation
@@ -101,7 +101,7 @@ def _counted(
     demand = reserves.demand if reserves else engine.demand(request, _fingerprint(review, result))
     fields = counted(demand, engine.configuration.classes)
     if outcome is not None and ledger is not None and ledger.used is not None:
-        held = add(ledger.used, outcome.verdict.reserved if outcome.verdict else ledger.reserved)
+        held = total((ledger.used, outcome.verdict.reserved if outcome.verdict else ledger.reserved))
         shown: Vector = {key: held.get(key, NOTHING) for key in ledger.dimensions}
         fields["quota"] = {"held": texts(shown), "hard": texts(ledger.hard)}
     return fields

@@ -150,12 +150,12 @@ class Engine:
         `fingerprint` is that of a new pod whose demand depends on nothing else.
         """
         if fingerprint is None or request.is_free:
-            return request.cost.vector
+            return request.demand.vector
         found = self._demands.get(fingerprint)
         if found is None:
             if len(self._demands) >= MOST_DEMANDS:
                 self._demands.clear()
-            found = self._demands[fingerprint] = request.cost.vector
+            found = self._demands[fingerprint] = request.demand.vector
         return found
 
     def recall(

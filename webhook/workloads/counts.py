@@ -5,6 +5,7 @@ from typing import Any
 
 from policies.pods.field_paths import Parts
 from policies.pods.workload import PodCount
+from webhook.configuration.decoding import Problem
 from webhook.configuration.workload_kinds import (
     BRANCHES,
     EVERY_ITEM,
@@ -59,20 +60,33 @@ def bound(form: PodPath, at: Parts, path: str) -> tuple[str | int, ...]:
     return (*at[:shared], *other[shared:])
 
 
-def values(data: Any, way: Sequence[str | int], at: Parts = ()) -> Iterator[tuple[Parts, Any]]:
-    """Yield each value at the end of the steps, with its path. Skip values on the way that are neither map nor list."""
+def follow(
+    data: Any, way: Sequence[str | int], at: Parts = (), leaf: type = object
+) -> Iterator[tuple[Parts, Any] | Problem]:
+    """Yield each value at the end of the steps, with its path. Yield a Problem for each value of the wrong type."""
+    if data is None:
+        return
     if not way:
-        if data is not None:
-            yield at, data
+        wanted = "text" if leaf is str else "a map"
+        yield (at, data) if isinstance(data, leaf) else Problem(at, f"must be {wanted}")
         return
     step, rest = way[0], way[1:]
-    if isinstance(data, list):
-        chosen = range(len(data)) if step == EVERY_ITEM else (step,) if isinstance(step, int) else ()
-        for index in chosen:
-            yield from values(data[index], rest, (*at, index))
+    if step == EVERY_ITEM or isinstance(step, int):
+        if isinstance(data, list):
+            for index in (step,) if isinstance(step, int) else range(len(data)):
+                yield from follow(data[index], rest, (*at, index), leaf)
+        else:
+            yield Problem(at, "must be a list")
     elif isinstance(data, dict):
-        for key in list(data) if step == EVERY_KEY else (step,) if step in data else ():
-            yield from values(data[key], rest, (*at, key))
+        for key in list(data) if step == EVERY_KEY else (step,):
+            yield from follow(data.get(key), rest, (*at, key), leaf)
+    else:
+        yield Problem(at, "must be a map")
+
+
+def values(data: Any, way: Sequence[str | int]) -> Iterator[tuple[Parts, Any]]:
+    """Yield each value at the end of the steps, with its path. Skip values on the way that are neither map nor list."""
+    return (each for each in follow(data, way) if not isinstance(each, Problem))
 
 
 def first_value(data: Any, form: PodPath, at: Parts, path: str) -> Any:

@@ -6,20 +6,17 @@ from typing import Any
 
 import msgspec
 
-from policies.pods.field_paths import Parts, field_path, path_parts
+from policies.pods.field_paths import Parts, field_path, path_parts, with_value
 from policies.pods.pod import Pod, decode_pod
 from policies.pods.workload import PodCount
 from webhook.configuration.decoding import Problem
 from webhook.configuration.workload_kinds import (
-    EVERY_ITEM,
-    EVERY_KEY,
     PodForm,
-    Steps,
     WorkloadKind,
     WorkloadKinds,
     steps,
 )
-from webhook.workloads.counts import pod_count, together
+from webhook.workloads.counts import follow, pod_count, together
 from webhook.workloads.forms import decided_template, pod_data
 
 MOST_PLACES = 100
@@ -64,16 +61,16 @@ class PodPlace(msgspec.Struct, frozen=True):
         if self.is_partial:
             return whole
         if () in self.origins:
-            return _replaced(whole, self.at, pod)
+            return with_value(whole, self.at, pod)
         before, after = self.data["spec"], pod["spec"]
         for key in after:
             if key != "containers" and after[key] != before.get(key):
-                whole = _replaced(whole, (*self.at, key), after[key])
+                whole = with_value(whole, (*self.at, key), after[key])
         for index, (was, container) in enumerate(zip(before["containers"], after["containers"], strict=True)):
             at = self.parts(("spec", "containers", index))
             for key in container:
                 if container[key] != was.get(key):
-                    whole = _replaced(whole, (*at, key), container[key])
+                    whole = with_value(whole, (*at, key), container[key])
         return whole
 
 
@@ -138,7 +135,7 @@ def _places(kinds: WorkloadKinds, workload_kind: WorkloadKind, data: Any) -> Ite
     unread = LONGEST_PATCHES
     for form in workload_kind.pods:
         leaf = str if form.form is PodForm.PATCH else dict
-        for found in islice(_follow(data, steps(form.path), (), leaf), MOST_FOUND):
+        for found in islice(follow(data, steps(form.path), (), leaf), MOST_FOUND):
             if isinstance(found, Problem):
                 yield found
                 continue
@@ -156,28 +153,6 @@ def _places(kinds: WorkloadKinds, workload_kind: WorkloadKind, data: Any) -> Ite
                 if form.form is PodForm.AMOUNTS:
                     amounts.append(at)
                 yield PodPlace(at, *made, form.is_partial, count)
-
-
-def _follow(data: Any, way: Steps, at: Parts, leaf: type) -> Iterator[tuple[Parts, Any] | Problem]:
-    """Yield each value at the end of the steps, with its path. Yield a Problem for each value of the wrong type."""
-    if data is None:
-        return
-    if way[:1] == (EVERY_ITEM,):
-        if isinstance(data, list):
-            for index, item in enumerate(data):
-                yield from _follow(item, way[1:], (*at, index), leaf)
-        else:
-            yield Problem(at, "must be a list")
-    elif way:
-        if isinstance(data, dict):
-            for key in data if way[0] == EVERY_KEY else way[:1]:
-                yield from _follow(data.get(key), way[1:], (*at, key), leaf)
-        else:
-            yield Problem(at, "must be a map")
-    elif isinstance(data, leaf):
-        yield at, data
-    else:
-        yield Problem(at, f"must be {'text' if leaf is str else 'a map'}")
 
 
 def _inner(kinds: WorkloadKinds, at: Parts, data: Any, outer: PodCount) -> Iterator[PodPlace | Problem]:
@@ -220,11 +195,3 @@ def _times(outer: PodCount, inner: PodCount) -> PodCount:
         None if None in {times, each} else (times or 0) * (each or 0) for each in (inner.running, inner.most)
     )
     return PodCount(running, most, inner.gang)
-
-
-def _replaced(data: Any, at: Parts, value: Any) -> Any:
-    if not at:
-        return value
-    copied: Any = data.copy()
-    copied[at[0]] = _replaced(data[at[0]], at[1:], value) if at[1:] else value
-    return copied

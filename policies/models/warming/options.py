@@ -1,6 +1,5 @@
 """Options of a policy for fetching models: image, server and credentials of each source, resources of the init container."""
 
-import posixpath
 import re
 from collections.abc import Callable, Iterator
 
@@ -8,7 +7,7 @@ import msgspec
 
 from policies.gpus.vendors import NVIDIA_VISIBLE_DEVICES
 from policies.models.warming.model_uri import SCHEMES, ModelURI
-from policies.pods.names import is_data_key, is_dns_subdomain, is_variable_name
+from policies.pods.names import cleaned_path, is_data_key, is_dns_subdomain, is_variable_name
 from policies.pods.quantity import QuantityError, parse_quantity
 
 SYSTEM_FOLDERS = frozenset({"dev", "proc", "sys"})
@@ -133,7 +132,7 @@ class FetchResources(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 def mount_path_problem(path: str) -> str | None:
     """Return the reason why a model cannot be mounted there, or None."""
-    folder = mount_place(path).split("/")[1]
+    folder = cleaned_path(path).split("/")[1]
     if not path.startswith("/") or not folder:
         return "is not an absolute path below /"
     if ".." in path.split("/") or ":" in path or not path.isprintable():
@@ -141,11 +140,6 @@ def mount_path_problem(path: str) -> str | None:
     if folder in SYSTEM_FOLDERS:
         return f"is below /{folder}, which belongs to the system"
     return None
-
-
-def mount_place(path: str) -> str:
-    """Return the path without `.` and double slashes, as runtimes clean it."""
-    return posixpath.normpath("/" + path.lstrip("/"))
 
 
 def too_little(text: int | str, least: str) -> str | None:

@@ -11,7 +11,7 @@ from fractions import Fraction
 import msgspec
 
 from policies.finding import Finding
-from policies.quota.amounts import NOTHING, Vector, add, maximum, positive_difference
+from policies.quota.amounts import NOTHING, Vector, maximum, positive_difference, total
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT, NAME_PARTS, Reservation
 
@@ -36,23 +36,6 @@ class ReservationRequest(msgspec.Struct, frozen=True, kw_only=True):
         """Raise ValueError for a reservation that could not be read again, before it gets into a shared ledger."""
         if self.demand and not self.denials:
             self.reservation.check()
-
-    @classmethod
-    def creation(cls, uid: str, demand: Vector, *catalogues: str, name: str = "") -> "ReservationRequest":
-        """Request a new object. `name` is `pods/train-0` or `resourceclaims/train-0`, empty if it is not known."""
-        return cls(reservation=Reservation(uid, demand, name=name), catalogues=frozenset(catalogues))
-
-    @classmethod
-    def change(
-        cls, uid: str, request_uid: str, before: Vector, after: Vector, *catalogues: str, version: int
-    ) -> "ReservationRequest":
-        """Request the growth of an update. Nothing is freed before the update is stored, because it may fail.
-
-        `version` is the resourceVersion of the old object in the review.
-        """
-        growth = positive_difference(after, before)
-        reservation = Reservation(f"{uid}/{request_uid}", growth, version)
-        return cls(reservation=reservation, catalogues=frozenset(catalogues))
 
 
 class Reason(Enum):
@@ -128,35 +111,31 @@ class _Batch:
         self.added: dict[str, Reservation] = {}
 
     def decide(self, request: ReservationRequest) -> ReservationVerdict:
+        ledger, reservations = self._ledger, self._ledger.reservations
         # If there is a next catalogue version, the demand includes it.
-        catalogue = self._ledger.next_catalogue or ""
-        reservation = msgspec.structs.replace(request.reservation, catalogue=catalogue)
-        is_counted = self._ledger.catalogue_versions <= request.catalogues
-        refused = ReservationVerdict(Reason.REFUSED) if request.denials else None
-        verdict = refused or self._verdict(reservation, is_counted=is_counted)
-        if verdict.reason is Reason.RESERVED:
+        reservation = msgspec.structs.replace(request.reservation, catalogue=ledger.next_catalogue or "")
+        is_counted = ledger.catalogue_versions <= request.catalogues
+        shortfalls: tuple[Shortfall, ...] = ()
+        if request.denials:
+            reason = Reason.REFUSED
+        elif is_counted and not reservation.demand:
+            reason = Reason.NOTHING_TO_RESERVE
+        elif reservation.id in reservations or reservation.id in self.added:
+            reason = Reason.ALREADY_RESERVED
+        elif reservations.unreadable:
+            reason = Reason.UNREADABLE
+        elif ledger.used is None or ledger.uncounted:
+            reason = Reason.UNCOUNTED
+        elif not is_counted or ledger.class_catalogue is None:
+            reason = Reason.OTHER_CATALOGUE
+        elif shortfalls := self._shortfalls(reservation, ledger.used):
+            reason = Reason.EXCEEDED
+        elif reservations.added_size(reservation) > self._space or self._is_full_of(reservation):
+            reason = Reason.FULL
+        else:
+            reason = Reason.RESERVED
             self._add(reservation)
-        return ReservationVerdict(verdict.reason, verdict.shortfalls, self._reserved)
-
-    def _verdict(self, reservation: Reservation, *, is_counted: bool) -> ReservationVerdict:
-        used, reservations = self._ledger.used, self._ledger.reservations
-        if is_counted and not reservation.demand:
-            return ReservationVerdict(Reason.NOTHING_TO_RESERVE)
-        if reservation.id in reservations or reservation.id in self.added:
-            return ReservationVerdict(Reason.ALREADY_RESERVED)
-        if reservations.unreadable:
-            return ReservationVerdict(Reason.UNREADABLE)
-        if used is None or self._ledger.uncounted:
-            return ReservationVerdict(Reason.UNCOUNTED)
-        if not is_counted or self._ledger.class_catalogue is None:
-            return ReservationVerdict(Reason.OTHER_CATALOGUE)
-        return self._fits(reservation, used)
-
-    def _fits(self, reservation: Reservation, used: Vector) -> ReservationVerdict:
-        if shortfalls := self._shortfalls(reservation, used):
-            return ReservationVerdict(Reason.EXCEEDED, shortfalls)
-        is_full = self._ledger.reservations.cost(reservation) > self._space or self._is_full_of(reservation)
-        return ReservationVerdict(Reason.FULL if is_full else Reason.RESERVED)
+        return ReservationVerdict(reason, shortfalls, self._reserved)
 
     def _is_full_of(self, reservation: Reservation) -> bool:
         """Whether the creations of its name would take more characters than they may."""
@@ -173,12 +152,12 @@ class _Batch:
     def _growth(self, reservation: Reservation) -> Vector:
         """Return what the reservation adds to the reserved amounts, by the rule of `Reservations.held`."""
         stored = self._ledger.stored_names.get(reservation.name, {})
-        return positive_difference(reservation.demand, maximum(self._held(reservation.name), stored))
+        return positive_difference(reservation.demand, maximum((self._held(reservation.name), stored)))
 
     def _add(self, reservation: Reservation) -> None:
-        self._reserved = add(self._reserved, self._growth(reservation))
-        self._largest[reservation.name] = maximum(self._held(reservation.name), reservation.demand)
-        self._space -= self._ledger.reservations.cost(reservation)
+        self._reserved = total((self._reserved, self._growth(reservation)))
+        self._largest[reservation.name] = maximum((self._held(reservation.name), reservation.demand))
+        self._space -= self._ledger.reservations.added_size(reservation)
         self.added[reservation.id] = reservation
 
     def _shortfalls(self, reservation: Reservation, used: Vector) -> tuple[Shortfall, ...]:

@@ -137,8 +137,8 @@ def _count(ledger: QuotaLedger, listing: Listing, expired: frozenset[str]) -> Re
     confirmed = tuple(each.id for each in ledger.reservations if _is_shown(each, listing.objects))
     dropped = _given_up(ledger.reservations, expired.difference(confirmed))
     reservations = ledger.reservations.without((*confirmed, *dropped))
-    is_flip = listing.catalogue != ledger.class_catalogue
-    is_counted = not is_flip or _are_counted_by(listing.catalogue, reservations)
+    is_other_version = listing.catalogue != ledger.class_catalogue
+    is_counted = not is_other_version or _are_counted_by(listing.catalogue, reservations)
     counted = msgspec.structs.replace(
         ledger,
         used={key: listing.used.get(key, NOTHING) for key in ledger.dimensions},
@@ -146,7 +146,7 @@ def _count(ledger: QuotaLedger, listing: Listing, expired: frozenset[str]) -> Re
         reservations=reservations,
         revisions=listing.revisions,
         class_catalogue=listing.catalogue if is_counted else None,
-        next_catalogue=None if is_flip else ledger.next_catalogue,
+        next_catalogue=None if is_other_version else ledger.next_catalogue,
         holders=listing.holders,
     )
     unreadable = tuple(line for line in ledger.reservations.unreadable if line not in reservations.unreadable)

@@ -78,15 +78,14 @@ class Reservation(msgspec.Struct, frozen=True):
             raise ValueError(f"no reservation can be written as {text[:80]!r}")
 
 
-class Reservations:
-    """The reservations in a ledger. Immutable: `plus` and `without` return new objects.
+class Reservations(msgspec.Struct, frozen=True, dict=True):
+    """The reservations in a ledger, by id, in order of arrival.
 
     `unreadable` keeps the unreadable lines unchanged, because they may reserve anything.
     """
 
-    def __init__(self, entries: "Mapping[str, _Entry]", unreadable: tuple[str, ...] = ()) -> None:
-        self._entries = entries  # by id, in order of arrival
-        self.unreadable = unreadable
+    _entries: "Mapping[str, _Entry]"
+    unreadable: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, *reservations: Reservation) -> "Reservations":
@@ -107,7 +106,6 @@ class Reservations:
 
     @property
     def text(self) -> str:
-        """The text that `parse` reads."""
         lines: dict[str, list[str]] = {}
         for reservation_id, entry in self._entries.items():
             lines.setdefault(entry.head.text, []).append(_item(reservation_id, entry.name))
@@ -123,7 +121,7 @@ class Reservations:
         heads = sum(len(head) + len(_AND_IDS) for head in self._heads)
         return items + heads + sum(len(line) + 1 for line in self.unreadable)
 
-    def cost(self, reservation: Reservation) -> int:
+    def added_size(self, reservation: Reservation) -> int:
         """Return how many characters the reservation adds at most. It may share a line with others."""
         head = _head(reservation).text
         line = 0 if head in self._heads else len(head) + len(_AND_IDS)
@@ -131,10 +129,7 @@ class Reservations:
 
     def size_of(self, name: str) -> int:
         """Return how many characters the creations of that name take, as if they shared no lines with others."""
-        entries = [(key, entry) for key, entry in self._entries.items() if entry.name == name]
-        heads = {entry.head.text for _, entry in entries}
-        items = sum(len(_item(key, name)) + 1 for key, _ in entries)
-        return items + sum(len(head) + len(_AND_IDS) for head in heads)
+        return Reservations({key: entry for key, entry in self._entries.items() if entry.name == name}).size
 
     def held(self, stored: Mapping[str, Vector]) -> Vector:
         """Return the total of the reserved amounts.
@@ -162,7 +157,7 @@ class Reservations:
             if entry.name:
                 before = found.setdefault(entry.name, entry.head.demand)
                 if before is not entry.head.demand:
-                    found[entry.name] = maximum(before, entry.head.demand)
+                    found[entry.name] = maximum((before, entry.head.demand))
         return found
 
     @cached_property
@@ -178,14 +173,6 @@ class Reservations:
     def __iter__(self) -> Iterator[Reservation]:
         for reservation_id, (head, name) in self._entries.items():
             yield Reservation(reservation_id, head.demand, head.version, name, head.catalogue)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Reservations):
-            return False
-        return (self._entries, self.unreadable) == (other._entries, other.unreadable)
-
-    def __hash__(self) -> int:
-        return hash(frozenset(self._entries))
 
     def __repr__(self) -> str:
         return f"Reservations({self.text!r})"
@@ -208,7 +195,6 @@ class Reservations:
         return Reservations(entries, self.unreadable)
 
     def without(self, ids: Iterable[str]) -> "Reservations":
-        """Return these without `ids`."""
         gone = frozenset(ids)
         entries = {key: entry for key, entry in self._entries.items() if key not in gone}
         return Reservations(entries, tuple(line for line in self.unreadable if UNREADABLE + line not in gone))

@@ -10,12 +10,13 @@ from pathlib import Path
 import yaml
 
 from policies.quota.amounts import GPUS, parse_vector
-from policies.quota.ledger.decide import ReservationRequest, decide
+from policies.quota.ledger.decide import decide
 from tests.browser import chromium
 from tests.cluster.console.conftest import served
 from tests.cluster.console.world import run_bound_pods, workload, world
 from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import api_client
+from tests.reservation_requests import creation_request
 from webhook.cluster.objects import NAMESPACE
 from webhook.quota.cluster_store import ClusterStore
 
@@ -85,7 +86,7 @@ def reserve(plane: ControlPlane, gpus: str) -> None:
     before = store.read(TEAM, 10)
     assert before is not None
     demand = parse_vector({GPUS: gpus, "classes/nvidia-a100": gpus})
-    request = ReservationRequest.creation("in-flight", demand, str(before.ledger.class_catalogue))
+    request = creation_request("in-flight", demand, str(before.ledger.class_catalogue))
     store.compare_and_swap(TEAM, before, decide(before.ledger, [request]).ledger, 10)
 
 

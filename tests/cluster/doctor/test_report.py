@@ -12,7 +12,7 @@ from tests.controlplane.gpuquota import api_client
 from tests.controlplane.webhook import NAMESPACE
 from webhook.tools.doctor.checks import CHECKS
 from webhook.tools.doctor.cluster import InstalledCluster, Names
-from webhook.tools.status.installation import read_installation
+from webhook.tools.status.reading import read_installation
 from webhook.tools.status.report import Health
 
 # ---- all is well

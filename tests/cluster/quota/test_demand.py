@@ -7,7 +7,6 @@ from fractions import Fraction
 from typing import Any
 
 from policies.quota.amounts import GPUS
-from policies.quota.ledger.decide import ReservationRequest
 from tests.builders import JSON
 from tests.cluster.controllers import eventually, is_ready, uses
 from tests.cluster.quota.burst import CLAIMS, PODS, gpu_pod
@@ -15,6 +14,7 @@ from tests.cluster.quota.quotas import in_force
 from tests.cluster.quota.referee import GPU
 from tests.controlplane.client import JSON_PATCH
 from tests.controlplane.gpuquota import Namespace
+from tests.reservation_requests import creation_request
 
 A100, FAMILY, T4 = "nvidia-a100-80gb", "nvidia-a100", "nvidia-t4"
 DRY_RUN = {"dryRun": "All"}
@@ -76,9 +76,7 @@ def test_another_unpinned_denies_nobody_while_something_is_in_flight(team: Names
     assert uses(team, 1)
     assert used(team, f"classes/{T4}") == 0
     team.reserve(
-        ReservationRequest.creation(
-            "in-flight", {GPUS: Fraction(1)}, str(team.ledger_object().class_catalogue)
-        )
+        creation_request("in-flight", {GPUS: Fraction(1)}, str(team.ledger_object().class_catalogue))
     )
 
     team.change_quota({"unclassifiedPods": "MostExpensive"})

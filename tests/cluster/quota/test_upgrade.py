@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from policies.quota.amounts import GPUS
-from policies.quota.ledger.decide import ReservationRequest
 from tests.cases import cases
 from tests.cluster.controllers import Command, eventually
 from tests.cluster.quota import history
@@ -22,6 +21,7 @@ from tests.controlplane import ControlPlane
 from tests.controlplane.gpuquota import Namespace
 from tests.controlplane.replicas import Replicas
 from tests.controlplane.webhook import Webhook
+from tests.reservation_requests import creation_request
 
 OBJECTS = 500
 HARD = {
@@ -145,7 +145,7 @@ def test_an_upgrade_denies_nothing_and_admits_nothing_over(
         assert eventually(lambda: team.ledger_object().used is not None, seconds=90)
         catalogue_version = str(team.ledger_object().class_catalogue)
         if in_flight:
-            team.reserve(ReservationRequest.creation("never-stored", {GPUS: Fraction(1)}, catalogue_version))
+            team.reserve(creation_request("never-stored", {GPUS: Fraction(1)}, catalogue_version))
 
         burst = Burst(readable.client(), requested(team.name))
         burst.per_second = 8

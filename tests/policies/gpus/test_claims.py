@@ -1,5 +1,7 @@
 """What the claims of a pod ask for, and which of them rules do not see."""
 
+from typing import Any
+
 import msgspec
 
 from policies.gpus.claims import (
@@ -99,22 +101,24 @@ def test_the_claims_that_rules_see(
     assert MAPPING.pod_asks(seen) == bool(left)
 
 
-def test_the_claim_of_a_nic_beside_one_of_a_gpu() -> None:
-    known = {"card": classes("gpu.example.com"), "link": classes("nic.example.com")}
-
-    seen, claimed = as_rules_see_it(claiming("card", "link"), known, MAPPING)
-
-    assert claimed == ("gpu.example.com",)
-    assert seen == claiming("card")
+IGNORING = ResourceMapping(
+    (ResourceMappingSpec(device_classes=(GPU, NIC), unknown_device_classes=UnknownDeviceClasses.IGNORE),)
+)
 
 
-def test_device_classes_that_are_ignored_are_not_seen() -> None:
-    ignore = ResourceMappingSpec(
-        device_classes=(GPU, NIC), unknown_device_classes=UnknownDeviceClasses.IGNORE
-    )
-    known = {"a": classes("what.example.com"), "b": classes("gpu.example.com", "what.example.com")}
-
-    seen, claimed = as_rules_see_it(claiming("a", "b"), known, ResourceMapping((ignore,)))
+@cases(
+    ("mapping", "of_a", "of_b"),
+    {
+        "of-a-nic": (MAPPING, classes("nic.example.com"), classes("gpu.example.com")),
+        "of-what-is-ignored": (
+            IGNORING,
+            classes("what.example.com"),
+            classes("gpu.example.com", "what.example.com"),
+        ),
+    },
+)
+def test_a_claim_beside_one_of_a_gpu_is_not_seen(mapping: ResourceMapping, of_a: Any, of_b: Any) -> None:
+    seen, claimed = as_rules_see_it(claiming("a", "b"), {"a": of_a, "b": of_b}, mapping)
 
     assert claimed == ("gpu.example.com",)
     assert seen == claiming("b")

@@ -56,8 +56,7 @@ def test_no_other_module_knows_a_vendor() -> None:
 @pytest.mark.parametrize("vendor", [pytest.param(each, id=each.name) for each in VENDORS])
 def test_no_name_of_a_vendor_is_hidden_by_one_before_it(vendor: Vendor) -> None:
     for each in vendor.resources:
-        name = each.pattern.replace("*", "x1")
-        found = BUILT_IN.resource(name)
+        found = BUILT_IN.resource(each.pattern.replace("*", "x1"))
 
         assert (found and found.measure) == (None if each.measure is Measure.NOTHING else each.measure)
     for card in vendor.one_device_each:

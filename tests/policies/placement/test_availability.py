@@ -88,8 +88,9 @@ def test_slices_that_no_class_has(selector: dict[str, str], profile: str, want: 
 
 
 def sliced(*profiles: str, pools: tuple[NodeOffer, ...] = ()) -> NodeFacts:
-    """Return a node for each of the profiles, labelled as GPU Feature Discovery does, and the pools."""
-    label_sets = frozenset({((f"nvidia.com/mig-{each}.count", "7"),) for each in profiles})
+    """Return a node for each of the profiles, labelled as GPU Feature Discovery does, one without slices, and the pools."""
+    whole = (("nvidia.com/gpu.count", "8"), ("nvidia.com/mig-1g.11gb.product", "A100"))
+    label_sets = frozenset({whole, *(((f"nvidia.com/mig-{each}.count", "7"),) for each in profiles)})
     return NodeFacts(keys=known_keys(CLASSES.label_keys, ()), label_sets=label_sets, pools=pools)
 
 

@@ -100,8 +100,7 @@ IN_80_OR_T4 = expression(ACCELERATOR, "In", "nvidia-a100-80gb", "nvidia-t4")
     },
 )
 def test_pinning(document: JSON, want: tuple[Any, ...] | None) -> None:
-    found = pinning(view(document), LABELLED)
-    assert found == (want and Pinning(tuple(want[0]), want[1:]))
+    assert pinning(view(document), LABELLED) == (want and Pinning(tuple(want[0]), want[1:]))
 
 
 @cases(

@@ -1,6 +1,7 @@
 """PodPatch: each verb sends the smallest patch that a JSON patch library can apply, and the next rule sees the same pod."""
 
 from collections.abc import Callable
+from operator import methodcaller
 from typing import Any
 
 import pytest
@@ -67,24 +68,11 @@ def expressions(*requirements: JSON, **more: Any) -> JSON:
 PINNED = affinity(expressions(IN_A100_JSON))
 
 
-def tolerate(patch: PodPatch) -> None:
-    patch.add_toleration(TOLERATION)
-
-
-def select(patch: PodPatch) -> None:
-    patch.set_node_selector(ACCELERATOR, "nvidia-t4")
-
-
-def require(patch: PodPatch) -> None:
-    patch.require_node_affinity(IN_A100)
-
-
-def add_volume(patch: PodPatch) -> None:
-    patch.add_volume(SHM)
-
-
-def annotate(patch: PodPatch) -> None:
-    patch.set_annotation("gpu-admission.dev/injected", "gpu-class")
+tolerate: Verb = methodcaller("add_toleration", TOLERATION)
+select: Verb = methodcaller("set_node_selector", ACCELERATOR, "nvidia-t4")
+require: Verb = methodcaller("require_node_affinity", IN_A100)
+add_volume: Verb = methodcaller("add_volume", SHM)
+annotate: Verb = methodcaller("set_annotation", "gpu-admission.dev/injected", "gpu-class")
 
 
 def add_mount(patch: PodPatch) -> None:

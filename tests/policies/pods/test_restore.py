@@ -273,9 +273,7 @@ def test_the_authors_own_manifest_sent_again_becomes_the_stored_pod(
     annotated = {**before, "metadata": {**(before.get("metadata") or {}), "annotations": {INJECTED: note}}}
     named = injected_changes(view(annotated))
     submitted = as_submitted(view(document), by_author=True, injected=named)
-    sent = msgspec.json.decode(msgspec.json.encode(submitted))
-
-    today, _ = run(sent, rule, options)
+    today, _ = run(msgspec.json.decode(msgspec.json.encode(submitted)), rule, options)
     words = {change.what: rule.id for change in today.changes if change.what in named}
 
     completed, _ = put_back(before, copy.deepcopy(document), words)

@@ -42,30 +42,20 @@ def test_tolerates(toleration: JSON, taint: JSON, want: bool) -> None:
 
 
 @cases(
-    ("existing", "want"),
-    {
-        "same": ({**EXISTS, "effect": "NoSchedule"}, True),
-        "every-effect": (EXISTS, True),
-        "every-taint": ({"operator": "Exists"}, True),
-        "every-key-of-another-effect": ({"operator": "Exists", "effect": "NoExecute"}, False),
-        "another-effect": ({**EXISTS, "effect": "NoExecute"}, False),
-        "another-key": ({**EXISTS, "key": "b"}, False),
-        "one-value-only": ({"key": "a", "value": "x", "effect": "NoSchedule"}, False),
-        "no-key-and-no-exists": ({"value": ""}, False),
-        "for-a-while-only": ({**EXISTS, "tolerationSeconds": 60}, False),
-        "greater-values-only": (GT_900, False),
-    },
-)
-def test_covers_exists(existing: JSON, want: bool) -> None:
-    wanted = Toleration(key="a", operator="Exists", effect="NoSchedule")
-    assert covers(msgspec.convert(existing, Toleration), wanted) is want
-
-
-@cases(
     ("existing", "value", "want"),
     {
+        "same": ({**EXISTS, "effect": "NoSchedule"}, None, True),
+        "every-effect": (EXISTS, None, True),
+        "every-taint": ({"operator": "Exists"}, None, True),
+        "every-key-of-another-effect": ({"operator": "Exists", "effect": "NoExecute"}, None, False),
+        "another-effect": ({**EXISTS, "effect": "NoExecute"}, None, False),
+        "another-key": ({**EXISTS, "key": "b"}, None, False),
+        "one-value-only": ({"key": "a", "value": "x", "effect": "NoSchedule"}, None, False),
+        "no-key-and-no-exists": ({"value": ""}, None, False),
+        "for-a-while-only": ({**EXISTS, "tolerationSeconds": 60}, None, False),
+        "greater-values-only": (GT_900, None, False),
         "equal-is-the-default": ({"key": "a", "value": "x", "effect": "NoSchedule"}, "x", True),
-        "every-effect": ({"key": "a", "operator": "Equal", "value": "x"}, "x", True),
+        "every-effect-of-a-value": ({"key": "a", "operator": "Equal", "value": "x"}, "x", True),
         "every-value": (EXISTS, "x", True),
         "another-value": ({"key": "a", "operator": "Equal", "value": "y"}, "x", False),
         "empty-value": ({"key": "a", "effect": "NoSchedule"}, "x", False),
@@ -75,8 +65,9 @@ def test_covers_exists(existing: JSON, want: bool) -> None:
         "a-value-that-is-not-greater": (GT_900, "900", False),
     },
 )
-def test_covers_equal(existing: JSON, value: str, want: bool) -> None:
-    wanted = Toleration(key="a", operator="Equal", value=value, effect="NoSchedule")
+def test_covers(existing: JSON, value: str | None, want: bool) -> None:
+    operator = "Exists" if value is None else "Equal"
+    wanted = Toleration(key="a", operator=operator, value=value, effect="NoSchedule")
     assert covers(msgspec.convert(existing, Toleration), wanted) is want
 
 

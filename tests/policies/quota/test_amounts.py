@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from policies.quota import amounts as vector
 from policies.quota.amounts import Excess, Vector, VectorError
+from policies.quota.spec import QuotaSpec
 from tests.cases import cases
 
 HALF = Fraction(1, 2)
@@ -30,13 +31,12 @@ def of(**amounts: Any) -> Vector:
         "seven-sevenths-are-one": ([of(a="1/7")] * 7, of(a=1)),
     },
 )
-def test_add(vectors: list[Vector], want: Vector) -> None:
-    assert vector.add(*vectors) == want
+def test_total(vectors: list[Vector], want: Vector) -> None:
     assert vector.total(vectors) == want
 
 
 def test_maximum() -> None:
-    assert vector.maximum(of(a=1, b=4), of(a=2), of(c=0)) == of(a=2, b=4)
+    assert vector.maximum([of(a=1, b=4), of(a=2), of(c=0)]) == of(a=2, b=4)
 
 
 @cases(
@@ -158,7 +158,7 @@ def test_what_is_no_vector(raw: Any, path: str, want: str) -> None:
 def test_what_a_quota_grants_is_one_vector() -> None:
     classes: dict[str, int | str] = {"nvidia-a100": "8", "nvidia-t4": 0}
     resources = {"nvidia.com/mig-1g.10gb": "14"}
-    hard = vector.flattened(vector.Hard(gpus=16, classes=classes, resources=resources))
+    hard = QuotaSpec(hard=vector.Hard(gpus=16, classes=classes, resources=resources)).amounts
 
     assert vector.texts(hard) == {
         "classes/nvidia-a100": "8",
@@ -166,12 +166,12 @@ def test_what_a_quota_grants_is_one_vector() -> None:
         "gpus": "16",
         "resources/nvidia.com/mig-1g.10gb": "14",
     }
-    assert vector.flattened(vector.Hard()) == {}
+    assert QuotaSpec(hard=vector.Hard()).amounts == {}
 
 
 def test_what_a_quota_cannot_grant_is_told_with_its_path() -> None:
     with pytest.raises(VectorError) as error:
-        vector.flattened(vector.Hard(gpus="1", classes={"nvidia-t4": "2.5x"}))
+        _ = QuotaSpec(hard=vector.Hard(gpus="1", classes={"nvidia-t4": "2.5x"})).amounts
     assert error.value.path == "classes[nvidia-t4]"
     assert str(error.value) == 'must be an amount such as 16, "0.5" or "2/7", not "2.5x"'
 
@@ -185,10 +185,10 @@ def test_texts_are_read_back_exactly(amounts: Vector) -> None:
 def test_what_was_before_and_the_increase_cover_what_is_after(after: Vector, before: Vector) -> None:
     increase = vector.positive_difference(after, before)
 
-    assert vector.add(before, increase) == vector.maximum(before, after)
+    assert vector.total([before, increase]) == vector.maximum([before, after])
     assert all(amount > 0 for amount in increase.values())
 
 
 @given(VECTORS, VECTORS)
 def test_nothing_exceeds_the_sum_that_it_is_part_of(one: Vector, other: Vector) -> None:
-    assert vector.exceeds(one, vector.add(one, other)) == ()
+    assert vector.exceeds(one, vector.total([one, other])) == ()

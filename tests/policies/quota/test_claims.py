@@ -35,6 +35,8 @@ from tests.builders import JSON, container, context, pod, view
 from tests.cases import cases
 from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING, counted_claim
 
+TOTAL_ONLY, DENY, MOST_EXPENSIVE = UnclassifiedPods
+
 PREFIX = "resources/deviceclass.resource.kubernetes.io/"
 GPU, H100, LARGE, ANY = "gpu.nvidia.com", "h100.example.com", "large.example.com", "any.example.com"
 
@@ -99,41 +101,36 @@ def test_claims(document: JSON, want: dict[str, str]) -> None:
     assert demand.denials == ()
 
 
+MODE = "must be ExactCount or All"
+
+
 @cases(
     ("document", "path", "message"),
     {
-        "unknown-mode": (
-            claim(exactly(GPU, allocationMode="Half")),
-            "spec.devices.requests[0].exactly.allocationMode",
-            "must be ExactCount or All",
-        ),
+        "unknown-mode": (claim(exactly(GPU, allocationMode="Half")), "[0].exactly.allocationMode", MODE),
         "unknown-mode-flat": (
             claim(exactly(GPU), devices(GPU, allocationMode="Half")),
-            "spec.devices.requests[1].allocationMode",
-            "must be ExactCount or All",
+            "[1].allocationMode",
+            MODE,
         ),
         "unknown-mode-of-an-alternative": (
             claim({"firstAvailable": [devices(GPU), devices(GPU, allocationMode="Half")]}),
-            "spec.devices.requests[0].firstAvailable[1].allocationMode",
-            "must be ExactCount or All",
+            "[0].firstAvailable[1].allocationMode",
+            MODE,
         ),
         "unknown-kind-of-request": (
             claim({"anyOf": []}),
-            "spec.devices.requests[0]",
+            "[0]",
             "must be a kind of request that a quota can count",
         ),
-        "negative-count": (
-            claim(exactly(GPU, count=-1)),
-            "spec.devices.requests[0].exactly.count",
-            "must be at least 1",
-        ),
+        "negative-count": (claim(exactly(GPU, count=-1)), "[0].exactly.count", "must be at least 1"),
     },
 )
 def test_what_cannot_be_counted_is_a_denial(document: JSON, path: str, message: str) -> None:
     denials = counted_claim(document).denials
 
     assert [(each.path, each.message, each.severity) for each in denials] == [
-        (path, message, Severity.DENIAL)
+        (f"spec.devices.requests{path}", message, Severity.DENIAL)
     ]
 
 
@@ -144,16 +141,11 @@ NVIDIA = {*A100S, "nvidia-h100", "nvidia-h200", "nvidia-t4", "t4-shared"}
 @cases(
     ("device_class", "unclassified_pods", "want", "denials"),
     {
-        "total-only": (GPU, UnclassifiedPods.TOTAL_ONLY, set(), 0),
-        "denied": (GPU, UnclassifiedPods.DENY, set(), 1),
-        "denied-knows-this-one": (H100, UnclassifiedPods.DENY, {"nvidia-h100"}, 0),
-        "most-expensive-is-all-of-the-vendor": (GPU, UnclassifiedPods.MOST_EXPENSIVE, NVIDIA, 0),
-        "most-expensive-of-nobody-knows-whose": (
-            ANY,
-            UnclassifiedPods.MOST_EXPENSIVE,
-            {*NVIDIA, "amd-mi300x"},
-            0,
-        ),
+        "total-only": (GPU, TOTAL_ONLY, set(), 0),
+        "denied": (GPU, DENY, set(), 1),
+        "denied-knows-this-one": (H100, DENY, {"nvidia-h100"}, 0),
+        "most-expensive-is-all-of-the-vendor": (GPU, MOST_EXPENSIVE, NVIDIA, 0),
+        "most-expensive-of-nobody-knows-whose": (ANY, MOST_EXPENSIVE, {*NVIDIA, "amd-mi300x"}, 0),
     },
 )
 def test_claims_of_no_class_in_particular(
@@ -332,7 +324,7 @@ LISTED = ResourceMapping(
 def test_what_a_claim_counts_beyond_its_pod(document: JSON, own: dict[str, int], want: str) -> None:
     names = {key.removeprefix("resources/"): Fraction(amount) for key, amount in own.items()}
     rest = beyond_pod(decoded(document), names, LISTED)
-    demand = claim_demand(rest, PublishedCatalogue(CLASSES, LISTED), UnclassifiedPods.TOTAL_ONLY)
+    demand = claim_demand(rest, PublishedCatalogue(CLASSES, LISTED), TOTAL_ONLY)
 
     assert demand.vector.get("gpus", Fraction(0)) == Fraction(want)
 
@@ -340,13 +332,11 @@ def test_what_a_claim_counts_beyond_its_pod(document: JSON, own: dict[str, int],
 def test_classes_are_counted_once_for_a_pod_and_the_claim_that_the_scheduler_made_for_it() -> None:
     """A claim could be of every class; its pod is bound, and charged for one."""
     document = pod(container(resources={"limits": {"example.com/fastgpu": 2}}))
-    own = pod_demand(view(document), PublishedCatalogue(CLASSES, LISTED), UnclassifiedPods.MOST_EXPENSIVE)
+    own = pod_demand(view(document), PublishedCatalogue(CLASSES, LISTED), MOST_EXPENSIVE)
     names = {key.removeprefix("resources/"): amount for key, amount in own.vector.items()}
     rest = beyond_pod(decoded(claim(exactly(FAST, count=2))), names, LISTED)
 
-    assert (
-        claim_demand(rest, PublishedCatalogue(CLASSES, LISTED), UnclassifiedPods.MOST_EXPENSIVE).vector == {}
-    )
+    assert claim_demand(rest, PublishedCatalogue(CLASSES, LISTED), MOST_EXPENSIVE).vector == {}
 
 
 @cases(
@@ -376,11 +366,9 @@ def test_the_schedulers_claim_is_free_where_its_pod_was_counted(
             UnknownDeviceClasses.DENY,
             "2",
             [
-                (
-                    'spec.devices.requests[0].exactly.deviceClassName = "nobody-knows": use another DeviceClass; must '
-                    "not ask for devices of DeviceClass nobody-knows: nothing says whether they are GPUs; or ask the "
-                    "platform team to name this one in deviceClasses of a GPUResourceMapping [gpu-quota]"
-                )
+                'spec.devices.requests[0].exactly.deviceClassName = "nobody-knows": use another DeviceClass; must '
+                "not ask for devices of DeviceClass nobody-knows: nothing says whether they are GPUs; or ask the "
+                "platform team to name this one in deviceClasses of a GPUResourceMapping [gpu-quota]"
             ],
         ),
     },
@@ -390,7 +378,7 @@ def test_device_classes_that_nothing_knows(
 ) -> None:
     mapping = ResourceMapping((*LISTED.specs, ResourceMappingSpec(unknown_device_classes=unknown)))
     document = decoded(claim(exactly("nobody-knows", count=2)), None)
-    demand = claim_demand(document, PublishedCatalogue(CLASSES, mapping), UnclassifiedPods.TOTAL_ONLY)
+    demand = claim_demand(document, PublishedCatalogue(CLASSES, mapping), TOTAL_ONLY)
 
     assert demand.vector.get("gpus", Fraction(0)) == Fraction(want)
     assert [each.sentence() for each in demand.denials] == denials
@@ -405,21 +393,17 @@ def test_device_classes_that_nothing_knows(
             [exactly(H100, count=4), exactly(H100)],
             {"gpus": "4", "classes/nvidia-h100": "2"},
             [
-                (
-                    "spec.spec.devices.requests: request fewer devices; no claim of this template can ever fit the "
-                    "quota, requested: classes/nvidia-h100=5, gpus=5, limited: classes/nvidia-h100=2, gpus=4 "
-                    "[gpu-quota]"
-                )
+                "spec.spec.devices.requests: request fewer devices; no claim of this template can ever fit the "
+                "quota, requested: classes/nvidia-h100=5, gpus=5, limited: classes/nvidia-h100=2, gpus=4 "
+                "[gpu-quota]"
             ],
         ),
         "would-be-denied": (
             [exactly(GPU, allocationMode="Half")],
             {"gpus": "4"},
             [
-                (
-                    'spec.spec.devices.requests[0].exactly.allocationMode = "Half": set allocationMode ExactCount with '
-                    "a count, or All; must be ExactCount or All [gpu-quota]"
-                )
+                'spec.spec.devices.requests[0].exactly.allocationMode = "Half": set allocationMode ExactCount with '
+                "a count, or All; must be ExactCount or All [gpu-quota]"
             ],
         ),
     },
@@ -431,7 +415,7 @@ def test_templates(requests: list[JSON], hard: dict[str, str], want: list[str]) 
             decode_claim_template(msgspec.json.encode(document)),
             parse_vector(hard),
             context(classes=CLASSES, resource_mapping=RESOURCE_MAPPING),
-            UnclassifiedPods.TOTAL_ONLY,
+            TOTAL_ONLY,
         )
     )
 

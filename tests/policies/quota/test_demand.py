@@ -31,6 +31,11 @@ def affinity(*values: str) -> JSON:
 
 
 GPU, SHARED = "resources/nvidia.com/gpu", "resources/nvidia.com/gpu.shared"
+ONE, TWO = {"gpus": "1", GPU: "1"}, {"gpus": "2", GPU: "2"}
+
+
+def slices(count: str, profile: str, name: str = "main") -> JSON:
+    return gpu_container(count, name, f"nvidia.com/mig-{profile}")
 
 
 @cases(
@@ -38,9 +43,9 @@ GPU, SHARED = "resources/nvidia.com/gpu", "resources/nvidia.com/gpu.shared"
     {
         "no-gpu-counts-nothing": (pod(), {}),
         "zero-counts-nothing": (pod(gpu_container("0")), {}),
-        "limit-is-the-request": (pod(gpu_container("2")), {"gpus": "2", GPU: "2"}),
-        "another-spelling-of-two": (pod(gpu_container("2000m")), {"gpus": "2", GPU: "2"}),
-        "two-containers": (pod(gpu_container("1", "a"), gpu_container("1", "b")), {"gpus": "2", GPU: "2"}),
+        "limit-is-the-request": (pod(gpu_container("2")), TWO),
+        "another-spelling-of-two": (pod(gpu_container("2000m")), TWO),
+        "two-containers": (pod(gpu_container("1", "a"), gpu_container("1", "b")), TWO),
         "largest-init-step": (
             pod(gpu_container("2"), initContainers=[gpu_container("3", "i"), gpu_container("1", "j")]),
             {"gpus": "3", GPU: "3"},
@@ -53,17 +58,11 @@ GPU, SHARED = "resources/nvidia.com/gpu", "resources/nvidia.com/gpu.shared"
             pod(gpu_container("2"), initContainers=[gpu_container("4", "i"), sidecar("1", "s")]),
             {"gpus": "4", GPU: "4"},
         ),
-        "overhead": (
-            pod(gpu_container("1"), overhead={"nvidia.com/gpu": "1", "cpu": "1"}),
-            {"gpus": "2", GPU: "2"},
-        ),
-        "gated-counts": (
-            pod(gpu_container("1"), schedulingGates=[{"name": "example.com/later"}]),
-            {"gpus": "1", GPU: "1"},
-        ),
+        "overhead": (pod(gpu_container("1"), overhead={"nvidia.com/gpu": "1", "cpu": "1"}), TWO),
+        "gated-counts": (pod(gpu_container("1"), schedulingGates=[{"name": "example.com/later"}]), ONE),
         "a-claim-is-counted-by-itself": (
             pod(gpu_container("1"), resourceClaims=[{"name": "gpu", "resourceClaimName": "shared"}]),
-            {"gpus": "1", GPU: "1"},
+            ONE,
         ),
         "two-vendors": (
             pod(container(resources={"limits": {"nvidia.com/gpu": "1", "amd.com/gpu": "2"}})),
@@ -76,10 +75,7 @@ GPU, SHARED = "resources/nvidia.com/gpu", "resources/nvidia.com/gpu.shared"
         ),
         "succeeded-counts-nothing": ({**pod(gpu_container("2")), "status": {"phase": "Succeeded"}}, {}),
         "failed-counts-nothing": ({**pod(gpu_container("2")), "status": {"phase": "Failed"}}, {}),
-        "running-counts-all": (
-            {**pod(gpu_container("2")), "status": {"phase": "Running"}},
-            {"gpus": "2", GPU: "2"},
-        ),
+        "running-counts-all": ({**pod(gpu_container("2")), "status": {"phase": "Running"}}, TWO),
     },
 )
 def test_total(document: JSON, want: dict[str, str]) -> None:
@@ -95,30 +91,20 @@ INTEL = container(
         }
     }
 )
+CARD_AND_SLICES = on(A100, asking(gpu="1", mig_1g_10gb="0"), slices("2", "1g.10gb", "b"))
+MORE_AT_FIRST = on(T4, asking(gpu="1", gpumem="4096"), initContainers=[asking("i", gpu="1", gpumem="8192")])
 DEVICES = "deviceclass.resource.kubernetes.io/gpu.nvidia.com"
 
 
 @cases(
     ("document", "gpus"),
     {
-        "a-quarter-by-memory-though-a-seventh-by-compute": (
-            on(A100, gpu_container("4", resource="nvidia.com/mig-1g.20gb")),
-            "1",
-        ),
-        "half-by-memory-though-three-sevenths-by-compute": (
-            on(A100, gpu_container("1", resource="nvidia.com/mig-3g.40gb")),
-            "1/2",
-        ),
-        "seven-sevenths": (on(A100, gpu_container("7", resource="nvidia.com/mig-1g.10gb")), "1"),
-        "only-one-class-has-these-slices": (pod(gpu_container("7", resource="nvidia.com/mig-1g.10gb")), "1"),
-        "a-slice-that-no-class-has-is-a-whole-card": (
-            on(A100, gpu_container("1", resource="nvidia.com/mig-9g.99gb")),
-            "1",
-        ),
-        "cards-and-slices-add-up": (
-            on(A100, asking(gpu="1", mig_1g_10gb="0"), gpu_container("2", "b", "nvidia.com/mig-1g.10gb")),
-            "9/7",
-        ),
+        "a-quarter-by-memory-though-a-seventh-by-compute": (on(A100, slices("4", "1g.20gb")), "1"),
+        "half-by-memory-though-three-sevenths-by-compute": (on(A100, slices("1", "3g.40gb")), "1/2"),
+        "seven-sevenths": (on(A100, slices("7", "1g.10gb")), "1"),
+        "only-one-class-has-these-slices": (pod(slices("7", "1g.10gb")), "1"),
+        "a-slice-that-no-class-has-is-a-whole-card": (on(A100, slices("1", "9g.99gb")), "1"),
+        "cards-and-slices-add-up": (CARD_AND_SLICES, "9/7"),
         "a-time-sliced-pool-says-its-weight": (on("t4-shared", gpu_container("1")), "1/4"),
         "shares-that-a-class-weighs": (
             on("t4-shared", gpu_container("2", resource="nvidia.com/gpu.shared")),
@@ -137,10 +123,7 @@ DEVICES = "deviceclass.resource.kubernetes.io/gpu.nvidia.com"
         "a-percentage-needs-no-class": (pod(asking(gpu="1", gpumem_percentage="25")), "1/4"),
         "compute-alone-leaves-all-the-memory-to-it": (pod(asking(gpu="1", gpucores="50")), "1"),
         "bytes-of-an-unknown-card": (pod(INTEL), "1"),
-        "an-init-step-with-more-memory": (
-            on(T4, asking(gpu="1", gpumem="4096"), initContainers=[asking("i", gpu="1", gpumem="8192")]),
-            "1/2",
-        ),
+        "an-init-step-with-more-memory": (MORE_AT_FIRST, "1/2"),
         "fraction-is-exact": (pod(annotations={"gpu-fraction": "0.3"}), "3/10"),
         "no-less-than-a-hundredth": (pod(annotations={"gpu-fraction": "0.000000001"}), "1/100"),
         "fraction-of-several-devices": (
@@ -180,14 +163,8 @@ def test_whole_cards(document: JSON, gpus: str | None) -> None:
                 "resources/gpu.intel.com/millicores": "300",
             },
         ),
-        "slices-and-cards": (
-            on(A100, asking(gpu="1", mig_1g_10gb="0"), gpu_container("2", "b", "nvidia.com/mig-1g.10gb")),
-            {GPU: "1", "resources/nvidia.com/mig-1g.10gb": "2"},
-        ),
-        "the-largest-init-step": (
-            on(T4, asking(gpu="1", gpumem="4096"), initContainers=[asking("i", gpu="1", gpumem="8192")]),
-            {GPU: "1", "resources/nvidia.com/gpumem": "8192"},
-        ),
+        "slices-and-cards": (CARD_AND_SLICES, {GPU: "1", "resources/nvidia.com/mig-1g.10gb": "2"}),
+        "the-largest-init-step": (MORE_AT_FIRST, {GPU: "1", "resources/nvidia.com/gpumem": "8192"}),
         "whole-devices-by-an-implicit-name": (
             on(H100, gpu_container("1500m", resource=DEVICES)),
             {f"resources/{DEVICES}": "2"},
@@ -207,14 +184,12 @@ def test_plain_counts(document: JSON, want: dict[str, str]) -> None:
         "no-number": (
             pod(gpu_container("many")),
             {},
-            (
-                'spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "many": set a whole number '
-                "such as 1; must be a quantity that a quota can count [gpu-quota]"
-            ),
+            'spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "many": set a whole number '
+            "such as 1; must be a quantity that a quota can count [gpu-quota]",
         ),
         "negative-takes-nothing-away": (
             pod(gpu_container("-1"), gpu_container("2", "b")),
-            {"gpus": "2", GPU: "2"},
+            TWO,
             'spec.containers[0].resources.limits[nvidia.com/gpu] (container "main") = "-1"',
         ),
         "more-than-can-be-counted": (

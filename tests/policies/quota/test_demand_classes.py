@@ -13,6 +13,8 @@ from tests.cases import cases
 from tests.policies.quota.charging import counted, index
 from tests.policies.quota.test_demand import A100, GPU, H100, T4, affinity, asking, on
 
+TOTAL_ONLY, DENY, MOST_EXPENSIVE = UnclassifiedPods
+
 
 @cases(
     ("document", "want", "because"),
@@ -102,9 +104,9 @@ def test_several_classes_of_one_family(
     }
 
     assert found == {
-        UnclassifiedPods.TOTAL_ONLY: family,
-        UnclassifiedPods.DENY: each,
-        UnclassifiedPods.MOST_EXPENSIVE: each,
+        TOTAL_ONLY: family,
+        DENY: each,
+        MOST_EXPENSIVE: each,
     }
 
 
@@ -123,28 +125,23 @@ NVIDIA = ["nvidia-a100", "nvidia-a100-40gb", A100, H100, "nvidia-h200", T4]
 @cases(
     ("document", "unclassified_pods", "want", "denial"),
     {
-        "total-only": (pod(gpu_container("1")), UnclassifiedPods.TOTAL_ONLY, {}, ""),
-        "denied": (
-            pod(gpu_container("1")),
-            UnclassifiedPods.DENY,
-            {},
-            "counts GPUs by class: it pins no GPU class",
-        ),
+        "total-only": (pod(gpu_container("1")), TOTAL_ONLY, {}, ""),
+        "denied": (pod(gpu_container("1")), DENY, {}, "counts GPUs by class: it pins no GPU class"),
         "most-expensive-is-every-class-of-the-vendor-and-its-family": (
             pod(gpu_container("1")),
-            UnclassifiedPods.MOST_EXPENSIVE,
+            MOST_EXPENSIVE,
             {**dict.fromkeys(NVIDIA, "1"), "t4-shared": "1/4"},
             "",
         ),
         "most-expensive-of-slices-is-who-has-them": (
             pod(gpu_container("2", resource="nvidia.com/mig-1g.20gb")),
-            UnclassifiedPods.MOST_EXPENSIVE,
+            MOST_EXPENSIVE,
             {"nvidia-a100": "1/2", A100: "1/2"},
             "",
         ),
         "most-expensive-by-the-memory-of-each": (
             pod(asking(gpu="1", gpumem="8192")),
-            UnclassifiedPods.MOST_EXPENSIVE,
+            MOST_EXPENSIVE,
             {
                 "nvidia-a100": "1/5",
                 "nvidia-a100-40gb": "1/5",
@@ -158,21 +155,21 @@ NVIDIA = ["nvidia-a100", "nvidia-a100-40gb", A100, H100, "nvidia-h200", T4]
         ),
         "most-expensive-of-what-no-class-is-known-to-have-is-all": (
             pod(gpu_container("1", resource="volcano.sh/vgpu-number")),
-            UnclassifiedPods.MOST_EXPENSIVE,
+            MOST_EXPENSIVE,
             {**dict.fromkeys([*NVIDIA, "amd-mi300x", "t4-shared"], "1")},
             "",
         ),
-        "contradiction-total-only": (NOWHERE, UnclassifiedPods.TOTAL_ONLY, {}, ""),
+        "contradiction-total-only": (NOWHERE, TOTAL_ONLY, {}, ""),
         "contradiction-denied": (
             NOWHERE,
-            UnclassifiedPods.DENY,
+            DENY,
             {},
             "nodeSelector accelerator=nvidia-t4 and node affinity accelerator in (nvidia-a100-80gb) contradict each other "
             "and leave no GPU class",
         ),
         "contradiction-most-expensive": (
             NOWHERE,
-            UnclassifiedPods.MOST_EXPENSIVE,
+            MOST_EXPENSIVE,
             {**dict.fromkeys(NVIDIA, "1"), "t4-shared": "1/4"},
             "",
         ),
@@ -234,35 +231,23 @@ SELECTS = {"nodeSelector": {HOSTNAME: "node"}}
 @cases(
     ("spec", "labels", "unclassified_pods", "want", "denial"),
     {
-        "of-no-class-total-only": ({"nodeName": "node"}, {}, UnclassifiedPods.TOTAL_ONLY, {}, ""),
-        "of-no-class-most-expensive": ({"nodeName": "node"}, {}, UnclassifiedPods.MOST_EXPENSIVE, ANY, ""),
+        "of-no-class-total-only": ({"nodeName": "node"}, {}, TOTAL_ONLY, {}, ""),
+        "of-no-class-most-expensive": ({"nodeName": "node"}, {}, MOST_EXPENSIVE, ANY, ""),
         "of-no-class-denied": (
             {"nodeName": "node"},
             {},
-            UnclassifiedPods.DENY,
+            DENY,
             {},
             "its node node has no label of a GPU class",
         ),
-        "hostname-of-no-class-total-only": (SELECTS, {}, UnclassifiedPods.TOTAL_ONLY, {}, ""),
-        "hostname-of-no-class-most-expensive": (SELECTS, {}, UnclassifiedPods.MOST_EXPENSIVE, ANY, ""),
-        "hostname-of-a-class": (SELECTS, {"accelerator": T4}, UnclassifiedPods.TOTAL_ONLY, {T4: "1"}, ""),
-        "hostname-of-a-class-pins": (SELECTS, {"accelerator": T4}, UnclassifiedPods.DENY, {T4: "1"}, ""),
-        "unknown-counts-every-class": ({"nodeName": "other"}, {}, UnclassifiedPods.TOTAL_ONLY, ANY, ""),
-        "unknown-most-expensive": ({"nodeName": "other"}, {}, UnclassifiedPods.MOST_EXPENSIVE, ANY, ""),
-        "unknown-denied-and-count-if-stored": (
-            {"nodeName": "other"},
-            {},
-            UnclassifiedPods.DENY,
-            ANY,
-            "must name a GPU class",
-        ),
-        "unknown-hostname": (
-            {"nodeSelector": {HOSTNAME: "other"}},
-            {},
-            UnclassifiedPods.DENY,
-            ANY,
-            "node other is not known",
-        ),
+        "hostname-of-no-class-total-only": (SELECTS, {}, TOTAL_ONLY, {}, ""),
+        "hostname-of-no-class-most-expensive": (SELECTS, {}, MOST_EXPENSIVE, ANY, ""),
+        "hostname-of-a-class": (SELECTS, {"accelerator": T4}, TOTAL_ONLY, {T4: "1"}, ""),
+        "hostname-of-a-class-pins": (SELECTS, {"accelerator": T4}, DENY, {T4: "1"}, ""),
+        "unknown-counts-every-class": ({"nodeName": "other"}, {}, TOTAL_ONLY, ANY, ""),
+        "unknown-most-expensive": ({"nodeName": "other"}, {}, MOST_EXPENSIVE, ANY, ""),
+        "unknown-denied-and-count-if-stored": ({"nodeName": "other"}, {}, DENY, ANY, "must name a GPU class"),
+        "unknown-hostname": ({"nodeSelector": {HOSTNAME: "other"}}, {}, DENY, ANY, "node other is not known"),
     },
 )
 def test_what_a_node_says_of_the_class(
@@ -297,7 +282,4 @@ def test_a_cluster_without_classes_counts_in_total() -> None:
     nothing = ClassCatalogue(())
 
     assert texts(counted(pod(gpu_container("2")), classes=nothing).vector) == {"gpus": "2", GPU: "2"}
-    assert (
-        by_class(counted(pod(gpu_container("2")), UnclassifiedPods.MOST_EXPENSIVE, classes=nothing).vector)
-        == {}
-    )
+    assert by_class(counted(pod(gpu_container("2")), MOST_EXPENSIVE, classes=nothing).vector) == {}

@@ -138,7 +138,7 @@ def test_two_containers_count_as_two_pods_do(
     def cost(*amounts: dict[str, str]) -> Vector:
         return counted(on(name, *amounts) if name else of(*amounts), unclassified_pods).vector
 
-    assert cost(one, other) == vector.add(cost(one), cost(other))
+    assert cost(one, other) == vector.total([cost(one), cost(other)])
 
 
 @given(amounts=COUNTED, times=st.integers(2, 7), name=st.sampled_from(NAMES))

@@ -40,7 +40,7 @@ def said(subject: Workload, grant: QuotaGrant, *, mode: Mode = Mode.ENFORCE, **a
 
 
 ROLLING: JSON = {"replicas": 3}
-A100_NEVER = "which can never fit: the GPUQuota of ml-training grants 8 in all"
+A100_NEVER = "nvidia-a100-80gb, which can never fit: the GPUQuota of ml-training grants 8 in all"
 NEVER = "which can never fit: the GPUQuota of ml-training grants 16 in all"
 RAISE = "ask the platform team to raise spec.hard.gpus"
 RAISE_A100 = "ask the platform team to raise spec.hard.classes[nvidia-a100-80gb]"
@@ -57,20 +57,12 @@ RAISE_A100 = "ask the platform team to raise spec.hard.classes[nvidia-a100-80gb]
         "the-class-that-limits-most-is-named": (
             workload(pods(2, on=A100, running=8), kind="apps/StatefulSet"),
             {"gpus": 4, "classes/nvidia-a100-80gb": 4},
-            (
-                "spec.replicas: set replicas: 2; needs 16 nvidia-a100-80gb, which can never fit: the GPUQuota of "
-                "ml-training grants 8 in all; 2 of 8 pods will start; or ask the platform team to raise "
-                "spec.hard.classes[nvidia-a100-80gb]"
-            ),
+            f"spec.replicas: set replicas: 2; needs 16 {A100_NEVER}; 2 of 8 pods will start; or {RAISE_A100}",
         ),
         "of-two-that-limit-equally-the-class-is-named": (
             workload(pods(1, on=A100, running=17)),
             {"gpus": 8, "classes/nvidia-a100-80gb": 0},
-            (
-                "spec.replicas: set replicas: 8; needs 17 nvidia-a100-80gb, which can never fit: the GPUQuota of "
-                "ml-training grants 8 in all; 8 of 17 pods will start; or ask the platform team to raise "
-                "spec.hard.classes[nvidia-a100-80gb]"
-            ),
+            f"spec.replicas: set replicas: 8; needs 17 {A100_NEVER}; 8 of 17 pods will start; or {RAISE_A100}",
         ),
         "all-of-the-quota-fits": (workload(pods(1, on=A100, running=8), kind="apps/ReplicaSet"), {}, None),
         "an-exceeded-quota-has-nothing-free": (
@@ -86,11 +78,7 @@ RAISE_A100 = "ask the platform team to raise spec.hard.classes[nvidia-a100-80gb]
         "also-before-the-quota-was-counted-and-whatever-the-number-of-nodes": (
             workload(pods(9, on=A100, running=None), kind="apps/DaemonSet"),
             None,
-            (
-                "spec.template: request 8 nvidia-a100-80gb or fewer; a pod needs 9 nvidia-a100-80gb, which can never "
-                "fit: the GPUQuota of ml-training grants 8 in all; or ask the platform team to raise "
-                "spec.hard.classes[nvidia-a100-80gb]"
-            ),
+            f"spec.template: request 8 nvidia-a100-80gb or fewer; a pod needs 9 {A100_NEVER}; or {RAISE_A100}",
         ),
         "a-gang-larger-than-the-quota": (
             workload(
@@ -203,25 +191,16 @@ def test_a_stateful_set_stops_a_pod_before_it_starts_the_next() -> None:
         ),
         "what-its-own-pods-hold-is-free-for-it": (
             workload(pods(1, running=17), spec={"replicas": 17}, status={"replicas": 8}),
-            (
-                "spec.replicas: set replicas: 14; needs 17 GPUs, which can never fit: the GPUQuota of ml-training "
-                "grants 16 in all; 14 of 17 pods will start; or ask the platform team to raise spec.hard.gpus"
-            ),
+            f"spec.replicas: set replicas: 14; needs 17 GPUs, {NEVER}; 14 of 17 pods will start; or {RAISE}",
         ),
         "a-job-by-its-active-pods": (
             workload(pods(1, running=12), kind="batch/Job", status={"active": 3}),
-            (
-                "spec.parallelism: set parallelism: 9; needs 12 GPUs; ml-training has 9 of 16 free: 9 of 12 pods will "
-                "start"
-            ),
+            "spec.parallelism: set parallelism: 9; needs 12 GPUs; ml-training has 9 of 16 free: 9 of 12 pods will start",
         ),
         "unknown-how-many-it-has": (workload(pods(1, running=17), kind="kubeflow.org/PyTorchJob"), None),
         "a-pod-larger-than-the-quota-whatever-it-has": (
             workload(pods(17, running=1), kind="kubeflow.org/PyTorchJob"),
-            (
-                "spec.template: request 16 GPUs or fewer; a pod needs 17 GPUs, which can never fit: the GPUQuota of "
-                "ml-training grants 16 in all; or ask the platform team to raise spec.hard.gpus"
-            ),
+            f"spec.template: request 16 GPUs or fewer; a pod needs 17 GPUs, {NEVER}; or {RAISE}",
         ),
     },
 )
@@ -244,11 +223,9 @@ def test_an_autoscaler_at_its_maximum(kind: str, field: str) -> None:
     scaler = Workload.of(group, name, "ml-training", {}, (), target)
 
     assert said(scaler, granted({"gpus": 10})) == [
-        (
-            f"{field}: set {field.removeprefix('spec.')}: 6; may grow to 12 pods and then needs 24 GPUs, which can never fit: "
-            "the GPUQuota of ml-training grants 16 in all; 6 of 12 pods will start; or ask the platform team to "
-            "raise spec.hard.gpus [gpu-quota]"
-        )
+        f"{field}: set {field.removeprefix('spec.')}: 6; may grow to 12 pods and then needs 24 GPUs, which can never fit: "
+        "the GPUQuota of ml-training grants 16 in all; 6 of 12 pods will start; or ask the platform team to "
+        "raise spec.hard.gpus [gpu-quota]"
     ]
     assert said(Workload.of(group, name, "ml-training", {}, ()), granted({"gpus": 10})) == []
 

@@ -21,7 +21,7 @@ from policies.quota.quota_request import (
     quota_request_for_claim,
     quota_request_for_pod,
 )
-from tests.builders import JSON, gpu_container, pod, view
+from tests.builders import JSON, gpu_container, pod, quota_ledger, view
 from tests.cases import cases
 from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING
 
@@ -43,15 +43,7 @@ def catalogue_version(
 
 
 def ledger(now: str | None, following: str | None = None) -> QuotaLedger:
-    return QuotaLedger(
-        quota_uid="quota",
-        generation=1,
-        hard={},
-        unclassified_pods=UnclassifiedPods.TOTAL_ONLY,
-        used={},
-        class_catalogue=now,
-        next_catalogue=following,
-    )
+    return quota_ledger(used={}, class_catalogue=now, next_catalogue=following)
 
 
 def asking(own: Catalogues, amounts: dict[str, str], before: JSON | None = None) -> QuotaRequest:
@@ -64,6 +56,7 @@ def requested(amounts: dict[str, str]) -> JSON:
 
 
 CARDS = {"nvidia.com/gpu": "2"}
+MOVING = ledger(catalogue_version(OLD), catalogue_version(NEW))
 SPOT = {"example.com/spot": "3"}
 
 
@@ -108,10 +101,7 @@ def test_demand_is_computed_anew_where_the_ledger_names_something_else(changes: 
 
 
 def test_a_change_is_counted_by_what_grows_under_either_catalogue_version() -> None:
-    ledger_object, before = (
-        ledger(catalogue_version(OLD), catalogue_version(NEW)),
-        requested({**CARDS, **SPOT}),
-    )
+    ledger_object, before = MOVING, requested({**CARDS, **SPOT})
     grown = {"nvidia.com/gpu": "3", "example.com/spot": "5"}
 
     counted = asking(OLD, grown, before).on(ledger_object, PUBLISHED)
@@ -124,10 +114,7 @@ def test_a_change_is_counted_by_what_grows_under_either_catalogue_version() -> N
     ("ledger_object", "want"),
     {
         "the-ledger's-is-not-published": (ledger(catalogue_version(NEW)), Reason.OTHER_CATALOGUE),
-        "the-next-is-not-published": (
-            ledger(catalogue_version(OLD), catalogue_version(NEW)),
-            Reason.OTHER_CATALOGUE,
-        ),
+        "the-next-is-not-published": (MOVING, Reason.OTHER_CATALOGUE),
         "of-a-later-release": (ledger(f"{catalogue_digest(OLD)}/Later"), Reason.OTHER_CATALOGUE),
         "our-own": (ledger(catalogue_version(OLD)), Reason.RESERVED),
     },
@@ -188,37 +175,33 @@ def test_a_new_pod_that_names_its_node_gets_no_parts(
 
 
 MAIN = {"name": "main"}
-FREE: dict[str, tuple[JSON, JSON | None]] = {
-    "no-extended-resource": (pod({**MAIN, "resources": {"limits": {"cpu": "4"}}}), None),
-    "a-change-of-labels": (
-        {**requested(CARDS), "metadata": {"name": "p", "labels": {"a": "b"}}},
-        {**requested(CARDS), "metadata": {"name": "p"}},
-    ),
-}
-NOT_FREE: dict[str, tuple[JSON, JSON | None]] = {
-    "a-name-that-another-catalogue-may-know": (requested(SPOT), None),
-    "an-annotation-that-may-be-a-fraction": (pod(MAIN, annotations={"gpu-part": "0.5"}), None),
-    "an-overhead": (pod(MAIN, overhead={"nvidia.com/gpu": "1"}), None),
-    "a-change-of-the-node-selector": (
-        requested(CARDS),
-        pod(gpu_container(resources=requested(CARDS)["spec"])),
-    ),
-}
 
 
-@pytest.mark.parametrize(
-    ("documents", "is_free"),
-    [
-        *(pytest.param(each, True, id=name) for name, each in FREE.items()),
-        *(pytest.param(each, False, id=name) for name, each in NOT_FREE.items()),
-    ],
+@cases(
+    ("after", "before", "is_free"),
+    {
+        "no-extended-resource": (pod({**MAIN, "resources": {"limits": {"cpu": "4"}}}), None, True),
+        "a-change-of-labels": (
+            {**requested(CARDS), "metadata": {"name": "p", "labels": {"a": "b"}}},
+            {**requested(CARDS), "metadata": {"name": "p"}},
+            True,
+        ),
+        "a-name-that-another-catalogue-may-know": (requested(SPOT), None, False),
+        "an-annotation-that-may-be-a-fraction": (pod(MAIN, annotations={"gpu-part": "0.5"}), None, False),
+        "an-overhead": (pod(MAIN, overhead={"nvidia.com/gpu": "1"}), None, False),
+        "a-change-of-the-node-selector": (
+            requested(CARDS),
+            pod(gpu_container(resources=requested(CARDS)["spec"])),
+            False,
+        ),
+    },
 )
 def test_what_is_free_by_every_catalogue_is_known_without_demand(
-    documents: tuple[JSON, JSON | None], is_free: bool
+    after: JSON, before: JSON | None, is_free: bool
 ) -> None:
-    after, before = view(documents[0]), None if documents[1] is None else view(documents[1])
+    stored = None if before is None else view(before)
 
-    assert quota_request_for_pod("review", after, before, OLD).is_free is is_free
+    assert quota_request_for_pod("review", view(after), stored, OLD).is_free is is_free
 
 
 @cases(

@@ -4,6 +4,8 @@ from policies.quota.spec import QuotaSpec, resource_quota_findings, unheld_class
 from tests.cases import cases
 from webhook.configuration.loader import load_directory
 
+TOTAL_ONLY, DENY, MOST_EXPENSIVE = UnclassifiedPods
+
 RESOURCE_MAPPING = load_directory(None).resource_mapping
 WHY = "has no effect: a ResourceQuota counts only requests of extended resources"
 
@@ -19,19 +21,15 @@ WHY = "has no effect: a ResourceQuota counts only requests of extended resources
         "limits-beside-requests": (
             ["limits.nvidia.com/gpu", "requests.nvidia.com/gpu"],
             [
-                (
-                    f"spec.hard[limits.nvidia.com/gpu]: remove it, requests.nvidia.com/gpu is set as well; {WHY} "
-                    "[resource-quota]"
-                )
+                f"spec.hard[limits.nvidia.com/gpu]: remove it, requests.nvidia.com/gpu is set as well; {WHY} "
+                "[resource-quota]"
             ],
         ),
         "mig-slice": (
             ["nvidia.com/mig-1g.10gb"],
             [
-                (
-                    f"spec.hard[nvidia.com/mig-1g.10gb]: set requests.nvidia.com/mig-1g.10gb; {WHY} "
-                    "[resource-quota]"
-                )
+                f"spec.hard[nvidia.com/mig-1g.10gb]: set requests.nvidia.com/mig-1g.10gb; {WHY} "
+                "[resource-quota]"
             ],
         ),
         "no-gpu": (["example.com/dongle", "limits.cpu", "count/pods"], []),
@@ -45,21 +43,11 @@ def test_keys_that_limit_nothing(hard: list[str], want: list[str]) -> None:
 @cases(
     ("classes", "stated", "want", "is_warned_about"),
     {
-        "classes-are-held-unless-it-says-otherwise": (
-            {"nvidia-t4": "1"},
-            None,
-            UnclassifiedPods.MOST_EXPENSIVE,
-            False,
-        ),
-        "without-classes-nothing-is-counted-by-class": ({}, None, UnclassifiedPods.TOTAL_ONLY, False),
-        "it-says-otherwise": (
-            {"nvidia-t4": "1"},
-            UnclassifiedPods.TOTAL_ONLY,
-            UnclassifiedPods.TOTAL_ONLY,
-            True,
-        ),
-        "deny": ({"nvidia-t4": "1"}, UnclassifiedPods.DENY, UnclassifiedPods.DENY, False),
-        "total-only-of-a-total": ({}, UnclassifiedPods.TOTAL_ONLY, UnclassifiedPods.TOTAL_ONLY, False),
+        "classes-are-held-unless-it-says-otherwise": ({"nvidia-t4": "1"}, None, MOST_EXPENSIVE, False),
+        "without-classes-nothing-is-counted-by-class": ({}, None, TOTAL_ONLY, False),
+        "it-says-otherwise": ({"nvidia-t4": "1"}, TOTAL_ONLY, TOTAL_ONLY, True),
+        "deny": ({"nvidia-t4": "1"}, DENY, DENY, False),
+        "total-only-of-a-total": ({}, TOTAL_ONLY, TOTAL_ONLY, False),
     },
 )
 def test_unclassified(

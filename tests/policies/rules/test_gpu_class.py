@@ -3,7 +3,7 @@
 from typing import Any
 
 from policies.finding import Severity
-from policies.gpus.classes import ClassCatalogue, NodeLabel
+from policies.gpus.classes import ClassCatalogue, GPUClass, NodeLabel
 from policies.placement.class_choice import Choice
 from policies.placement.pinning import Pinning
 from policies.pods.patch import PodPatch
@@ -21,12 +21,13 @@ T4_ONLY = GPUClassOptions(allowed=("nvidia-t4",))
 BY_PRODUCT = GPUClassOptions(label_key=PRODUCT)
 GATED = [{"name": "kueue.x-k8s.io/admission"}]
 
-H100 = gpu_class(
-    "nvidia-h100",
-    "nvidia-h100",
-    80,
-    node_labels=(NodeLabel(key=PRODUCT, values=("NVIDIA-H100-PCIe", "NVIDIA-H100-80GB-HBM3")),),
-)
+
+def by_product(name: str, memory_gib: int, *products: str) -> GPUClass:
+    labels = (NodeLabel(key=PRODUCT, values=products),)
+    return gpu_class(name, "nvidia-h100", memory_gib, node_labels=labels)
+
+
+H100 = by_product("nvidia-h100", 80, "NVIDIA-H100-PCIe", "NVIDIA-H100-80GB-HBM3")
 QUARTERS = gpu_class("nvidia-a100-shared", "nvidia-a100", 39, equivalents={"nvidia.com/gpu": "1/4"})
 
 
@@ -79,6 +80,7 @@ def reported(document: JSON, options: GPUClassOptions = ANY, **tweaks: Any) -> l
 DEFAULT_T4, DEFAULT_A100 = GPUClassOptions(default="nvidia-t4"), GPUClassOptions(default="nvidia-a100")
 CLAIM: JSON = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}]}
 NOT_T4 = affinity("accelerator", "NotIn", "nvidia-t4")
+EITHER_H100 = affinity(PRODUCT, "In", "NVIDIA-H100-PCIe", "NVIDIA-H100-80GB-HBM3")
 ANY_A100 = affinity("accelerator", "In", "nvidia-a100-40gb", "nvidia-a100-80gb")
 
 
@@ -152,27 +154,15 @@ def test_placement(document: JSON, options: GPUClassOptions, want: str | None) -
 @cases(
     ("document", "options", "want"),
     {
-        "several-values": (
-            asking("nvidia-h100"),
-            BY_PRODUCT,
-            affinity(PRODUCT, "In", "NVIDIA-H100-PCIe", "NVIDIA-H100-80GB-HBM3"),
-        ),
-        "model": (
-            modelled(),
-            BY_PRODUCT,
-            affinity(PRODUCT, "In", "NVIDIA-H100-PCIe", "NVIDIA-H100-80GB-HBM3"),
-        ),
+        "several-values": (asking("nvidia-h100"), BY_PRODUCT, EITHER_H100),
+        "model": (modelled(), BY_PRODUCT, EITHER_H100),
         "one-of-the-values-is-demanded-already": (
             asking("nvidia-h100", nodeSelector={PRODUCT: "NVIDIA-H100-PCIe"}),
             BY_PRODUCT,
             selecting("NVIDIA-H100-PCIe", PRODUCT),
         ),
         "share-of-a-card-has-not-the-memory-of-the-card": (modelled(), ANY, selecting("nvidia-a100-40gb")),
-        "class-before-family-of-that-name": (
-            asking("nvidia-t4"),
-            GPUClassOptions(allowed=("nvidia-t4",)),
-            selecting("nvidia-t4"),
-        ),
+        "class-before-family-of-that-name": (asking("nvidia-t4"), T4_ONLY, selecting("nvidia-t4")),
     },
 )
 def test_placement_by_the_labels_of_nodes(document: JSON, options: GPUClassOptions, want: JSON) -> None:
@@ -183,25 +173,13 @@ def test_placement_by_the_labels_of_nodes(document: JSON, options: GPUClassOptio
 
 
 def test_classes_of_a_family_that_go_by_values_are_alternatives() -> None:
-    h100_nvl = gpu_class(
-        "nvidia-h100-nvl",
-        "nvidia-h100",
-        94,
-        node_labels=(NodeLabel(key=PRODUCT, values=("NVIDIA-H100-NVL",)),),
-    )
-    h100_pcie = gpu_class(
-        "nvidia-h100-pcie",
-        "nvidia-h100",
-        80,
-        node_labels=(NodeLabel(key=PRODUCT, values=("NVIDIA-H100-PCIe",)),),
-    )
+    h100_nvl = by_product("nvidia-h100-nvl", 94, "NVIDIA-H100-NVL")
+    h100_pcie = by_product("nvidia-h100-pcie", 80, "NVIDIA-H100-PCIe")
 
     document = placed(asking("nvidia-h100"), BY_PRODUCT, classes=ClassCatalogue((h100_nvl, h100_pcie)))
 
-    assert (
-        document["spec"]["affinity"]
-        == affinity(PRODUCT, "In", "NVIDIA-H100-NVL", "NVIDIA-H100-PCIe")["affinity"]
-    )
+    want = affinity(PRODUCT, "In", "NVIDIA-H100-NVL", "NVIDIA-H100-PCIe")
+    assert document["spec"]["affinity"] == want["affinity"]
 
 
 def test_pods_of_a_daemonset_are_not_pinned() -> None:

@@ -217,10 +217,8 @@ def test_what_is_not_allowed_stays_refused(spec: JSON, why: str) -> None:
     assert reported(asking(**spec), options) == [
         (
             Severity.DENIAL,
-            (
-                "spec: set gpu-admission.dev/gpu-class: nvidia-t4; must pin the pod to a GPU class: namespace "
-                f"ml-training may not use every class{why} [gpu-class]"
-            ),
+            "spec: set gpu-admission.dev/gpu-class: nvidia-t4; must pin the pod to a GPU class: namespace "
+            f"ml-training may not use every class{why} [gpu-class]",
         )
     ]
 

@@ -121,35 +121,27 @@ def test_denial(document: JSON, options: GPUClassOptions, want: str) -> None:
         "misspelt-label": (
             asking(**selecting("nvidia-t5")),
             ANY,
-            (
-                'spec.nodeSelector[accelerator] = "nvidia-t5": did you mean nvidia-t4? Should be a GPU class: the pod '
-                "stays pending unless a node has this label [gpu-class]"
-            ),
+            'spec.nodeSelector[accelerator] = "nvidia-t5": did you mean nvidia-t4? Should be a GPU class: the pod '
+            "stays pending unless a node has this label [gpu-class]",
         ),
         "constraints-that-contradict-each-other": (
             asking(**selecting("nvidia-t4"), **affinity("accelerator", "In", "nvidia-a100")),
             ANY,
-            (
-                "spec: remove the constraint that contradicts the others; no GPU class meets nodeSelector "
-                "accelerator=nvidia-t4; node affinity accelerator in (nvidia-a100): the pod stays pending [gpu-class]"
-            ),
+            "spec: remove the constraint that contradicts the others; no GPU class meets nodeSelector "
+            "accelerator=nvidia-t4; node affinity accelerator in (nvidia-a100): the pod stays pending [gpu-class]",
         ),
         "family-that-cannot-be-narrowed": (
             asking("nvidia-a100-80gb", **selecting("nvidia-a100")),
             ANY,
-            (
-                f'metadata.annotations[{CLASS}] = "nvidia-a100-80gb": remove the pod\'s own constraints, and the '
-                "annotation pins it; cannot narrow nvidia-a100-40gb, nvidia-a100-80gb, to which the pod pins "
-                "itself (nodeSelector accelerator=nvidia-a100) [gpu-class]"
-            ),
+            f'metadata.annotations[{CLASS}] = "nvidia-a100-80gb": remove the pod\'s own constraints, and the '
+            "annotation pins it; cannot narrow nvidia-a100-40gb, nvidia-a100-80gb, to which the pod pins "
+            "itself (nodeSelector accelerator=nvidia-a100) [gpu-class]",
         ),
         "annotation-beside-node-name": (
             asking("nvidia-t4", nodeName="node-1"),
             ANY,
-            (
-                f'metadata.annotations[{CLASS}] = "nvidia-t4": set nodeSelector accelerator: nvidia-t4; has no '
-                "effect: spec.nodeName says where the pod runs [gpu-class]"
-            ),
+            f'metadata.annotations[{CLASS}] = "nvidia-t4": set nodeSelector accelerator: nvidia-t4; has no '
+            "effect: spec.nodeName says where the pod runs [gpu-class]",
         ),
         "default-without-the-label": (
             asking(),
@@ -223,22 +215,18 @@ def test_everything_is_told_at_once() -> None:
             asking("nvidia-t4", **selecting("nvidia-a100-40gb")),
             ANY,
             [
-                (
-                    f'metadata.annotations[{CLASS}] = "nvidia-t4": set {CLASS}: nvidia-a100-40gb, or remove the '
-                    "pod's own constraint; must be nvidia-a100-40gb, to which the pod pins itself (nodeSelector "
-                    "accelerator=nvidia-a100-40gb) [gpu-class]"
-                )
+                f'metadata.annotations[{CLASS}] = "nvidia-t4": set {CLASS}: nvidia-a100-40gb, or remove the '
+                "pod's own constraint; must be nvidia-a100-40gb, to which the pod pins itself (nodeSelector "
+                "accelerator=nvidia-a100-40gb) [gpu-class]"
             ],
         ),
         "released-to-what-is-not-allowed": (
             asking(**selecting("nvidia-a100-40gb")),
             T4_ONLY,
             [
-                (
-                    "spec: have the controller that removes its gates set nodeSelector accelerator: nvidia-t4; "
-                    "must not pin the pod to nvidia-a100-40gb (nodeSelector accelerator=nvidia-a100-40gb): not "
-                    "allowed in namespace ml-training [gpu-class]"
-                )
+                "spec: have the controller that removes its gates set nodeSelector accelerator: nvidia-t4; "
+                "must not pin the pod to nvidia-a100-40gb (nodeSelector accelerator=nvidia-a100-40gb): not "
+                "allowed in namespace ml-training [gpu-class]"
             ],
         ),
         "released-to-anywhere-where-not-all-is-allowed": (
@@ -250,11 +238,9 @@ def test_everything_is_told_at_once() -> None:
             asking("nvidia-t4"),
             ANY,
             [
-                (
-                    f'metadata.annotations[{CLASS}] = "nvidia-t4": have the controller that removes its gates set '
-                    "nodeSelector accelerator: nvidia-t4; has no effect: gated pods are placed by the controller "
-                    "that removes their gates [gpu-class]"
-                )
+                f'metadata.annotations[{CLASS}] = "nvidia-t4": have the controller that removes its gates set '
+                "nodeSelector accelerator: nvidia-t4; has no effect: gated pods are placed by the controller "
+                "that removes their gates [gpu-class]"
             ],
         ),
         "one-gate-is-left": (asking(schedulingGates=GATED), T4_ONLY, []),
@@ -279,11 +265,9 @@ def test_update(document: JSON, options: GPUClassOptions, want: list[str]) -> No
             asking("nvidia-t4"),
             ANY,
             [
-                (
-                    f'metadata.annotations[{CLASS}] = "nvidia-t4": in the template of the DaemonSet set '
-                    "nodeSelector accelerator: nvidia-t4; has no effect: pods of a DaemonSet are placed by its "
-                    "controller [gpu-class]"
-                )
+                f'metadata.annotations[{CLASS}] = "nvidia-t4": in the template of the DaemonSet set '
+                "nodeSelector accelerator: nvidia-t4; has no effect: pods of a DaemonSet are placed by its "
+                "controller [gpu-class]"
             ],
         ),
     },

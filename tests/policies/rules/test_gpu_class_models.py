@@ -90,18 +90,14 @@ def test_class(
         "more-gpus": (
             modelled({"params": "70b"}),
             ANY,
-            (
-                f'{PARAMS} = "70b": request 5 × 40 GB or 3 × 80 GB; must fit on a class that the pod may use: the '
-                "weights of 70b bf16 serving take 130.4 GiB [gpu-class]"
-            ),
+            f'{PARAMS} = "70b": request 5 × 40 GB or 3 × 80 GB; must fit on a class that the pod may use: the '
+            "weights of 70b bf16 serving take 130.4 GiB [gpu-class]",
         ),
         "more-gpus-of-what-is-allowed": (
             modelled({"params": "13b"}),
             T4_ONLY,
-            (
-                f'{PARAMS} = "13b": request 3 × 16 GB; must fit on a class that the pod may use: the weights of '
-                "13b bf16 serving take 24.3 GiB [gpu-class]"
-            ),
+            f'{PARAMS} = "13b": request 3 × 16 GB; must fit on a class that the pod may use: the weights of '
+            "13b bf16 serving take 24.3 GiB [gpu-class]",
         ),
         "too-large-for-any-node": (
             modelled({"params": "1t"}, gpus="8", resource="amd.com/gpu"),
@@ -112,10 +108,8 @@ def test_class(
         "a-larger-slice": (
             modelled({"params": "7b"}, resource="nvidia.com/mig-1g.10gb"),
             ANY,
-            (
-                f'{PARAMS} = "7b": request a slice 1g.20gb or 1 × 80 GB; must fit on a class that the pod may '
-                "use: the weights of 7b bf16 serving take 13.1 GiB [gpu-class]"
-            ),
+            f'{PARAMS} = "7b": request a slice 1g.20gb or 1 × 80 GB; must fit on a class that the pod may '
+            "use: the weights of 7b bf16 serving take 13.1 GiB [gpu-class]",
         ),
         "family": (
             modelled({"family": "Llama-3.1-70B"}),
@@ -135,29 +129,23 @@ def test_weights_that_do_not_fit_are_denied(document: JSON, options: GPUClassOpt
         "rule-of-thumb-on-what-is-allowed": (
             modelled({"params": "7b"}),
             T4_ONLY,
-            (
-                f'{PARAMS} = "7b": request 2 × 16 GB, or declare gpu-admission.dev/model-family or '
-                "gpu-admission.dev/model-layers; should fit on nvidia-t4 (16.0 GiB usable): 7b bf16 serving "
-                "needs 19.6 GiB by rule of thumb [gpu-class]"
-            ),
+            f'{PARAMS} = "7b": request 2 × 16 GB, or declare gpu-admission.dev/model-family or '
+            "gpu-admission.dev/model-layers; should fit on nvidia-t4 (16.0 GiB usable): 7b bf16 serving "
+            "needs 19.6 GiB by rule of thumb [gpu-class]",
         ),
         "rule-of-thumb-of-a-long-sequence": (
             modelled({"params": "70b", "sequence": "8192"}, gpus="2"),
             ANY,
-            (
-                f'{PARAMS} = "70b": declare gpu-admission.dev/model-family or gpu-admission.dev/model-layers; '
-                "should fit on nvidia-a100-80gb (80.0 GiB usable): 70b bf16 serving needs 782.4 GiB over 2 GPUs "
-                "= 391.2 GiB each by rule of thumb; or ask the platform team for larger cards [gpu-class]"
-            ),
+            f'{PARAMS} = "70b": declare gpu-admission.dev/model-family or gpu-admission.dev/model-layers; '
+            "should fit on nvidia-a100-80gb (80.0 GiB usable): 70b bf16 serving needs 782.4 GiB over 2 GPUs "
+            "= 391.2 GiB each by rule of thumb; or ask the platform team for larger cards [gpu-class]",
         ),
         "pinned-to-what-is-too-small": (
             modelled({"params": "7b"}, nodeSelector={"accelerator": "nvidia-t4"}),
             ANY,
-            (
-                f'{PARAMS} = "7b": request 2 × 16 GB, or set nodeSelector accelerator: nvidia-a100-40gb or '
-                f"nvidia-a100-80gb, {DECLARE}; should fit on nvidia-t4 (16.0 GiB usable): 7b bf16 serving "
-                "needs 19.6 GiB by rule of thumb [gpu-class]"
-            ),
+            f'{PARAMS} = "7b": request 2 × 16 GB, or set nodeSelector accelerator: nvidia-a100-40gb or '
+            f"nvidia-a100-80gb, {DECLARE}; should fit on nvidia-t4 (16.0 GiB usable): 7b bf16 serving "
+            "needs 19.6 GiB by rule of thumb [gpu-class]",
         ),
         "requested-what-cannot-hold-the-weights": (
             modelled({"params": "70b"}, annotations={DOMAIN + "gpu-class": "nvidia-t4"}),
@@ -168,10 +156,8 @@ def test_weights_that_do_not_fit_are_denied(document: JSON, options: GPUClassOpt
         "known-cache-leaves-a-tenth-to-the-server": (
             modelled({"family": "llama-3.1-8b"}),
             T4_ONLY,
-            (
-                f'metadata.annotations[{MODEL}family] = "llama-3.1-8b": request 2 × 16 GB; should fit on '
-                "nvidia-t4 (14.4 GiB usable): llama-3.1-8b bf16 serving needs 15.1 GiB [gpu-class]"
-            ),
+            f'metadata.annotations[{MODEL}family] = "llama-3.1-8b": request 2 × 16 GB; should fit on '
+            "nvidia-t4 (14.4 GiB usable): llama-3.1-8b bf16 serving needs 15.1 GiB [gpu-class]",
         ),
     },
 )
@@ -184,33 +170,25 @@ def test_what_only_an_estimate_says_is_a_warning(document: JSON, options: GPUCla
     {
         "layers-alone": (
             {"params": "70b", "layers": "80"},
-            (
-                f'metadata.annotations[{MODEL}layers] = "80": set all three, or none; must stand beside {MODEL}kv-heads '
-                f"and {MODEL}head-size [gpu-class]"
-            ),
+            f'metadata.annotations[{MODEL}layers] = "80": set all three, or none; must stand beside {MODEL}kv-heads '
+            f"and {MODEL}head-size [gpu-class]",
         ),
         "misspelt-family": (
             {"family": "lama-3.1-8b"},
-            (
-                f'metadata.annotations[{MODEL}family] = "lama-3.1-8b": set for example {MODEL}family: '
-                '"llama-3.1-8b"; must be a built-in family such as llama-3.1-8b, llama-3-8b, llama-3.1-70b '
-                '(others: model-params), not "lama-3.1-8b" [gpu-class]'
-            ),
+            f'metadata.annotations[{MODEL}family] = "lama-3.1-8b": set for example {MODEL}family: '
+            '"llama-3.1-8b"; must be a built-in family such as llama-3.1-8b, llama-3-8b, llama-3.1-70b '
+            '(others: model-params), not "lama-3.1-8b" [gpu-class]',
         ),
         "unknown-family": (
             {"family": "clip"},
-            (
-                f'metadata.annotations[{MODEL}family] = "clip": set for example {MODEL}family: "llama-3.1-8b"; '
-                "must be a built-in family such as deepseek-r1, llama-3.1-405b, mixtral-8x22b, qwen3-235b-a22b "
-                '(others: model-params), not "clip" [gpu-class]'
-            ),
+            f'metadata.annotations[{MODEL}family] = "clip": set for example {MODEL}family: "llama-3.1-8b"; '
+            "must be a built-in family such as deepseek-r1, llama-3.1-405b, mixtral-8x22b, qwen3-235b-a22b "
+            '(others: model-params), not "clip" [gpu-class]',
         ),
         "no-layers": (
             {"params": "8b", "layers": "0", "kv-heads": "8", "head-size": "128"},
-            (
-                f'metadata.annotations[{MODEL}layers] = "0": set for example {MODEL}layers: "32"; must be a '
-                'number of layers, a whole number from 1 to 1000000000, not "0" [gpu-class]'
-            ),
+            f'metadata.annotations[{MODEL}layers] = "0": set for example {MODEL}layers: "32"; must be a '
+            'number of layers, a whole number from 1 to 1000000000, not "0" [gpu-class]',
         ),
     },
 )

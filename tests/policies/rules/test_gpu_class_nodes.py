@@ -9,6 +9,7 @@ from policies.rule import Phase
 from policies.rules.gpu_class import GPUClassOptions, check, mutate
 from tests.builders import CLASSES, JSON, apply, context, gpu_class, gpu_container, pod, view
 from tests.cases import cases
+from tests.policies.rules.test_gpu_class import affinity
 
 CLASS = "gpu-admission.dev/gpu-class"
 ZONE = "topology.kubernetes.io/zone"
@@ -67,46 +68,40 @@ def pending(remedy: str, name: str = "nvidia-l4", selector: str = "") -> list[st
     ]
 
 
+ON_L4, A100_80 = asking("nvidia-l4"), "nvidia-a100-80gb"
+
+
 @cases(
     ("document", "label_sets", "options", "want"),
     {
         "its-class-is-there": (asking("nvidia-t4"), [T4], ANY, []),
-        "others-are-there": (
-            asking("nvidia-l4"),
-            [T4, A100],
-            ANY,
-            pending(f"{SET} nvidia-a100-80gb or nvidia-t4"),
-        ),
+        "others-are-there": (ON_L4, [T4, A100], ANY, pending(f"{SET} nvidia-a100-80gb or nvidia-t4")),
         "of-the-others-it-may-use-one": (
-            asking("nvidia-l4"),
+            ON_L4,
             [T4, A100],
             GPUClassOptions(allowed=("nvidia-l4", "nvidia-t4")),
             pending(f"{SET} nvidia-t4"),
         ),
         "nothing-is-there": (
-            asking("nvidia-l4"),
+            ON_L4,
             [],
             ANY,
             [
-                (
-                    "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod stays pending; ask the "
-                    "platform team for nodes of nvidia-l4 [gpu-class]"
-                )
+                "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod stays pending; ask the "
+                "platform team for nodes of nvidia-l4 [gpu-class]"
             ],
         ),
         "its-nodes-lack-the-label": (
-            asking("nvidia-l4"),
+            ON_L4,
             [L4_BY_PRODUCT],
             ANY,
             [
-                (
-                    "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod stays pending; ask the "
-                    "platform team to label nodes with nvidia.com/gpu.product=NVIDIA-L4, which lack accelerator "
-                    "[gpu-class]"
-                )
+                "class nvidia-l4: no node matches accelerator=nvidia-l4, so the pod stays pending; ask the "
+                "platform team to label nodes with nvidia.com/gpu.product=NVIDIA-L4, which lack accelerator "
+                "[gpu-class]"
             ],
         ),
-        "the-label-they-have": (asking("nvidia-l4"), [L4_BY_PRODUCT], GPUClassOptions(label_key=PRODUCT), []),
+        "the-label-they-have": (ON_L4, [L4_BY_PRODUCT], GPUClassOptions(label_key=PRODUCT), []),
         "a-family-goes-by-its-own-name": (
             asking("nvidia-a100"),
             [A100],
@@ -114,16 +109,16 @@ def pending(remedy: str, name: str = "nvidia-l4", selector: str = "") -> list[st
             pending(f"{SET} nvidia-a100-80gb", "nvidia-a100"),
         ),
         "nodes-labelled-by-the-family-are-reached-by-its-name": (
-            asking("nvidia-a100-80gb"),
+            asking(A100_80),
             [A100_BY_FAMILY, T4],
             ANY,
-            pending(f"{SET} nvidia-a100 or nvidia-t4", "nvidia-a100-80gb"),
+            pending(f"{SET} nvidia-a100 or nvidia-t4", A100_80),
         ),
         "and-by-its-label": (
-            selecting("nvidia-a100-80gb"),
+            selecting(A100_80),
             [A100_BY_FAMILY],
             ANY,
-            pending("set nodeSelector accelerator: nvidia-a100", "nvidia-a100-80gb", "nodeSelector "),
+            pending("set nodeSelector accelerator: nvidia-a100", A100_80, "nodeSelector "),
         ),
         "what-was-meant-is-a-family-with-nodes": (
             asking("nvidia-a1O0"),
@@ -153,13 +148,8 @@ def pending(remedy: str, name: str = "nvidia-l4", selector: str = "") -> list[st
             ANY,
             pending("set nodeSelector accelerator: nvidia-t4", selector="nodeSelector "),
         ),
-        "made-on-demand": (asking("nvidia-l4"), [T4], GPUClassOptions(autoscaled_classes=("nvidia-l4",)), []),
-        "made-on-demand-by-glob": (
-            asking("nvidia-l4"),
-            [T4],
-            GPUClassOptions(autoscaled_classes=("nvidia-*",)),
-            [],
-        ),
+        "made-on-demand": (ON_L4, [T4], GPUClassOptions(autoscaled_classes=("nvidia-l4",)), []),
+        "made-on-demand-by-glob": (ON_L4, [T4], GPUClassOptions(autoscaled_classes=("nvidia-*",)), []),
         "bound-by-hand": (asking("nvidia-l4", nodeName="n"), [T4], ANY, "has no effect"),
         "gated": (asking("nvidia-l4", schedulingGates=GATED), [T4], ANY, []),
         "a-pod-of-no-class": (pod(gpu_container()), [], ANY, []),
@@ -205,36 +195,25 @@ def in_zone(zone: str) -> JSON:
     {
         "a-default-whose-nodes-are-elsewhere": (in_zone("a"), DEFAULT, NODES, None, [NOT_ADDED]),
         "by-affinity-likewise": (
-            pod(
-                gpu_container(),
-                affinity={
-                    "nodeAffinity": {
-                        REQUIRED: {
-                            "nodeSelectorTerms": [
-                                {"matchExpressions": [{"key": ZONE, "operator": "NotIn", "values": ["b"]}]}
-                            ]
-                        }
-                    }
-                },
-            ),
+            pod(gpu_container(), **affinity(ZONE, "NotIn", "b")),
             DEFAULT,
             NODES,
             None,
             [NOT_ADDED],
         ),
-        "a-node-meets-both": (in_zone("b"), DEFAULT, NODES, "nvidia-a100-80gb", []),
+        "a-node-meets-both": (in_zone("b"), DEFAULT, NODES, A100_80, []),
         "a-label-that-nobody-follows": (
             pod(gpu_container(), nodeSelector={"team": "vision"}),
             DEFAULT,
             [A100_IN_B],
-            "nvidia-a100-80gb",
+            A100_80,
             [],
         ),
         "a-class-without-any-node-is-no-fault-of-the-pod": (
             in_zone("a"),
             DEFAULT,
             [T4_IN_A],
-            "nvidia-a100-80gb",
+            A100_80,
             [
                 "set gpu-admission.dev/gpu-class: nvidia-t4, of which there are nodes; class nvidia-a100-80gb: no node matches "
                 "nodeSelector accelerator=nvidia-a100-80gb, by the policy's default, so the pod stays pending [gpu-class]"
@@ -242,16 +221,16 @@ def in_zone(zone: str) -> JSON:
         ),
         "nodes-that-are-made-on-demand": (
             in_zone("a"),
-            GPUClassOptions(default="nvidia-a100-80gb", autoscaled_classes=("nvidia-a100",)),
+            GPUClassOptions(default=A100_80, autoscaled_classes=("nvidia-a100",)),
             NODES,
-            "nvidia-a100-80gb",
+            A100_80,
             [],
         ),
         "where-classes-are-restricted-pods-stay-pinned": (
             in_zone("a"),
-            GPUClassOptions(default="nvidia-a100-80gb", allowed=("nvidia-a100",)),
+            GPUClassOptions(default=A100_80, allowed=("nvidia-a100",)),
             NODES,
-            "nvidia-a100-80gb",
+            A100_80,
             [f"{CANNOT_MEET_BOTH}, by the policy's default, so the pod stays pending [gpu-class]"],
         ),
         "an-estimate-likewise": (
@@ -264,18 +243,16 @@ def in_zone(zone: str) -> JSON:
             [(("accelerator", "nvidia-a100-40gb"), (ZONE, "a")), A100_IN_B],
             None,
             [
-                (
-                    "name a class with the annotation gpu-admission.dev/gpu-class; class nvidia-a100-40gb (13b bf16 "
-                    "serving needs 36.4 GiB by rule of thumb) is not added: no node matches both "
-                    "accelerator=nvidia-a100-40gb and the pod's own nodeSelector and affinity [gpu-class]"
-                )
+                "name a class with the annotation gpu-admission.dev/gpu-class; class nvidia-a100-40gb (13b bf16 "
+                "serving needs 36.4 GiB by rule of thumb) is not added: no node matches both "
+                "accelerator=nvidia-a100-40gb and the pod's own nodeSelector and affinity [gpu-class]"
             ],
         ),
         "what-the-annotation-names-is-added": (
             asking("nvidia-a100-80gb", nodeSelector={ZONE: "a"}),
             ANY,
             NODES,
-            "nvidia-a100-80gb",
+            A100_80,
             [f"{CANNOT_MEET_BOTH}, so the pod stays pending [gpu-class]"],
         ),
     },
@@ -298,7 +275,7 @@ def test_a_guess_that_no_node_can_meet_together_with_the_pod(
 def test_a_pool_that_makes_the_class_is_enough() -> None:
     pools = (NodeOffer({"accelerator": frozenset({"nvidia-l4"})}, pool="gpu"),)
 
-    assert reported(asking("nvidia-l4"), T4, pools=pools) == []
+    assert reported(ON_L4, T4, pools=pools) == []
 
 
 def test_nothing_is_said_while_the_nodes_are_not_known() -> None:
@@ -308,20 +285,13 @@ def test_nothing_is_said_while_the_nodes_are_not_known() -> None:
 
 
 def test_a_pod_of_a_daemonset_is_not_evaluated() -> None:
-    assert all("no node" not in each for each in reported(asking("nvidia-l4"), T4, made_by_daemonset=True))
+    assert all("no node" not in each for each in reported(ON_L4, T4, made_by_daemonset=True))
 
 
-@cases(
-    ("options", "want"),
-    {
-        "an-empty-glob": (
-            GPUClassOptions(autoscaled_classes=("",)),
-            [("autoscaledClasses[0]", "must not be empty")],
-        )
-    },
-)
-def test_options_that_make_no_sense(options: GPUClassOptions, want: list[tuple[str, str]]) -> None:
-    assert list(options.problems()) == want
+def test_an_empty_glob_makes_no_sense() -> None:
+    problems = list(GPUClassOptions(autoscaled_classes=("",)).problems())
+
+    assert problems == [("autoscaledClasses[0]", "must not be empty")]
 
 
 def test_a_pool_of_no_class_is_told() -> None:

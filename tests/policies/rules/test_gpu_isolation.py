@@ -290,11 +290,9 @@ def test_a_null_is_not_a_value_from_elsewhere() -> None:
 )
 def test_files_of_the_node_that_lead_to_gpus(path: str) -> None:
     assert [finding.sentence() for finding in findings(mounting(path, gpu_container("1")))] == [
-        (
-            f'spec.volumes[0].hostPath.path = "{path}": request nvidia.com/gpu: 1 in resources.limits; must not '
-            'lead to GPUs of the node (mounted by container "main"): nothing counts or reserves them; device '
-            "plugins and exporters need an exemption in the GPUPolicy [gpu-isolation]"
-        )
+        f'spec.volumes[0].hostPath.path = "{path}": request nvidia.com/gpu: 1 in resources.limits; must not '
+        'lead to GPUs of the node (mounted by container "main"): nothing counts or reserves them; device '
+        "plugins and exporters need an exemption in the GPUPolicy [gpu-isolation]"
     ]
 
 
@@ -313,11 +311,9 @@ def test_a_mount_that_nvidias_runtime_reads_as_a_gpu(path: str) -> None:
     found = findings(pod(gpu_container("1", volumeMounts=mounts), volumes=volumes))
 
     assert [finding.sentence() for finding in found] == [
-        (
-            f'spec.containers[0].volumeMounts[1].mountPath (container "main") = "{path}": request nvidia.com/gpu: '
-            "1 in resources.limits; must not be a list of GPUs for NVIDIA's runtime: nothing counts or reserves "
-            "them [gpu-isolation]"
-        )
+        f'spec.containers[0].volumeMounts[1].mountPath (container "main") = "{path}": request nvidia.com/gpu: '
+        "1 in resources.limits; must not be a list of GPUs for NVIDIA's runtime: nothing counts or reserves "
+        "them [gpu-isolation]"
     ]
 
 
@@ -335,10 +331,8 @@ def test_an_annotation_that_names_devices(key: str) -> None:
     found = findings(pod(gpu_container("1"), annotations={"team": "ml", key: "nvidia.com/gpu=all"}))
 
     assert [finding.sentence() for finding in found] == [
-        (
-            f'metadata.annotations[{key}] = "nvidia.com/gpu=all": request nvidia.com/gpu: 1 in resources.limits; '
-            "must not name devices of the node: nothing counts or reserves them [gpu-isolation]"
-        )
+        f'metadata.annotations[{key}] = "nvidia.com/gpu=all": request nvidia.com/gpu: 1 in resources.limits; '
+        "must not name devices of the node: nothing counts or reserves them [gpu-isolation]"
     ]
 
 
@@ -398,10 +392,8 @@ def test_pods_on_gpu_nodes_that_ask_for_no_gpu(toleration: JSON, warned: bool) -
 
     assert [finding.sentence() for finding in found] == (
         [
-            (
-                "spec.tolerations[1]: remove the toleration or request a GPU; should not let the pod onto GPU nodes: "
-                "it requests no GPU, and takes CPU and memory from pods that do [gpu-isolation]"
-            )
+            "spec.tolerations[1]: remove the toleration or request a GPU; should not let the pod onto GPU nodes: "
+            "it requests no GPU, and takes CPU and memory from pods that do [gpu-isolation]"
         ]
         if warned
         else []

@@ -10,19 +10,17 @@ from msgspec.structs import replace
 from policies.finding import Finding
 from policies.pods.pod import Metadata, OwnerReference, Pod
 from policies.pods.workload import PodCount, Workload, WorkloadPods
-from policies.quota.demand import UnclassifiedPods
-from policies.quota.ledger.decide import Reason, ReservationRequest, ReservationVerdict, Shortfall
+from policies.quota.ledger.decide import Reason, ReservationVerdict, Shortfall
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.quota_request import ReservationOutcome, quota_request_for_pod
 from policies.rule import Mode
 from policies.rules.gpu_quota import GPUQuotaOptions, check_reservation, needs_grant
-from tests.builders import JSON, context, gpu_container, pod, uid, view
+from tests.builders import JSON, context, gpu_container, pod, quota_ledger, uid, view
 from tests.cases import cases
 from tests.policies.quota.test_fit import A100, granted, pods, said, workload
+from tests.reservation_requests import creation_request
 
-LEDGER = QuotaLedger(
-    quota_uid="quota", generation=1, hard={"gpus": Fraction(8)}, unclassified_pods=UnclassifiedPods.TOTAL_ONLY
-)
+LEDGER = quota_ledger(hard={"gpus": Fraction(8)})
 
 
 def short(key: str, requested: int, used: int, reserved: int, hard: int) -> Shortfall:
@@ -39,7 +37,7 @@ def findings(
     denied = Finding(
         rule="gpu-quota", message="quota team/default counts no pod without a class", remedy="pin one"
     )
-    demand = ReservationRequest.creation(uid("pod"), {}, "catalogue")
+    demand = creation_request(uid("pod"), {}, "catalogue")
     outcome = ReservationOutcome(
         ledger, replace(demand, denials=(denied,)), ReservationVerdict(reason, tuple(shortfalls))
     )

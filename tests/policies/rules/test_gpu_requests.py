@@ -187,18 +187,18 @@ def test_request_without_limit(options: GPURequestsOptions, phase: Phase, want: 
     assert {finding.remedy for finding in found} <= {"add nvidia.com/gpu: 2 to resources.limits"}
 
 
+COMPLETE = GPURequestsOptions(complete_limits=True)
+
+
 @cases(
-    ("document", "options", "want"),
+    ("document", "want"),
     {
-        "only-on-request": (pod(request_alone("2")), GPURequestsOptions(), []),
         "limits-are-made": (
             pod(request_alone("2")),
-            GPURequestsOptions(complete_limits=True),
             [{"op": "add", "path": "/spec/containers/0/resources/limits", "value": {GPU: "2"}}],
         ),
         "beside-other-limits": (
             pod(container(resources={"limits": {"cpu": "1"}, "requests": {GPU: 1, "amd.com/gpu": "2"}})),
-            GPURequestsOptions(complete_limits=True),
             [
                 {"op": "add", "path": "/spec/containers/0/resources/limits/nvidia.com~1gpu", "value": 1},
                 {"op": "add", "path": "/spec/containers/0/resources/limits/amd.com~1gpu", "value": "2"},
@@ -206,32 +206,23 @@ def test_request_without_limit(options: GPURequestsOptions, phase: Phase, want: 
         ),
         "init-container": (
             pod(initContainers=[request_alone("1")]),
-            GPURequestsOptions(complete_limits=True),
             [{"op": "add", "path": "/spec/initContainers/0/resources/limits", "value": {GPU: "1"}}],
         ),
-        "what-is-refused-stays": (pod(request_alone("500m")), GPURequestsOptions(complete_limits=True), []),
-        "nonsense-stays": (pod(request_alone("many")), GPURequestsOptions(complete_limits=True), []),
-        "negative-stays": (pod(request_alone("-1")), GPURequestsOptions(complete_limits=True), []),
-        "a-limit-is-never-changed": (
-            pod(container(**resources("2", "1"))),
-            GPURequestsOptions(complete_limits=True),
-            [],
-        ),
-        "implicit-class-needs-none": (
-            pod(request_alone("1", "deviceclass.resource.kubernetes.io/big")),
-            GPURequestsOptions(complete_limits=True),
-            [],
-        ),
+        "what-is-refused-stays": (pod(request_alone("500m")), []),
+        "nonsense-stays": (pod(request_alone("many")), []),
+        "negative-stays": (pod(request_alone("-1")), []),
+        "a-limit-is-never-changed": (pod(container(**resources("2", "1"))), []),
+        "implicit-class-needs-none": (pod(request_alone("1", "deviceclass.resource.kubernetes.io/big")), []),
     },
 )
-def test_completed_limits(document: JSON, options: GPURequestsOptions, want: list[JSON]) -> None:
-    patch = PodPatch(view(document))
+def test_completed_limits(document: JSON, want: list[JSON]) -> None:
+    untouched, patch = PodPatch(view(document)), PodPatch(view(document))
 
-    assert list(mutate(patch, options, context())) == []
+    assert list(mutate(untouched, GPURequestsOptions(), context())) == []
+    assert operations(untouched) == [], "limits are completed only on request"
+    assert list(mutate(patch, COMPLETE, context())) == []
     assert operations(patch) == want
-    assert list(
-        check(view(apply(document, patch)), GPURequestsOptions(complete_limits=True), context())
-    ) == list(check(view(document), GPURequestsOptions(complete_limits=True), context()))
+    assert findings(apply(document, patch), COMPLETE) == findings(document, COMPLETE)
 
 
 @cases(
@@ -337,10 +328,8 @@ def test_a_fraction_beside_whole_gpus(container: JSON) -> None:
 
 def test_a_bad_fraction() -> None:
     assert sentences(pod(gpu_container("1"), annotations={"gpu-fraction": "1.5"})) == [
-        (
-            'metadata.annotations[gpu-fraction] = "1.5": set the part of one GPU, such as "0.5", or request a whole '
-            "GPU in the resources of a container; must be a decimal number between 0 and 1 [gpu-requests]"
-        )
+        'metadata.annotations[gpu-fraction] = "1.5": set the part of one GPU, such as "0.5", or request a whole '
+        "GPU in the resources of a container; must be a decimal number between 0 and 1 [gpu-requests]"
     ]
 
 

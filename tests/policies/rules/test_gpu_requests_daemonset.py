@@ -22,11 +22,9 @@ def advice(kind: str, *containers: JSON) -> list[str]:
 
 def test_a_daemonset_that_holds_gpus() -> None:
     assert advice("DaemonSet", container("agent"), gpu_container("2", "exporter")) == [
-        (
-            f'containers[1].resources.limits[{GPU}] (container "exporter") = "2": remove the request if it only '
-            "monitors GPUs; is held on every node of this DaemonSet, and no other pod gets it there; or ask the "
-            "platform team to exempt its namespace in the GPUPolicy [gpu-requests]"
-        )
+        f'containers[1].resources.limits[{GPU}] (container "exporter") = "2": remove the request if it only '
+        "monitors GPUs; is held on every node of this DaemonSet, and no other pod gets it there; or ask the "
+        "platform team to exempt its namespace in the GPUPolicy [gpu-requests]"
     ]
 
 

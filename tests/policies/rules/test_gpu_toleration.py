@@ -135,9 +135,7 @@ BUILT_IN = load_directory(None).resource_mapping
     },
 )
 def test_the_taint_is_named_as_the_resource_of_the_vendor_s_device(resource: str, key: str) -> None:
-    document = pod(gpu_container(resource=resource))
-
-    once = run(document, given=context(resource_mapping=BUILT_IN))
+    once = run(pod(gpu_container(resource=resource)), given=context(resource_mapping=BUILT_IN))
 
     assert once["spec"]["tolerations"] == [taint(key)]
 
@@ -209,6 +207,9 @@ def test_templates_that_need_none(document: JSON, given: Context) -> None:
     assert list(mutate(PodPatch(view(document)), DEFAULTS, given)) == []
 
 
+NO_KEY = "is required: a toleration without a key tolerates every taint"
+
+
 @cases(
     ("by_vendor", "want"),
     {
@@ -217,10 +218,7 @@ def test_templates_that_need_none(document: JSON, given: Context) -> None:
             {"amd.com/gpu": ()},
             [("byVendor[amd.com/gpu]", "must be named as the domain of its resources, such as nvidia.com")],
         ),
-        "no-key": (
-            {"amd.com": (Toleration(operator="Exists"),)},
-            [("byVendor[amd.com][0].key", "is required: a toleration without a key tolerates every taint")],
-        ),
+        "no-key": ({"amd.com": (Toleration(operator="Exists"),)}, [("byVendor[amd.com][0].key", NO_KEY)]),
     },
 )
 def test_problems_by_vendor(
@@ -233,10 +231,7 @@ def test_problems_by_vendor(
     ("toleration", "want"),
     {
         "valid": (Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule"), []),
-        "no-key": (
-            Toleration(operator="Exists"),
-            [("tolerations[0].key", "is required: a toleration without a key tolerates every taint")],
-        ),
+        "no-key": (Toleration(operator="Exists"), [("tolerations[0].key", NO_KEY)]),
         "all-at-once": (
             Toleration(key="a", operator="In", effect="Never", toleration_seconds=3),
             [
@@ -262,7 +257,7 @@ def test_problems_by_vendor(
         "no-key-and-more": (
             Toleration(value="x", operator="Exists"),
             [
-                ("tolerations[0].key", "is required: a toleration without a key tolerates every taint"),
+                ("tolerations[0].key", NO_KEY),
                 ("tolerations[0].value", "must be empty when operator is Exists"),
             ],
         ),

@@ -51,16 +51,9 @@ def test_name_that_the_api_server_takes_and_no_node_has(name: str, meant: str) -
     assert findings(pod(gpu_container(resource=name))) == [(Severity.WARNING, want)]
 
 
-@cases(
-    ("name", "remedy"),
-    {
-        "domain-in-capitals": ("NVIDIA.com/gpu", "did you mean nvidia.com/gpu? M"),
-        "key-of-a-quota": ("requests.nvidia.com/gpu", "did you mean nvidia.com/gpu? M"),
-        "not-a-domain": ("nvidia_com/gpu", "did you mean nvidia.com/gpu? M"),
-    },
-)
-def test_name_with_a_slash_that_the_api_server_refuses(name: str, remedy: str) -> None:
-    want = f"{LIMIT.format(name)}{remedy}{REFUSED} [ineffective-fields]"
+@pytest.mark.parametrize("name", ["NVIDIA.com/gpu", "requests.nvidia.com/gpu", "nvidia_com/gpu"])
+def test_name_with_a_slash_that_the_api_server_refuses(name: str) -> None:
+    want = f"{LIMIT.format(name)}did you mean nvidia.com/gpu? M{REFUSED} [ineffective-fields]"
 
     assert findings(pod(gpu_container(resource=name))) == [(Severity.DENIAL, want)]
 
@@ -147,17 +140,13 @@ def test_gpus_of_the_pod_as_a_whole(name: str) -> None:
         ),
         "label": (
             {"labels": CLASS},
-            (
-                "metadata.labels[gpu-admission.dev/gpu-class]: write it as annotation gpu-admission.dev/gpu-class; has "
-                "no effect as a label"
-            ),
+            "metadata.labels[gpu-admission.dev/gpu-class]: write it as annotation gpu-admission.dev/gpu-class; has "
+            "no effect as a label",
         ),
         "misspelt-label": (
             {"labels": {"gpu-admission.dev/gpuclass": "nvidia-a100"}},
-            (
-                "metadata.labels[gpu-admission.dev/gpuclass]: write it as annotation gpu-admission.dev/gpu-class; has "
-                "no effect as a label"
-            ),
+            "metadata.labels[gpu-admission.dev/gpuclass]: write it as annotation gpu-admission.dev/gpu-class; has "
+            "no effect as a label",
         ),
     },
 )
@@ -183,15 +172,14 @@ def test_only_some_of_many_unknown_annotations_are_reported() -> None:
 # ---- workloads
 
 
+def written(kind: str, api_version: str = "batch/v1", **fields: Any) -> JSON:
+    return {"apiVersion": api_version, "kind": kind, **fields}
+
+
 def deployment(of_pods: dict[str, str] | None = None, **metadata: Any) -> JSON:
     """Return a Deployment with that metadata, and those annotations on its pods."""
     template = {"metadata": {"annotations": of_pods or {}}, "spec": {"containers": [gpu_container()]}}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": metadata,
-        "spec": {"template": template},
-    }
+    return written("Deployment", "apps/v1", metadata=metadata, spec={"template": template})
 
 
 @cases(
@@ -199,23 +187,18 @@ def deployment(of_pods: dict[str, str] | None = None, **metadata: Any) -> JSON:
     {
         "annotation-on-the-deployment": (
             deployment(annotations=CLASS),
-            (
-                "metadata.annotations[gpu-admission.dev/gpu-class]: write it into spec.template.metadata.annotations; "
-                "has no effect here: the pods of a Deployment do not get its annotations"
-            ),
+            "metadata.annotations[gpu-admission.dev/gpu-class]: write it into spec.template.metadata.annotations; "
+            "has no effect here: the pods of a Deployment do not get its annotations",
         ),
         "annotation-on-the-cronjob": (
-            {
-                "apiVersion": "batch/v1",
-                "kind": "CronJob",
-                "metadata": {"annotations": CLASS},
-                "spec": {"jobTemplate": {"spec": {"template": {"spec": {"containers": [gpu_container()]}}}}},
-            },
-            (
-                "metadata.annotations[gpu-admission.dev/gpu-class]: write it into "
-                "spec.jobTemplate.spec.template.metadata.annotations; has no effect here: the pods of a CronJob do not "
-                "get its annotations"
+            written(
+                "CronJob",
+                metadata={"annotations": CLASS},
+                spec={"jobTemplate": {"spec": {"template": {"spec": {"containers": [gpu_container()]}}}}},
             ),
+            "metadata.annotations[gpu-admission.dev/gpu-class]: write it into "
+            "spec.jobTemplate.spec.template.metadata.annotations; has no effect here: the pods of a CronJob do not "
+            "get its annotations",
         ),
         "misspelt-on-the-deployment": (
             deployment(annotations={"gpu-admission.dev/gpuclass": "x"}),
@@ -223,39 +206,23 @@ def deployment(of_pods: dict[str, str] | None = None, **metadata: Any) -> JSON:
         ),
         "label-of-the-deployment": (
             deployment(labels=CLASS),
-            (
-                "metadata.labels[gpu-admission.dev/gpu-class]: write it as annotation gpu-admission.dev/gpu-class; has "
-                "no effect as a label"
-            ),
+            "metadata.labels[gpu-admission.dev/gpu-class]: write it as annotation gpu-admission.dev/gpu-class; has "
+            "no effect as a label",
         ),
         "containers-below-the-spec-of-a-deployment": (
             {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"containers": [gpu_container()]}},
-            (
-                "spec.containers: write it into spec.template.spec; is not a field of a Deployment: the API server "
-                "refuses or drops it"
-            ),
+            "spec.containers: write it into spec.template.spec; is not a field of a Deployment: the API server "
+            "refuses or drops it",
         ),
         "containers-below-the-template-of-a-job": (
-            {
-                "apiVersion": "batch/v1",
-                "kind": "Job",
-                "spec": {"template": {"containers": [gpu_container()]}},
-            },
-            (
-                "spec.template.containers: write it into spec.template.spec; is not a field of a Job: the API server "
-                "refuses or drops it"
-            ),
+            written("Job", spec={"template": {"containers": [gpu_container()]}}),
+            "spec.template.containers: write it into spec.template.spec; is not a field of a Job: the API server "
+            "refuses or drops it",
         ),
         "init-containers-of-a-cronjob": (
-            {
-                "apiVersion": "batch/v1",
-                "kind": "CronJob",
-                "spec": {"jobTemplate": {"spec": {"initContainers": [{}]}}},
-            },
-            (
-                "spec.jobTemplate.spec.initContainers: write it into spec.jobTemplate.spec.template.spec; is not a field "
-                "of a CronJob: the API server refuses or drops it"
-            ),
+            written("CronJob", spec={"jobTemplate": {"spec": {"initContainers": [{}]}}}),
+            "spec.jobTemplate.spec.initContainers: write it into spec.jobTemplate.spec.template.spec; is not a field "
+            "of a CronJob: the API server refuses or drops it",
         ),
         "job-in-apps": (
             {"apiVersion": "apps/v1", "kind": "Job"},
@@ -277,19 +244,15 @@ def test_field_of_a_workload_that_nothing_reads(document: JSON, want: str) -> No
         "nothing-of-ours": deployment(),
         "on-the-pods-as-well": deployment(CLASS, annotations=CLASS),
         "operator-that-copies-annotations-to-pods": (
-            {
-                "apiVersion": "serving.kserve.io/v1beta1",
-                "kind": "InferenceService",
-                "metadata": {"annotations": CLASS},
-                "spec": {"predictor": {"containers": [gpu_container()]}},
-            }
+            written(
+                "InferenceService",
+                "serving.kserve.io/v1beta1",
+                metadata={"annotations": CLASS},
+                spec={"predictor": {"containers": [gpu_container()]}},
+            )
         ),
         "kind-with-containers-below-spec": (
-            {
-                "apiVersion": "serving.kserve.io/v1alpha1",
-                "kind": "ServingRuntime",
-                "spec": {"containers": [gpu_container()]},
-            }
+            written("ServingRuntime", "serving.kserve.io/v1alpha1", spec={"containers": [gpu_container()]})
         ),
         "job-of-another-group": {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"},
         "object-without-pods": (

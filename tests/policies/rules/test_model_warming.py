@@ -10,7 +10,7 @@ from policies.gpus.resource_mapping import ResourceMapping
 from policies.models.warming.model_uri import SCHEMES
 from policies.pods.patch import PodPatch
 from policies.rule import RuleOptions
-from policies.rules.model_warming import RULE, ModelWarmingOptions
+from policies.rules.model_warming import ModelWarmingOptions, mutate
 from tests.builders import JSON, apply, container, context, gpu_container, operations, pod, view
 from tests.cases import cases
 
@@ -31,10 +31,10 @@ def run(document: JSON, settings: ModelWarmingOptions | None = None) -> tuple[JS
     """Return the pod as the rule leaves it and what the rule says; a second pass must add and say the same or nothing."""
     settings = settings or ModelWarmingOptions()
     patch = PodPatch(view(document))
-    findings = list(RULE.mutate(patch, settings, context()) if RULE.mutate else ())
+    findings = list(mutate(patch, settings, context()))
     after = apply(document, patch)
     again = PodPatch(view(after))
-    assert list(RULE.mutate(again, settings, context()) if RULE.mutate else ()) == findings
+    assert list(mutate(again, settings, context())) == findings
     assert again.changes == []
     return after, findings
 
@@ -141,36 +141,28 @@ def test_the_init_container_asks_for_no_gpu() -> None:
     assert asks == ["main"]
 
 
+SMALL = {"cpu": "1", "memory": "1Gi"}
+
+
 @cases(
-    ("document", "want"),
+    ("resources", "of_pod", "is_small"),
     {
-        "guaranteed-stays-guaranteed": (
-            pod(gpu_container(resources={"limits": {"nvidia.com/gpu": "1", **SIZED}}), annotations=LLAMA),
-            {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1", "memory": "1Gi"}},
-        ),
-        "burstable-stays-burstable": (
-            pod(gpu_container(resources={"requests": {"cpu": "1"}}), annotations=LLAMA),
-            {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1", "memory": "1Gi"}},
-        ),
-        "best-effort-stays-best-effort": (pod(gpu_container(), annotations=LLAMA), None),
-        "zero-is-nothing": (
-            pod(gpu_container(resources={"requests": {"cpu": "0", "memory": 0}}), annotations=LLAMA),
-            None,
-        ),
-        "the-pod-as-a-whole": (pod(gpu_container(), annotations=LLAMA, resources={"limits": SIZED}), None),
+        "guaranteed-stays-guaranteed": ({"limits": {"nvidia.com/gpu": "1", **SIZED}}, {}, True),
+        "burstable-stays-burstable": ({"requests": {"cpu": "1"}}, {}, True),
+        "best-effort-stays-best-effort": ({"limits": {"nvidia.com/gpu": "1"}}, {}, False),
+        "zero-is-nothing": ({"requests": {"cpu": "0", "memory": 0}}, {}, False),
+        "the-pod-as-a-whole": ({"limits": {"nvidia.com/gpu": "1"}}, {"resources": {"limits": SIZED}}, False),
         "an-init-container-counts": (
-            pod(
-                gpu_container(),
-                annotations=LLAMA,
-                initContainers=[container("i", resources={"limits": SIZED})],
-            ),
-            {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1", "memory": "1Gi"}},
+            {"limits": {"nvidia.com/gpu": "1"}},
+            {"initContainers": [container("i", resources={"limits": SIZED})]},
+            True,
         ),
     },
 )
-def test_the_qos_class_stays(document: JSON, want: JSON | None) -> None:
-    after, _ = run(document)
+def test_the_qos_class_stays(resources: JSON, of_pod: JSON, is_small: bool) -> None:
+    after, _ = run(pod(gpu_container(resources=resources), annotations=LLAMA, **of_pod))
 
+    want = {"limits": SMALL, "requests": SMALL} if is_small else None
     assert fetcher(after).get("resources") == want
 
 
@@ -221,12 +213,13 @@ def test_a_claim_without_a_group_may_not_be_writable() -> None:
     assert [(finding.severity, finding.sentence()) for finding in findings] == [
         (
             Severity.WARNING,
-            (
-                "spec.securityContext.fsGroup: set it, unless everyone may write to the claim; is not set, and claim "
-                "models is written by a user who is not root [model-warming]"
-            ),
+            "spec.securityContext.fsGroup: set it, unless everyone may write to the claim; is not set, and claim "
+            "models is written by a user who is not root [model-warming]",
         )
     ]
+
+
+WEB = {"https": {"credentialsSecret": "web", "hosts": ["models.example.com"]}}
 
 
 @cases(
@@ -252,22 +245,12 @@ def test_a_claim_without_a_group_may_not_be_writable() -> None:
         ),
         "https-from-a-host-of-the-policy": (
             "https://Models.example.com/m.bin",
-            {"https": {"credentialsSecret": "web", "hosts": ["models.example.com"]}},
+            WEB,
             [],
             {"envFrom": [{"secretRef": {"name": "web"}}]},
         ),
-        "https-from-another-host-without-credentials": (
-            "https://elsewhere.example/m.bin",
-            {"https": {"credentialsSecret": "web", "hosts": ["models.example.com"]}},
-            [],
-            {},
-        ),
-        "another-port-is-another-host": (
-            "https://models.example.com:8443/m.bin",
-            {"https": {"credentialsSecret": "web", "hosts": ["models.example.com"]}},
-            [],
-            {},
-        ),
+        "https-from-another-host-without-credentials": ("https://elsewhere.example/m.bin", WEB, [], {}),
+        "another-port-is-another-host": ("https://models.example.com:8443/m.bin", WEB, [], {}),
         "gs": (
             "gs://models/m",
             {"gs": {"credentialsSecret": "google"}},
@@ -292,24 +275,20 @@ def test_each_source_has_its_options_and_credentials(
 
 
 @cases(
-    ("uri", "source", "want"),
+    ("source", "want"),
     {
-        "of-the-installation": ("hf://meta/llama", {}, "registry.example/fetcher:1"),
-        "of-the-policy": ("hf://meta/llama", {"hf": {"image": "mirror.example/f:2"}}, "mirror.example/f:2"),
-        "of-another-source": (
-            "hf://meta/llama",
-            {"s3": {"image": "mirror.example/f:2"}},
-            "registry.example/fetcher:1",
-        ),
+        "of-the-installation": ({}, "registry.example/fetcher:1"),
+        "of-the-policy": ({"hf": {"image": "mirror.example/f:2"}}, "mirror.example/f:2"),
+        "of-another-source": ({"s3": {"image": "mirror.example/f:2"}}, "registry.example/fetcher:1"),
     },
 )
-def test_which_image_fetches(uri: str, source: JSON, want: str) -> None:
-    draft = PodPatch(view(pod(gpu_container(), annotations={URI: uri})))
-    around = context(fetcher_image="registry.example/fetcher:1")
+def test_which_image_fetches(source: JSON, want: str) -> None:
+    document = pod(gpu_container(), annotations={URI: "hf://meta/llama"})
+    patch = PodPatch(view(document))
 
-    list(RULE.mutate(draft, options(sources=source), around) if RULE.mutate else ())
+    list(mutate(patch, options(sources=source), context(fetcher_image="registry.example/fetcher:1")))
 
-    assert fetcher(apply(pod(gpu_container(), annotations={URI: uri}), draft))["image"] == want
+    assert fetcher(apply(document, patch))["image"] == want
 
 
 def test_an_init_container_by_our_name_is_kept() -> None:
@@ -326,7 +305,7 @@ def test_what_a_later_webhook_took_out_is_missed() -> None:
     del after["spec"]["initContainers"], after["spec"]["containers"][0]["volumeMounts"]
 
     patch = PodPatch(view(after))
-    list(RULE.mutate(patch, ModelWarmingOptions(), context()) if RULE.mutate else ())
+    list(mutate(patch, ModelWarmingOptions(), context()))
 
     assert [change.what for change in patch.changes] == [
         f"initContainer {FETCHER}",
@@ -385,7 +364,7 @@ def test_the_patch_is_the_smallest() -> None:
     patch = PodPatch(
         view(pod(gpu_container(volumeMounts=[]), annotations=LLAMA, volumes=[], initContainers=[SIDECAR]))
     )
-    list(RULE.mutate(patch, ModelWarmingOptions(), context()) if RULE.mutate else ())
+    list(mutate(patch, ModelWarmingOptions(), context()))
 
     assert [operation["path"] for operation in operations(patch)] == [
         "/spec/volumes/-",

@@ -89,21 +89,17 @@ def test_a_gated_model_that_a_claim_may_hold_already_is_not_warned_of() -> None:
         "unknown-source": (
             {URI: "ftp://host/m"},
             [
-                (
-                    'metadata.annotations[gpu-admission.dev/model-uri] = "ftp://host/m": write s3://bucket/prefix, '
-                    "gs://bucket/prefix, hf://owner/name, https://host/file or pvc://claim/path; is not from a "
-                    "supported source [model-warming]"
-                )
+                'metadata.annotations[gpu-admission.dev/model-uri] = "ftp://host/m": write s3://bucket/prefix, '
+                "gs://bucket/prefix, hf://owner/name, https://host/file or pvc://claim/path; is not from a "
+                "supported source [model-warming]"
             ],
         ),
         "credentials": (
             {URI: "https://bob:hunter2@host/m?sig=hunter2"},
             [
-                (
-                    'metadata.annotations[gpu-admission.dev/model-uri] = "https://host/m": remove the credentials, and '
-                    "put them into a Secret that the policy names as credentialsSecret of source https; holds "
-                    "credentials, which everyone who may see the pod can read [model-warming]"
-                )
+                'metadata.annotations[gpu-admission.dev/model-uri] = "https://host/m": remove the credentials, and '
+                "put them into a Secret that the policy names as credentialsSecret of source https; holds "
+                "credentials, which everyone who may see the pod can read [model-warming]"
             ],
         ),
         "everything-at-once": (
@@ -139,22 +135,8 @@ def test_what_cannot_be_used_is_refused(annotations: dict[str, str], want: list[
 @pytest.mark.parametrize(
     "path",
     [
-        *(
-            "/",
-            "",
-            "relative",
-            "/a/../b",
-            "/proc/1",
-            "/sys",
-            "/dev/x",
-            "/a:b",
-            "/a\tb",
-            "/.",
-            "//",
-            "/dev/",
-            "/sys/.",
-        ),
-        *("/./dev/x", "//dev/x", "/.//./proc", "///sys", "/model/../dev", "./dev"),
+        *("/", "", "relative", "/a/../b", "/proc/1", "/sys", "/dev/x", "/a:b", "/a\tb", "/.", "//", "/dev/"),
+        *("/sys/.", "/./dev/x", "//dev/x", "/.//./proc", "///sys", "/model/../dev", "./dev"),
     ],
 )
 def test_paths_that_cannot_be_mounted(path: str) -> None:
@@ -164,27 +146,21 @@ def test_paths_that_cannot_be_mounted(path: str) -> None:
     assert [where for where, _ in options(mountPath=path).problems()] == ["mountPath"]
 
 
-MINE = {"name": "mine", "mountPath": "/model-cache/"}
+def mounting(annotations: dict[str, str]) -> JSON:
+    mine = gpu_container(volumeMounts=[{"name": "mine", "mountPath": "/model-cache/"}])
+    return pod(mine, annotations=annotations, volumes=[{"name": "mine", "emptyDir": {}}])
 
 
 @cases(
     ("document", "path", "message"),
     {
         "mount-path": (
-            pod(
-                gpu_container(volumeMounts=[MINE]),
-                annotations=LLAMA,
-                volumes=[{"name": "mine", "emptyDir": {}}],
-            ),
+            mounting(LLAMA),
             "spec.containers[0].volumeMounts[0].mountPath",
             "volume mine is mounted at /model-cache already",
         ),
         "mount-path-written-otherwise": (
-            pod(
-                gpu_container(volumeMounts=[MINE]),
-                annotations={**LLAMA, PATH: "/.//model-cache"},
-                volumes=[{"name": "mine", "emptyDir": {}}],
-            ),
+            mounting({**LLAMA, PATH: "/.//model-cache"}),
             "spec.containers[0].volumeMounts[0].mountPath",
             "volume mine is mounted at /.//model-cache already",
         ),

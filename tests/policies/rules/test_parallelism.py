@@ -36,71 +36,62 @@ def fewer(processes: int, gpus: int, whose: str = "the container") -> str:
 
 
 @cases(
-    ("document", "where", "value", "want"),
+    ("document", "at", "want"),
     {
         "vllm-with-more": (
             pod(gpu_container(2, args=[*VLLM, "--tensor-parallel-size", "4"])),
-            "args[3]",
-            "--tensor-parallel-size 4",
+            "args[3] --tensor-parallel-size 4",
             more(4, 2),
         ),
         "vllm-with-fewer": (
             pod(gpu_container(8, args=[*VLLM, "--tensor-parallel-size=2"])),
-            "args[3]",
-            "--tensor-parallel-size 2",
+            "args[3] --tensor-parallel-size 2",
             fewer(2, 8),
         ),
         "short-flag-in-the-command": (
             pod(gpu_container(1, command=[*VLLM, "-tp", "2"])),
-            "command[3]",
-            "-tp 2",
+            "command[3] -tp 2",
             more(2, 1),
         ),
         "sglang-in-a-script": (
             shell("python3 -m sglang.launch_server \\\n  --tp 8 --port 80", 4),
-            "args[0]",
-            "--tp 8",
+            "args[0] --tp 8",
             more(8, 4),
         ),
         "torchrun-with-more": (
             shell('torchrun --nproc_per_node="8" train.py', 4),
-            "args[0]",
-            "--nproc_per_node 8",
+            "args[0] --nproc_per_node 8",
             more(8, 4),
         ),
         "torchrun-on-several-nodes-with-fewer": (
             shell("torchrun --nnodes 2 --nproc-per-node 1 train.py", 4),
-            "args[0]",
-            "--nproc-per-node 1",
+            "args[0] --nproc-per-node 1",
             fewer(1, 4),
         ),
         "torchrun-on-several-nodes-with-more": (
             shell("torchrun --nnodes 2 --nproc_per_node 8 train.py", 4),
-            "args[0]",
-            "--nproc_per_node 8",
+            "args[0] --nproc_per_node 8",
             more(8, 4),
         ),
         "accelerate": (
             shell("accelerate launch --num_processes 4 train.py"),
-            "args[0]",
-            "--num_processes 4",
+            "args[0] --num_processes 4",
             more(4, 2),
         ),
         "accelerate-on-two-machines": (
             shell("accelerate launch --num_processes 8 --num_machines 2 train.py"),
-            "args[0]",
-            "--num_processes 8",
+            "args[0] --num_processes 8",
             more(8, 4, "2 machines"),
         ),
         "tgi-on-amd": (
             pod(gpu_container(1, resource="amd.com/gpu", args=["--num-shard", "2"])),
-            "args[0]",
-            "--num-shard 2",
+            "args[0] --num-shard 2",
             more(2, 1),
         ),
     },
 )
-def test_processes_that_do_not_agree_with_the_gpus(document: JSON, where: str, value: str, want: str) -> None:
+def test_processes_that_do_not_agree_with_the_gpus(document: JSON, at: str, want: str) -> None:
+    where, _, value = at.partition(" ")
     assert findings(document) == [f'spec.containers[0].{where} (container "main") = "{value}": {want}']
 
 
@@ -172,11 +163,9 @@ SLICE = "nvidia.com/mig-1g.10gb"
 )
 def test_several_slices_in_one_container(resources: JSON, where: str) -> None:
     assert findings(pod(container(resources=resources))) == [
-        (
-            f'spec.containers[0].resources.{where}[{SLICE}] (container "main") = "2": request one larger slice, '
-            "or one in each container; should be 1: a CUDA process sees one slice of a card, so the others stay "
-            "idle unless more processes run [parallelism]"
-        )
+        f'spec.containers[0].resources.{where}[{SLICE}] (container "main") = "2": request one larger slice, '
+        "or one in each container; should be 1: a CUDA process sees one slice of a card, so the others stay "
+        "idle unless more processes run [parallelism]"
     ]
 
 

@@ -35,6 +35,11 @@ def server(**tweaks: Any) -> JSON:
     return pod(gpu_container(**tweaks))
 
 
+def loading(*containers: JSON) -> JSON:
+    """Return a pod that declares a load time of a minute."""
+    return pod(*containers, annotations=LOAD_60)
+
+
 def sidecar(**tweaks: Any) -> JSON:
     return pod(container(), initContainers=[gpu_container(name="server", restartPolicy="Always", **tweaks)])
 
@@ -99,7 +104,7 @@ def test_load_time(annotations: dict[str, str], options: ReadinessDelayOptions, 
         "no-load-time-known": (server(readinessProbe=READY), ReadinessDelayOptions()),
         "longer-delay": (server(readinessProbe=delayed(300)), ONE_MINUTE),
         "no-probe": (server(), ONE_MINUTE),
-        "no-gpu": (pod(container(readinessProbe=READY), annotations=LOAD_60), ONE_MINUTE),
+        "no-gpu": (loading(container(readinessProbe=READY)), ONE_MINUTE),
         "own-startup-probe": (
             server(readinessProbe=READY, startupProbe=READY, livenessProbe=LIVE),
             ONE_MINUTE,
@@ -200,7 +205,7 @@ def test_liveness_of_a_sidecar_is_only_warned_of() -> None:
 def test_startup_probe_that_is_shorter_than_the_declared_load_time(
     probe: JSON, kills: int, threshold: int
 ) -> None:
-    document = pod(gpu_container(startupProbe=probe, readinessProbe=READY), annotations=LOAD_60)
+    document = loading(gpu_container(startupProbe=probe, readinessProbe=READY))
 
     assert run(document, ReadinessDelayOptions()) == (
         document,
@@ -209,26 +214,6 @@ def test_startup_probe_that_is_shorter_than_the_declared_load_time(
             f"that the model takes to load: it kills the container after {kills} s [readiness-delay]"
         ],
     )
-
-
-@cases(
-    ("document", "options"),
-    {
-        "just-long-enough-without-the-buffer": (
-            pod(gpu_container(startupProbe={**READY, "failureThreshold": 7}), annotations=LOAD_60),
-            ReadinessDelayOptions(),
-        ),
-        "load-time-of-the-policy-is-not-the-pod-s": (server(startupProbe=READY), ONE_MINUTE),
-        "load-time-by-rule-of-thumb": (
-            pod(gpu_container(startupProbe=READY), annotations={"gpu-admission.dev/model-params": "70b"}),
-            ReadinessDelayOptions(),
-        ),
-    },
-)
-def test_startup_probe_of_the_user_s_that_is_left_alone(
-    document: JSON, options: ReadinessDelayOptions
-) -> None:
-    assert run(document, options) == (document, [])
 
 
 NO_PROBE = (
@@ -240,25 +225,31 @@ NO_PROBE = (
 @cases(
     ("document", "want"),
     {
-        "no-probe-at-all": (pod(gpu_container(), annotations=LOAD_60), [NO_PROBE]),
+        "no-probe-at-all": (loading(gpu_container()), [NO_PROBE]),
         "probe-of-another-container": (
-            pod(gpu_container(), container("proxy", readinessProbe=READY), annotations=LOAD_60),
+            loading(gpu_container(), container("proxy", readinessProbe=READY)),
             [NO_PROBE],
         ),
-        "liveness-alone": (pod(gpu_container(livenessProbe=PATIENT), annotations=LOAD_60), []),
-        "startup-alone": (
-            pod(gpu_container(startupProbe={**READY, "failureThreshold": 30}), annotations=LOAD_60),
-            [],
-        ),
+        "liveness-alone": (loading(gpu_container(livenessProbe=PATIENT)), []),
+        "startup-alone": (loading(gpu_container(startupProbe={**READY, "failureThreshold": 30})), []),
         "one-of-two-servers": (
-            pod(gpu_container(name="helper"), gpu_container(readinessProbe=delayed(72)), annotations=LOAD_60),
+            loading(gpu_container(name="helper"), gpu_container(readinessProbe=delayed(72))),
             [],
         ),
         "nothing-declared": (pod(gpu_container()), []),
-        "no-gpu": (pod(container(), annotations=LOAD_60), []),
+        "startup-probe-just-long-enough-without-the-buffer": (
+            loading(gpu_container(startupProbe={**READY, "failureThreshold": 7})),
+            [],
+        ),
+        "startup-probe-where-the-load-time-of-the-policy-is-not-the-pod-s": (server(startupProbe=READY), []),
+        "startup-probe-where-the-load-time-is-by-rule-of-thumb": (
+            pod(gpu_container(startupProbe=READY), annotations={PARAMS: "70b"}),
+            [],
+        ),
+        "no-gpu": (loading(container()), []),
     },
 )
-def test_declared_load_time_without_a_probe(document: JSON, want: list[str]) -> None:
+def test_declared_load_time_that_nothing_waits_for(document: JSON, want: list[str]) -> None:
     assert run(document, ONE_MINUTE) == (document, want)
 
 
@@ -295,9 +286,7 @@ def test_buffer_is_exact(load: int, buffer: float, want: int) -> None:
 
 @pytest.mark.parametrize("delay", [1, 9, 10, 11, 72, 86_400])
 def test_startup_probe_never_kills_before_the_delay_has_passed(delay: int) -> None:
-    probe = startup_probe(Probe(), delay)
-
-    assert delay <= first_kill(probe) < delay + 10
+    assert delay <= first_kill(startup_probe(Probe(), delay)) < delay + 10
 
 
 @cases(

@@ -115,51 +115,37 @@ def test_left_where_it_is(document: JSON, options: SpotOptions, tweaks: Any) -> 
     assert moved(document, options, **tweaks) == {}
 
 
-NO_EFFECT = f'metadata.annotations[{SPOT}] = "true": has no effect: '
-
-
 @cases(
     ("document", "tweaks", "want"),
     {
         "server": (
             pod(gpu_container(), annotations={SPOT: "true"}),
             {},
-            (
-                f'metadata.annotations[gpu-admission.dev/spot] = "true": declare {PHASE}: "training" where it '
-                "does not serve; has no effect: the pod restarts always, so it may; or ask the platform team for "
-                "serving: true [spot]"
-            ),
+            f'declare {PHASE}: "training" where it does not serve; has no effect: the pod restarts always, so it may; '
+            "or ask the platform team for serving: true",
         ),
         "constrained": (
             job(nodeSelector={KEY: "false"}),
             {},
-            (
-                'metadata.annotations[gpu-admission.dev/spot] = "true": remove the constraint; has no effect: '
-                f"the pod constrains node label {KEY} itself [spot]"
-            ),
+            f"remove the constraint; has no effect: the pod constrains node label {KEY} itself",
         ),
         "placed": (
             job(nodeName="node-1"),
             {},
-            (
-                'metadata.annotations[gpu-admission.dev/spot] = "true": set the tolerations and the nodeSelector '
-                "of the pool there; has no effect: somebody else places the pod [spot]"
-            ),
+            "set the tolerations and the nodeSelector of the pool there; has no effect: somebody else places the pod",
         ),
         "no-spot-node-in-its-zone": (
             job(nodeSelector={"zone": "a"}),
             {"nodes": NO_ROOM},
-            (
-                'metadata.annotations[gpu-admission.dev/spot] = "true": remove one of them; has no effect: no '
-                "node of the spot pool meets the pod's own constraints [spot]"
-            ),
+            "remove one of them; has no effect: no node of the spot pool meets the pod's own constraints",
         ),
     },
 )
 def test_an_annotation_that_has_no_effect(document: JSON, tweaks: Any, want: str) -> None:
     found = list(check(view(document), ANNOTATED, context(**tweaks)))
 
-    assert [(each.severity, each.sentence()) for each in found] == [(Severity.WARNING, want)]
+    sentence = f'metadata.annotations[{SPOT}] = "true": {want} [spot]'
+    assert [(each.severity, each.sentence()) for each in found] == [(Severity.WARNING, sentence)]
 
 
 def test_an_annotation_that_is_not_valid_is_denied() -> None:

@@ -12,7 +12,7 @@ from certs.reconciler import StoredSecret, WebhookConfiguration
 from certs.rotation import Terms, new_state
 from certs.secret import CERTIFICATE, SecretContent, encode
 from webhook.certificates.objects import SecretName
-from webhook.certificates.serving import PrivateDirectory, SecretCertificate
+from webhook.certificates.serving import PrivateFile, SecretCertificate
 from webhook.cluster.objects import WEBHOOK_CONFIGURATION_KINDS as KINDS
 from webhook.server.tls import ServingCertificate
 
@@ -52,7 +52,7 @@ class Cluster:
         return self.server.unready()
 
     def served(self) -> bytes:
-        return self.server.certificate.read_bytes()
+        return self.server.certificate.read_bytes().partition(b"\n-----BEGIN PRIVATE")[0]
 
 
 @pytest.fixture
@@ -153,17 +153,18 @@ def test_time_alone_takes_readiness_only_by_expiry(ready: Cluster) -> None:
     assert ready.server.unready() == ["the certificate expired at 2026-05-30 12:00 UTC"]
 
 
-def test_the_directory_is_for_its_owner_and_swaps_both_files_at_once() -> None:
-    directory = PrivateDirectory()
+def test_the_file_is_for_its_owner_and_swaps_certificate_and_key_at_once() -> None:
+    file = PrivateFile()
     authority = issue_authority(common_name="ours", now=BEGIN, lifetime=DAY)
     pairs = [issue_server(authority, names=[HOST], now=BEGIN, lifetime=DAY) for _ in range(4)]
     for pair in pairs:
-        directory.write(pair.certificate_pem(), pair.key_pem())
-        ServingCertificate(directory.certificate, directory.key)
-    root = directory.certificate.parents[1]
+        file.write(pair.certificate_pem(), pair.key_pem())
+        serving = ServingCertificate(file.path, file.path)
+        assert serving.state.not_after == pair.certificate.not_valid_after_utc
+    root = file.path.parent
     assert stat.S_IMODE(root.stat().st_mode) == 0o700
-    assert stat.S_IMODE(directory.key.stat().st_mode) == 0o600
-    assert len(list(root.iterdir())) == 3, "the pair, the one before, and the link"
+    assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
+    assert list(root.iterdir()) == [file.path]
 
 
 def test_the_files_are_swapped_behind_the_servers_back(ready: Cluster) -> None:
@@ -180,6 +181,5 @@ def test_the_files_are_swapped_behind_the_servers_back(ready: Cluster) -> None:
 
 
 def test_the_throw_away_certificate_is_nobodys(cluster: Cluster) -> None:
-    served = x509.load_pem_x509_certificate(cluster.served())
-    assert served.not_valid_after_utc <= BEGIN + DAY
+    assert x509.load_pem_x509_certificate(cluster.served()).not_valid_after_utc <= BEGIN + DAY
     assert not issued_by(cluster.served(), OURS.bundle(), BEGIN)

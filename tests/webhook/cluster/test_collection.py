@@ -6,6 +6,7 @@ from random import Random
 import msgspec
 import pytest
 
+from tests.cases import cases
 from webhook.cluster.collection import CLUSTER, NOWHERE, Line, MergedCollection, Position
 
 NAMESPACES = ("red", "blue")
@@ -166,24 +167,24 @@ def held() -> MergedCollection[Item]:
     return made
 
 
-def test_what_a_list_shows_that_the_watch_had_passed_was_missed() -> None:
-    """One object changed at 8 and one went at 9: the watch came to 10 and showed neither."""
+@cases(
+    ("listed", "changed", "missed", "position"),
+    {
+        "one-object-changed-at-8-and-one-went-at-9": (9, 8, 2, 10),
+        "the-watch-has-yet-to-show-it": (12, 11, 0, 12),
+    },
+)
+def test_what_a_list_shows_that_the_watch_had_passed_was_missed(
+    listed: int, changed: int, missed: int, position: int
+) -> None:
+    """The watch came to 10 and showed neither change."""
     collection = held()
     with collection.reading() as started:
-        collection.merge("red", Position(9, started), [line("kept", "red", 8, kept=True)])
+        collection.merge("red", Position(listed, started), [line("kept", "red", changed, kept=True)])
 
-    assert collection.missed == 2
-    assert [each.version for each in collection.items("red")] == [8]
-    assert collection.position("red") == (10, started)
-
-
-def test_what_the_watch_has_yet_to_show_was_not_missed() -> None:
-    collection = held()
-    with collection.reading() as started:
-        collection.merge("red", Position(12, started), [line("kept", "red", 11, kept=True)])
-
-    assert collection.missed == 0
-    assert collection.position("red") == (12, started)
+    assert collection.missed == missed
+    assert [each.version for each in collection.items("red")] == [changed]
+    assert collection.position("red") == (position, started)
 
 
 def test_a_namespace_is_nowhere_until_it_is_listed_after_the_watch_began_anew() -> None:

@@ -24,19 +24,3 @@ def test_every_answer_has_its_type(code: int, body: bytes, want: type[errors.Api
 
     assert type(error) is want
     assert (str(error), error.code) == (message, code)
-
-
-@cases(
-    ("header", "want"),
-    {
-        "seconds": ("7", 7),
-        "none": (None, 0),
-        "a-date-is-not-for-us": ("Fri, 31 Dec 1999 23:59:59 GMT", 0),
-        "digits-of-another-script": ("٣", 0),
-    },
-)
-def test_retry_after(header: str | None, want: int) -> None:
-    error = errors.of_response(429, b"", retry_after=header)
-
-    assert isinstance(error, errors.Unavailable)
-    assert error.retry_after == want

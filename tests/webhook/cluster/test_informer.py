@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import sleep
 
 import msgspec
 import pytest
@@ -64,7 +65,7 @@ def followed(
         thread = threading.Thread(target=informer.run, args=(stopping,))
         thread.start()
         try:
-            assert informer.wait(30)
+            assert eventually(lambda: informer.synced)
             script.begun.set()
             yield informer, server, changes
         finally:
@@ -134,8 +135,9 @@ def test_a_change_is_called_with_at_the_revision_that_has_it(tmp_path: Path) -> 
         informer = Informer(server.client(), PODS, record, changed, timings=QUICK)
         with informer.lock:
             informer.start(stopping)
-            assert not informer.wait(0.2), "the list is taken in under the lock"
-        assert informer.wait(30)
+            sleep(0.2)
+            assert not informer.synced, "the list is taken in under the lock"
+        assert eventually(lambda: informer.synced)
         script.begun.set()
         assert eventually(lambda: len(seen) == 4)
         stopping.set()

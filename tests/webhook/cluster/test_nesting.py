@@ -3,8 +3,8 @@
 import json
 
 import msgspec
-import pytest
 
+from tests.cases import cases
 from webhook.cluster.nesting import DEEPEST, decoded, shallow
 
 LEVELS = 9_999
@@ -13,7 +13,7 @@ ARRAYS = b"[" * LEVELS + b"]" * LEVELS
 OBJECTS = b'{"a":' * LEVELS + b"1" + b"}" * LEVELS
 
 
-@pytest.mark.parametrize("deep", [pytest.param(ARRAYS, id="arrays"), pytest.param(OBJECTS, id="objects")])
+@cases("deep", {"arrays": ARRAYS, "objects": OBJECTS})
 def test_what_is_nested_too_deeply_is_null_and_the_rest_is_read(deep: bytes) -> None:
     document = b'{"before":"]}\\"[{","deep":[%b,%b],"after":{"b":2}}' % (deep, deep)
 
@@ -27,13 +27,13 @@ def test_what_is_nested_too_deeply_is_null_and_the_rest_is_read(deep: bytes) -> 
     assert first is None
 
 
-@pytest.mark.parametrize(
+@cases(
     "document",
-    [
-        pytest.param(b'{"a":[1,{"b":"\\\\"}],"c":"[[[\\""}', id="flat"),
-        pytest.param(b"[" * DEEPEST + b"]" * DEEPEST, id="as-deep-as-is-read"),
-        pytest.param(json.dumps({"text": "[" * 5_000}).encode(), id="brackets-in-a-text"),
-    ],
+    {
+        "flat": b'{"a":[1,{"b":"\\\\"}],"c":"[[[\\""}',
+        "as-deep-as-is-read": b"[" * DEEPEST + b"]" * DEEPEST,
+        "brackets-in-a-text": json.dumps({"text": "[" * 5_000}).encode(),
+    },
 )
 def test_what_is_not_too_deep_stays_as_it_is(document: bytes) -> None:
     assert shallow(document) == document

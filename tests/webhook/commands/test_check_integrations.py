@@ -10,6 +10,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from tests.cases import cases
 from tests.webhook.commands.test_check import GOOD, HALF
 from webhook.commands import main
 
@@ -46,18 +47,18 @@ def test_inputs_of_the_action_are_those_of_check() -> None:
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize(
+@cases(
     ("inputs", "want", "said"),
-    [
-        pytest.param({}, 1, "2 objects: 1 refused, 1 would change, 0 ok", id="the-current-directory"),
-        pytest.param({"files": "good.yaml"}, 0, "1 object: 0 refused, 1 would change", id="a-file"),
-        pytest.param({"files": "good.yaml\na dir\n"}, 1, "2 objects: 1 refused", id="a-file-and-a-directory"),
-        pytest.param({"ignore": "a dir\n"}, 0, "1 object: 0 refused", id="ignored"),
-        pytest.param({"config": "a dir"}, 2, "in the configuration; nothing was checked", id="configuration"),
-        pytest.param({"namespace": "ml", "format": "json"}, 1, '"namespace": "ml"', id="namespace-and-format"),
-        pytest.param({"format": "sarif", "output": "out file"}, 1, '"level": "error"', id="file"),
-        pytest.param({"files": "$(touch intruder)"}, 2, "$(touch intruder): No such file", id="no-injection"),
-    ],
+    {
+        "the-current-directory": ({}, 1, "2 objects: 1 refused, 1 would change, 0 ok"),
+        "a-file": ({"files": "good.yaml"}, 0, "1 object: 0 refused, 1 would change"),
+        "a-file-and-a-directory": ({"files": "good.yaml\na dir\n"}, 1, "2 objects: 1 refused"),
+        "ignored": ({"ignore": "a dir\n"}, 0, "1 object: 0 refused"),
+        "configuration": ({"config": "a dir"}, 2, "in the configuration; nothing was checked"),
+        "namespace-and-format": ({"namespace": "ml", "format": "json"}, 1, '"namespace": "ml"'),
+        "file": ({"format": "sarif", "output": "out file"}, 1, '"level": "error"'),
+        "no-injection": ({"files": "$(touch intruder)"}, 2, "$(touch intruder): No such file"),
+    },
 )  # fmt: skip
 def test_the_action_checks(tmp_path: Path, inputs: dict[str, str], want: int, said: str) -> None:
     (tmp_path / "a dir").mkdir()

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from policies.registry import RULES
 from tests.webhook.commands.test_check import GPU_POD
 from webhook.commands import main
-from webhook.tools.check.sarif import SCHEMA
+from webhook.tools.check.reports import SCHEMA
 
 CORPUS = Path(__file__).parents[4] / "shared" / "corpus"
 

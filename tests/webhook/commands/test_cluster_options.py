@@ -10,6 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from tests.cases import cases
 from tests.webhook.cluster.apiserver import ApiServer, status
 from webhook.cluster.access import context_namespace
 from webhook.commands import main
@@ -62,13 +63,13 @@ def test_without_a_usable_cluster_every_command_ends_with_2(command: str, tmp_pa
     assert "Traceback" not in result.output
 
 
-@pytest.mark.parametrize(
+@cases(
     ("context", "written", "want"),
-    [
-        pytest.param(None, "team", "team", id="of-the-current-context"),
-        pytest.param("test", "team", "team", id="of-the-named-context"),
-        pytest.param(None, None, "default", id="none-is-written"),
-    ],
+    {
+        "of-the-current-context": (None, "team", "team"),
+        "of-the-named-context": ("test", "team", "team"),
+        "none-is-written": (None, None, "default"),
+    },
 )
 def test_the_namespace_in_which_kubectl_would_work(
     context: str | None, written: str | None, want: str, tmp_path: Path
@@ -110,16 +111,16 @@ def test_serve_names_the_way_to_do_without_a_cluster(tmp_path: Path) -> None:
     assert "name one with --kubeconfig, or serve without one: --standalone" in result.stderr
 
 
-@pytest.mark.parametrize("name", [pytest.param("serve", id="serve"), pytest.param("export", id="export")])
-def test_standalone_and_a_cluster_exclude_each_other(name: str) -> None:
-    result = CliRunner().invoke(main, [name, "--standalone", "--context", "prod"])
+@cases(
+    ("arguments", "want"),
+    {
+        "serve": (["serve", "--standalone"], "--standalone works without a cluster"),
+        "export": (["export", "--standalone"], "--standalone works without a cluster"),
+        "export-of-a-directory": (["export", "--config", "."], "--config needs no cluster"),
+    },
+)
+def test_a_cluster_is_named_only_where_one_is_needed(arguments: list[str], want: str) -> None:
+    result = CliRunner().invoke(main, [*arguments, "--context", "prod"])
 
     assert result.exit_code == 2
-    assert "--standalone works without a cluster" in result.stderr
-
-
-def test_export_takes_a_directory_or_a_cluster(tmp_path: Path) -> None:
-    result = CliRunner().invoke(main, ["export", "--config", str(tmp_path), "--context", "prod"])
-
-    assert result.exit_code == 2
-    assert "--config needs no cluster" in result.stderr
+    assert want in result.stderr

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import ApiServer, status
 from webhook.commands.doctor import doctor, document, is_healthy, print_text, summary
-from webhook.tools.doctor.check import CheckResult, DoctorCheck, NotChecked, Note, failure, warning
+from webhook.tools.doctor.check import CheckResult, DoctorCheck, NotChecked, failure, warning
 
 CHECK = DoctorCheck("nodes", "GPU nodes are tainted", lambda _: iter(()))
 WARNED = warning("w", "Node a", "has no taint", "taint it")
@@ -26,7 +26,7 @@ WRONG = failure("e", "Service/a in b", "is " + "very " * 20 + "wrong", "correct 
             "1 check, no findings, 1 not checked, or not in full",
             False,
         ),
-        "a-note": ([CheckResult(CHECK, (), (), (Note("by Secret"),))], "1 check, no findings", True),
+        "a-note": ([CheckResult(CHECK, (), (), ("by Secret",))], "1 check, no findings", True),
     },
 )
 def test_the_summary(results: list[CheckResult], want: str, healthy: bool) -> None:
@@ -38,9 +38,7 @@ def test_text_is_80_columns_wide_and_errors_come_first(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    print_text(
-        [CheckResult(CHECK, (WARNED, WRONG), (NotChecked("you may not list nodes"),), (Note("by Secret"),))]
-    )
+    print_text([CheckResult(CHECK, (WARNED, WRONG), (NotChecked("you may not list nodes"),), ("by Secret",))])
     printed = capsys.readouterr().out
 
     assert printed == (

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.cases import cases
 from webhook.commands.estimate import estimate
 
 B7 = ("--params", "7b")
@@ -53,15 +54,15 @@ def test_training_shows_activations_and_several_gpus_their_share() -> None:
     assert "Fits on 2 of" in result.output
 
 
-@pytest.mark.parametrize(
+@cases(
     "arguments",
-    [
-        pytest.param(("--params", "1t", "--gpus", "4"), id="needs-many"),
-        pytest.param(("--params", "65b"), id="needs-several-of-many-sizes"),
-        pytest.param(("--params", "70b", "--precision", "int4", "--gpus", "8"), id="fits-with-slices"),
-        pytest.param(("--params", "999t", "--batch", "1000000000", "--sequence", "1000000000"), id="absurd"),
-        pytest.param(("--help",), id="help"),
-    ],
+    {
+        "needs-many": ("--params", "1t", "--gpus", "4"),
+        "needs-several-of-many-sizes": ("--params", "65b"),
+        "fits-with-slices": ("--params", "70b", "--precision", "int4", "--gpus", "8"),
+        "absurd": ("--params", "999t", "--batch", "1000000000", "--sequence", "1000000000"),
+        "help": ("--help",),
+    },
 )
 def test_text_fits_80_columns(arguments: tuple[str, ...]) -> None:
     result = run(*arguments)
@@ -84,19 +85,19 @@ def test_json_is_the_whole_answer() -> None:
     assert answer["advice"].startswith("fits nvidia-t4 and ")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "want"),
-    [
-        pytest.param((), "Missing option '--params' or '--family'.", id="no-params"),
-        pytest.param(("--family", "clip"), "must be a built-in family such as", id="family"),
-        pytest.param((*B7, "--layers", "32"), "--layers, --kv-heads and --head-size must stand together.", id="layers"),
-        pytest.param(("--params", "many"), 'such as 70b, 350M or 1.3e9, not "many".', id="params"),
-        pytest.param((*B7, "--precision", "fp64"), 'not "fp64"', id="precision"),
-        pytest.param((*B7, "--phase", "inference"), 'must be training or serving, not "inference".', id="phase"),
-        pytest.param((*B7, "--gpus", "0"), "must be a number of GPUs, a whole number from 1", id="gpus"),
-        pytest.param((*B7, "--batch", "x"), 'not "x"', id="batch"),
-        pytest.param((*B7, "--sequence", "-1"), 'not "-1"', id="sequence"),
-    ],
+    {
+        "no-params": ((), "Missing option '--params' or '--family'."),
+        "family": (("--family", "clip"), "must be a built-in family such as"),
+        "layers": ((*B7, "--layers", "32"), "--layers, --kv-heads and --head-size must stand together."),
+        "params": (("--params", "many"), 'such as 70b, 350M or 1.3e9, not "many".'),
+        "precision": ((*B7, "--precision", "fp64"), 'not "fp64"'),
+        "phase": ((*B7, "--phase", "inference"), 'must be training or serving, not "inference".'),
+        "gpus": ((*B7, "--gpus", "0"), "must be a number of GPUs, a whole number from 1"),
+        "batch": ((*B7, "--batch", "x"), 'not "x"'),
+        "sequence": ((*B7, "--sequence", "-1"), 'not "-1"'),
+    },
 )  # fmt: skip
 def test_bad_input_is_answered_with_a_sentence(arguments: tuple[str, ...], want: str) -> None:
     result = run(*arguments)
@@ -114,21 +115,19 @@ KNOWN_CACHE = [
 ]
 
 
-@pytest.mark.parametrize(
+@cases(
     "arguments",
-    [
-        pytest.param(("--layers", "80", "--kv-heads", "8", "--head-size", "128"), id="numbers"),
-        pytest.param(("--config-json", "config.json"), id="config-json"),
-        pytest.param(("--family", "llama-3.1-70b"), id="family-with-other-parameters"),
-    ],
+    {
+        "numbers": ("--layers", "80", "--kv-heads", "8", "--head-size", "128"),
+        "config-json": ("--config-json", "config.json"),
+        "family-with-other-parameters": ("--family", "llama-3.1-70b"),
+    },
 )
 def test_known_kv_cache(arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("config.json").write_text(LLAMA)
 
-    result = run("--params", "70b", "--sequence", "8192", *arguments)
-
-    lines = result.output.splitlines()
+    lines = run("--params", "70b", "--sequence", "8192", *arguments).output.splitlines()
     assert lines[:4] == KNOWN_CACHE
     assert lines[-2] == "KV cache of 80 layers, 8 KV heads, head size 128; a tenth of each GPU is left free."
 
@@ -140,14 +139,14 @@ def test_family_alone_has_its_parameters_and_precision() -> None:
     assert (answer["bytes"]["overhead"], answer["bytes"]["knowsCache"]) == (0, True)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("content", "want"),
-    [
-        pytest.param("{}", "config.json: must have num_hidden_layers.", id="another-file"),
-        pytest.param("{", "config.json: Input data was truncated.", id="broken"),
-        pytest.param("[" * 100_000, "config.json: ", id="deep"),
-        pytest.param(None, "'config.json': No such file or directory", id="missing"),
-    ],
+    {
+        "another-file": ("{}", "config.json: must have num_hidden_layers."),
+        "broken": ("{", "config.json: Input data was truncated."),
+        "deep": ("[" * 100_000, "config.json: "),
+        "missing": (None, "'config.json': No such file or directory"),
+    },
 )
 def test_config_json_that_cannot_be_used(
     content: str | None, want: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -51,8 +51,7 @@ def test_every_line_of_serve_is_json(tmp_path: Path) -> None:
 def test_every_line_of_serve_is_text_in_one_format(tmp_path: Path) -> None:
     lines = served(tmp_path)
     assert [line for line in lines if not re.match(rf"{TIME} INFO [a-z_.]+: \S", line)] == []
-    loggers = {line.split()[2] for line in lines}
-    assert loggers >= {"gunicorn.error:", "gpu_admission.server:"}
+    assert {line.split()[2] for line in lines} >= {"gunicorn.error:", "gpu_admission.server:"}
 
 
 def logged(*, exception: bool = False) -> logging.LogRecord:

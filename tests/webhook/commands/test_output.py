@@ -9,6 +9,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from tests.cases import cases
 from webhook.commands import main
 
 ROOT = Path(__file__).parents[3]
@@ -92,17 +93,17 @@ def test_commands_print_in_one_place() -> None:
     assert found == {"output.py", "completion.py"}
 
 
-@pytest.mark.parametrize(
+@cases(
     "arguments",
-    [
-        pytest.param((HOSTILE,), id="a-command"),
-        pytest.param((f"--{HOSTILE}",), id="an-option"),
-        pytest.param(("check", f"--{HOSTILE}"), id="an-option-of-a-command"),
-        pytest.param(("check", "-o", HOSTILE), id="a-choice"),
-        pytest.param(("rules", HOSTILE), id="an-argument"),
-        pytest.param(("estimate", "--params", HOSTILE), id="a-number"),
-        pytest.param(("check", "--config", HOSTILE, "x"), id="a-file"),
-    ],
+    {
+        "a-command": (HOSTILE,),
+        "an-option": (f"--{HOSTILE}",),
+        "an-option-of-a-command": ("check", f"--{HOSTILE}"),
+        "a-choice": ("check", "-o", HOSTILE),
+        "an-argument": ("rules", HOSTILE),
+        "a-number": ("estimate", "--params", HOSTILE),
+        "a-file": ("check", "--config", HOSTILE, "x"),
+    },
 )
 def test_usage_errors_quote_nothing_that_a_terminal_obeys(arguments: tuple[str, ...]) -> None:
     done = CliRunner().invoke(main, arguments)

@@ -9,6 +9,7 @@ from click.testing import CliRunner, Result
 
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Rule
+from tests.cases import cases
 from webhook.commands import main
 from webhook.commands.rules import blocks, type_name
 
@@ -88,18 +89,18 @@ class Source(msgspec.Struct, rename="camel"):
     credentials_secret: str | None = None
 
 
-@pytest.mark.parametrize(
+@cases(
     ("kind", "want"),
-    [
-        pytest.param(str, "text", id="text"),
-        pytest.param(int | None, "whole number or null", id="optional"),
-        pytest.param(Annotated[int, msgspec.Meta(ge=1)], "whole number", id="annotated"),
-        pytest.param(tuple[str, ...], "list of text", id="list"),
-        pytest.param(dict[str, float], "map of number", id="map"),
-        pytest.param(Mapping[str, Source], "map of {image, credentialsSecret}", id="map-of-structs"),
-        pytest.param(Way, "here|there", id="choice"),
-        pytest.param(bool, "true or false", id="boolean"),
-    ],
+    {
+        "text": (str, "text"),
+        "optional": (int | None, "whole number or null"),
+        "annotated": (Annotated[int, msgspec.Meta(ge=1)], "whole number"),
+        "list": (tuple[str, ...], "list of text"),
+        "map": (dict[str, float], "map of number"),
+        "map-of-structs": (Mapping[str, Source], "map of {image, credentialsSecret}"),
+        "choice": (Way, "here|there"),
+        "boolean": (bool, "true or false"),
+    },
 )
 def test_types_in_words(kind: Any, want: str) -> None:
     assert type_name(kind) == want

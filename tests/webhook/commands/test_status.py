@@ -20,6 +20,7 @@ from webhook.commands import status as command
 from webhook.commands.output import Screen
 from webhook.tools.doctor.check import failure, warning
 from webhook.tools.status.capacity import ClassCapacity
+from webhook.tools.status.reading import status_reader
 from webhook.tools.status.report import (
     ClassStatus,
     ClusterStatus,
@@ -251,14 +252,14 @@ def test_json_has_amounts_as_text_and_moments() -> None:
 def test_the_checks_are_not_made_with_every_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     requested: list[ClusterStatus | None] = []
     clock = iter(range(0, 1000, 25))
-    monkeypatch.setattr("webhook.commands.status.time.monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr("webhook.tools.status.reading.monotonic", lambda: float(next(clock)))
     monkeypatch.setattr("webhook.commands.status.time.sleep", lambda _: None)
 
     def read(before: ClusterStatus | None) -> ClusterStatus:
         requested.append(before)
         return status()
 
-    found = command.readings(read, 5.0)
+    found = command.readings(status_reader(read), 5.0)
     for _ in range(7):
         next(found)
     assert [each is None for each in requested] == [True, False, False, True, False, False, True]

@@ -3,8 +3,6 @@
 from datetime import UTC, datetime
 from typing import Any
 
-import pytest
-
 from policies.policy import Labels
 from policies.registry import RULES_BY_ID
 from tests.cases import cases
@@ -24,66 +22,32 @@ def advice(
     return [f"{path}: {message}" for path, message in reported]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("spec", "other", "want"),
-    [
-        pytest.param({"match": ML, "priority": 1}, ("default", {}), [], id="special-before-general"),
-        pytest.param(
-            {"match": ML},
-            ("other", {"match": {"namespaces": ["*-a"]}}),
-            ["spec.priority: 0 is also the priority of other, which can match the same namespaces: other governs them, by name"],
-            id="tie",
-        ),
-        pytest.param(
-            {"match": ML, "priority": 2},
-            ("other", {"match": {"namespaces": ["*-a"]}, "priority": 1}),
-            ["spec.match: other can match the same namespaces: this governs them, by priority"],
-            id="overlap",
-        ),
-        pytest.param(
-            {"match": ML},
-            ("default", {}),
-            ["spec.match: this never governs: default comes first wherever it matches"],
-            id="this-is-shadowed",
-        ),
-        pytest.param(
-            {"priority": 3},
-            ("other", {"match": ML}),
-            ["spec.match: other never governs: this comes first wherever it matches"],
-            id="this-shadows",
-        ),
-        pytest.param(
-            {"match": ML},
+    {
+        "special-before-general": ({"match": ML, "priority": 1}, ("default", {}), []),
+        "tie": ({"match": ML}, ("other", {"match": {"namespaces": ["*-a"]}}),
+            ["spec.priority: 0 is also the priority of other, which can match the same namespaces: other governs them, by name"]),
+        "overlap": ({"match": ML, "priority": 2}, ("other", {"match": {"namespaces": ["*-a"]}, "priority": 1}),
+            ["spec.match: other can match the same namespaces: this governs them, by priority"]),
+        "this-is-shadowed": ({"match": ML}, ("default", {}),
+            ["spec.match: this never governs: default comes first wherever it matches"]),
+        "this-shadows": ({"priority": 3}, ("other", {"match": ML}),
+            ["spec.match: other never governs: this comes first wherever it matches"]),
+        "a-selector-leaves-room": ({"match": ML}, ("default", {"match": {"namespaceSelector": TEAM}, "priority": 1}),
+            ["spec.match: default can match the same namespaces: default governs them, by priority"]),
+        "the-same-selector-does-not": ({"match": {**ML, "namespaceSelector": TEAM}},
             ("default", {"match": {"namespaceSelector": TEAM}, "priority": 1}),
-            ["spec.match: default can match the same namespaces: default governs them, by priority"],
-            id="a-selector-leaves-room",
-        ),
-        pytest.param(
-            {"match": {**ML, "namespaceSelector": TEAM}},
-            ("default", {"match": {"namespaceSelector": TEAM}, "priority": 1}),
-            ["spec.match: this never governs: default comes first wherever it matches"],
-            id="the-same-selector-does-not",
-        ),
-        pytest.param({"match": ML}, ("other", {"match": {"namespaces": ["web-*"]}}), [], id="apart"),
-        pytest.param(
-            {"pausedUntil": "2026-11-21T12:30:00Z"},
-            ("zz", {"match": ML, "priority": 1}),
-            ["spec.pausedUntil: until 2026-11-21T12:30:00Z every rule of this policy only audits"],
-            id="paused",
-        ),
-        pytest.param(
-            {"pausedUntil": "2026-11-21T12:00:00Z"},
-            ("zz", {"match": ML, "priority": 1}),
-            ["spec.pausedUntil: has passed: nothing is paused"],
-            id="pause-is-over",
-        ),
-        pytest.param(
+            ["spec.match: this never governs: default comes first wherever it matches"]),
+        "apart": ({"match": ML}, ("other", {"match": {"namespaces": ["web-*"]}}), []),
+        "paused": ({"pausedUntil": "2026-11-21T12:30:00Z"}, ("zz", {"match": ML, "priority": 1}),
+            ["spec.pausedUntil: until 2026-11-21T12:30:00Z every rule of this policy only audits"]),
+        "pause-is-over": ({"pausedUntil": "2026-11-21T12:00:00Z"}, ("zz", {"match": ML, "priority": 1}),
+            ["spec.pausedUntil: has passed: nothing is paused"]),
+        "exemption-has-ended": (
             {"exemptions": [{"namespaces": ["a"], "reason": "x", "until": day} for day in ("2026-11-21", "2026-11-20")]},
-            ("zz", {"match": ML, "priority": 1}),
-            ["spec.exemptions[1].until: has passed: this exemption has ended"],
-            id="exemption-has-ended",
-        ),
-    ],
+            ("zz", {"match": ML, "priority": 1}), ["spec.exemptions[1].until: has passed: this exemption has ended"]),
+    },
 )  # fmt: skip
 def test_advice(spec: dict[str, Any], other: tuple[str, dict[str, Any]], want: list[str]) -> None:
     assert advice(spec, other) == want

@@ -154,25 +154,17 @@ def test_other_and_hidden_files_are_left_alone(tmp_path: Path) -> None:
     assert [each.name for each in load_directory(tmp_path).policies.policies] == ["default"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "want"),
-    [
-        pytest.param(
-            policy("{rules: {gpu-requests: {mode: off}}}"),
-            [
+    {
+        "mode-off": (policy("{rules: {gpu-requests: {mode: off}}}"), [
                 "p.yaml:4: GPUPolicy/default spec.rules.gpu-requests.mode: must be one of enforce, warn, audit, disabled; "
                 "YAML reads off, no and n as false, and on, yes and y as true: write disabled"
-            ],
-            id="mode-off",
-        ),
-        pytest.param(
-            policy("{rules: {gpu-reqests: {}}}"),
-            [
+            ]),
+        "misspelt-rule": (policy("{rules: {gpu-reqests: {}}}"), [
                 'p.yaml:4: GPUPolicy/default spec.rules.gpu-reqests: unknown rule "gpu-reqests"; did you mean gpu-requests?',
-            ],
-            id="misspelt-rule",
-        ),
-        pytest.param(
+            ]),
+        "values-of-the-right-type-that-make-no-sense": (
             policy("\n  rules:\n    gpu-requests:\n      maxPerPod: -1\n    gpu-class: {allowed: [], labelKey: a b}\n"),
             [
                 "p.yaml:7: GPUPolicy/default spec.rules.gpu-requests.maxPerPod: must be 0 or more, or null for no "
@@ -180,86 +172,53 @@ def test_other_and_hidden_files_are_left_alone(tmp_path: Path) -> None:
                 'p.yaml:8: GPUPolicy/default spec.rules.gpu-class.allowed: must not be empty: set ["*"] to allow '
 "every class",
                 'p.yaml:8: GPUPolicy/default spec.rules.gpu-class.labelKey: must be a label key, not "a b"',
-            ],
-            id="values-of-the-right-type-that-make-no-sense",
-        ),
-        pytest.param(
-            policy(
+            ]),
+        "everything-about-a-policy": (policy(
                 "\n  pausedUntil: 2027-01-31T18:00:00\n  match: {namespaces: []}\n  exemptions:\n"
                 "  - {namespaces: [], reason: ' ', rules: [gpu-clas]}\n"
-            ),
-            [
+            ), [
                 "p.yaml:5: GPUPolicy/default spec.pausedUntil: must have a time zone, such as 2027-01-31T18:00:00Z",
                 'p.yaml:6: GPUPolicy/default spec.match.namespaces: must name at least one namespace; "*" matches all',
                 "p.yaml:8: GPUPolicy/default spec.exemptions[0].namespaces: must name at least one namespace",
                 "p.yaml:8: GPUPolicy/default spec.exemptions[0].reason: must say why the exemption exists",
                 'p.yaml:8: GPUPolicy/default spec.exemptions[0].rules[0]: unknown rule "gpu-clas"; did you mean gpu-class?',
-            ],
-            id="everything-about-a-policy",
-        ),
-        pytest.param(
-            policy('{help: "two\\nlines"}'),
-            ["p.yaml:4: GPUPolicy/default spec.help: must be one line of at most 256 characters"],
-            id="help-of-two-lines",
-        ),
-        pytest.param(
-            gpu_class("\n  memoryGiB: 0\n  nodeLabels:\n  - {key: a b, values: []}\n"),
-            [
+            ]),
+        "help-of-two-lines": (policy('{help: "two\\nlines"}'),
+            ["p.yaml:4: GPUPolicy/default spec.help: must be one line of at most 256 characters"]),
+        "class-that-makes-no-sense": (gpu_class("\n  memoryGiB: 0\n  nodeLabels:\n  - {key: a b, values: []}\n"), [
                 "p.yaml:5: GPUClass/own-card spec.memoryGiB: must be at least 1, not 0",
                 'p.yaml:7: GPUClass/own-card spec.nodeLabels[0].key: must be a label key, not "a b"',
                 "p.yaml:7: GPUClass/own-card spec.nodeLabels[0].values: must not be empty",
-            ],
-            id="class-that-makes-no-sense",
-        ),
-        pytest.param(
-            HEAD
+            ]),
+        "resource mapping-that-makes-no-sense": (HEAD
             + "kind: GPUResourceMapping\nmetadata: {name: own}\nspec:\n  resources:\n"
-            + "  - {pattern: gpu, measure: devices}\n  - {pattern: a.b/*-*, measure: fraction}\n",
-            [
+            + "  - {pattern: gpu, measure: devices}\n  - {pattern: a.b/*-*, measure: fraction}\n", [
                 "p.yaml:6: GPUResourceMapping/own spec.resources[0].pattern: must be a resource name such as example.com/gpu or "
                 "example.com/*",
                 "p.yaml:7: GPUResourceMapping/own spec.resources[1].measure: must not be fraction: amounts of "
 "resources are whole numbers",
                 "p.yaml:7: GPUResourceMapping/own spec.resources[1].pattern: must have at most one *, after the /",
-            ],
-            id="resource mapping-that-makes-no-sense",
-        ),
-        pytest.param(
-            policy("{}") + "---\n" + policy("{}"),
-            ['p.yaml:8: GPUPolicy/default metadata.name: Duplicate value: "default", also in p.yaml:1'],
-            id="two-of-one-name",
-        ),
-        pytest.param(
-            "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n",
-            ['p.yaml:1: ConfigMap/x apiVersion: Unsupported value: "v1": must be gpu-admission.dev/v1alpha1'],
-            id="another-api",
-        ),
-        pytest.param(
-            HEAD + "kind: GPUPolicies\nmetadata: {name: x}\nspec: {}\n",
-            [
+            ]),
+        "two-of-one-name": (policy("{}") + "---\n" + policy("{}"),
+            ['p.yaml:8: GPUPolicy/default metadata.name: Duplicate value: "default", also in p.yaml:1']),
+        "another-api": ("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n",
+            ['p.yaml:1: ConfigMap/x apiVersion: Unsupported value: "v1": must be gpu-admission.dev/v1alpha1']),
+        "another-kind": (HEAD + "kind: GPUPolicies\nmetadata: {name: x}\nspec: {}\n", [
                 'p.yaml:2: GPUPolicies/x kind: Unsupported value: "GPUPolicies": must be one of GPUClass, GPUPolicy, GPUQuota, '
                 "GPUResourceMapping; did you mean GPUPolicy?"
-            ],
-            id="another-kind",
-        ),
-        pytest.param("- 1\n", ["p.yaml:1: must be a map, not a list"], id="no-object"),
-        pytest.param(
-            HEAD + "kind: GPUPolicy\nmetadata: {name: My_Policy}\nspec: {}\n",
-            [
+            ]),
+        "no-object": ("- 1\n", ["p.yaml:1: must be a map, not a list"]),
+        "bad-name": (HEAD + "kind: GPUPolicy\nmetadata: {name: My_Policy}\nspec: {}\n", [
                 "p.yaml:3: GPUPolicy/My_Policy metadata.name: must consist of lower case letters, digits, - and ."
-            ],
-            id="bad-name",
-        ),
-        pytest.param(
+            ]),
+        "every-document-is-reported": (
             policy("{priority: 1, priority: 2}") + "---\na: [1\n---\n" + policy("{prio: 1}", name="third"),
             [
                 'p.yaml:4: Duplicate value: key "priority"',
                 "p.yaml:6: while parsing a flow sequence, did not find expected ',' or ']'",
                 "p.yaml:11: GPUPolicy/third spec.prio: unknown field; did you mean priority?",
-            ],
-            id="every-document-is-reported",
-        ),
-    ],
+            ]),
+    },
 )  # fmt: skip
 def test_everything_wrong_is_reported_with_its_place(tmp_path: Path, text: str, want: list[str]) -> None:
     write(tmp_path, p=text)

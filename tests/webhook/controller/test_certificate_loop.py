@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry
 
 from certs.reconciler import RacedError
 from certs.rotation import Terms
+from tests.cases import cases
 from webhook.certificates.objects import SecretName
 from webhook.cluster import errors
 from webhook.controller.certificate_loop import CertificateLoop
@@ -19,17 +20,16 @@ def raised(error: Exception) -> Callable[[], None]:
     return reconcile
 
 
-@pytest.mark.parametrize(
+@cases(
     ("error", "want"),
-    [
-        pytest.param(
+    {
+        "another-controller-was-faster": (
             RacedError("version 7"),
             "other controllers write at the same time: version 7",
-            id="another-controller-was-faster",
         ),
-        pytest.param(errors.Unreachable("no answer"), "no answer", id="no-answer"),
-        pytest.param(RuntimeError("a bug"), "RuntimeError", id="a-bug-does-not-end-the-loop"),
-    ],
+        "no-answer": (errors.Unreachable("no answer"), "no answer"),
+        "a-bug-does-not-end-the-loop": (RuntimeError("a bug"), "RuntimeError"),
+    },
 )
 def test_a_failure_is_counted_logged_once_and_retried(
     error: Exception, want: str, caplog: pytest.LogCaptureFixture

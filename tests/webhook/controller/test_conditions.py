@@ -4,16 +4,16 @@ from fractions import Fraction
 
 from msgspec.structs import replace
 
-from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservations
+from tests.builders import quota_ledger
 from tests.cases import cases
 from webhook.cluster.objects import Condition
 from webhook.controller.conditions import conditions, unreadable
 
 NOON, LATER = datetime(2027, 1, 1, 12, tzinfo=UTC), datetime(2027, 1, 1, 13, tzinfo=UTC)
 HARD = {"gpus": Fraction(8), "classes/nvidia-t4": Fraction(1, 2)}
-LEDGER = QuotaLedger(quota_uid="q", generation=3, hard=HARD, unclassified_pods=UnclassifiedPods.TOTAL_ONLY)
+LEDGER = quota_ledger(generation=3, hard=HARD)
 
 
 def counted(**used: Fraction) -> QuotaLedger:
@@ -69,8 +69,7 @@ def test_statuses(ledger: QuotaLedger, stale: str, true: set[str], shown: str) -
     },
 )
 def test_ready_says_what_cannot_be_read(text: str, want: str) -> None:
-    damaged = replace(counted(), reservations=Reservations.parse(text))
-    ready = of(damaged)["Ready"]
+    ready = of(replace(counted(), reservations=Reservations.parse(text)))["Ready"]
 
     assert (ready.status, ready.reason) == ("False", "Unreadable")
     assert ready.message == (

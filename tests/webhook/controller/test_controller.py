@@ -9,9 +9,8 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from policies.quota.amounts import Hard
-from policies.quota.demand import UnclassifiedPods
-from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.spec import QuotaSpec
+from tests.builders import quota_ledger
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import ApiServer, status
 from webhook.cluster import errors
@@ -46,13 +45,7 @@ def controller(tmp_path: Path) -> Iterator[Controller]:
     """Return one that has observed two ledgers, and is not running."""
     observed = ObservedLedgers()
     for namespace, used in (("full", 8), ("roomy", 7)):
-        ledger = QuotaLedger(
-            quota_uid="q",
-            generation=1,
-            hard={"gpus": Fraction(8)},
-            unclassified_pods=UnclassifiedPods.TOTAL_ONLY,
-            used={"gpus": Fraction(used)},
-        )
+        ledger = quota_ledger(hard={"gpus": Fraction(8)}, used={"gpus": Fraction(used)})
         observed.observe(namespace, VersionedLedger(ledger, "1"))
     with ApiServer(tmp_path, lambda _: status(404, "not served")) as server:
         api = server.client()
@@ -131,14 +124,14 @@ def test_no_namespace_is_begun_once_it_stops(controller: Controller, monkeypatch
     assert begun == ["full"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("outcome", "comes_again"),
-    [
-        pytest.param(None, False, id="all-done"),
-        pytest.param(0.01, True, id="a-reservation-will-expire"),
-        pytest.param(errors.Unreachable("away"), True, id="no-answer"),
-        pytest.param(RuntimeError("a bug"), True, id="a-bug"),
-    ],
+    {
+        "all-done": (None, False),
+        "a-reservation-will-expire": (0.01, True),
+        "no-answer": (errors.Unreachable("away"), True),
+        "a-bug": (RuntimeError("a bug"), True),
+    },
 )
 def test_a_namespace_comes_again_if_its_reconciliation_says_so_or_failed(
     controller: Controller, outcome: float | Exception | None, comes_again: bool

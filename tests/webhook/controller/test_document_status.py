@@ -130,8 +130,7 @@ def test_event_of_a_change(before: Any, spec: dict[str, Any], want: tuple[str, s
 
 
 def test_a_document_that_stays_refused_is_one_event() -> None:
-    refused = record("a", BAD)
-    [(_, status)] = statuses(choose([refused], None), NOW)
+    [(_, status)] = statuses(choose([record("a", BAD)], None), NOW)
     assert said(record("a", BAD, status)) == []
 
 

@@ -12,13 +12,12 @@ import msgspec
 import pytest
 
 from policies.quota.demand import UnclassifiedPods
-from policies.quota.ledger.quota_ledger import QuotaLedger
-from policies.quota.ledger.reservations import Reservation, Reservations
-from tests.builders import JSON
+from policies.quota.ledger.reservations import Reservation
+from tests.builders import JSON, quota_ledger
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
 from webhook.cluster.collection import Line, Position
 from webhook.configuration.loader import load_directory
-from webhook.controller.gone_claims import GoneClaims
+from webhook.controller.records import ClaimHistory
 from webhook.controller.usage_counter import DELETED, UsageCounter
 
 TEAM = "team"
@@ -29,13 +28,13 @@ class Cluster:
     """What watches and lists of one namespace show to any number of counters."""
 
     def __init__(self, server: ApiServer) -> None:
-        self.gone = GoneClaims()
+        self.history = ClaimHistory()
         self._server = server
         self._revision = 10
 
     def counter(self) -> UsageCounter:
         of = UsageCounter(
-            self._server.client(), load_directory(None), lambda _namespace, _frees: None, gone=self.gone
+            self._server.client(), load_directory(None), lambda _namespace, _frees: None, history=self.history
         )
         self.list(of)
         return of
@@ -74,13 +73,7 @@ class Cluster:
 
 
 def used(of: UsageCounter, *reservations: str) -> int:
-    ledger = QuotaLedger(
-        quota_uid="q",
-        generation=1,
-        hard=GPUS,
-        unclassified_pods=UnclassifiedPods.TOTAL_ONLY,
-        reservations=Reservations.of(*(Reservation(uid, {"gpus": Fraction(1)}) for uid in reservations)),
-    )
+    ledger = quota_ledger(*(Reservation(uid, {"gpus": Fraction(1)}) for uid in reservations), hard=GPUS)
     counted = of.count(TEAM, ledger, UnclassifiedPods.TOTAL_ONLY, of.deleted(TEAM))
     assert [counted.listing.objects[uid] for uid in reservations] == [DELETED] * len(reservations)
     return int(counted.listing.used["gpus"])
@@ -127,7 +120,7 @@ def test_a_deleted_claim_counts_until_its_pod_has_ended(cluster: Cluster, end: J
     assert used(of, "claim-1") == 2
     cluster.shows(of, end or pod(), deleted=end is None)
     assert used(of) == 0
-    assert cluster.gone.namespaces() == []
+    assert cluster.history.namespaces() == []
 
 
 def test_a_claim_that_no_pod_has_any_more_is_free_at_once(cluster: Cluster) -> None:
@@ -154,8 +147,8 @@ def test_a_pod_that_has_ended_stays_ended(cluster: Cluster) -> None:
     """Watches remember a deletion for two minutes only."""
     cluster.after(claim("pod-1", "pod-2"))
 
-    assert cluster.gone.held(TEAM, lambda uid, _: uid == "pod-1").keys() == {"claim-1"}
-    assert cluster.gone.held(TEAM, lambda uid, _: uid == "pod-2") == {}
+    assert cluster.history.gone(TEAM, lambda uid, _: uid == "pod-1").keys() == {"claim-1"}
+    assert cluster.history.gone(TEAM, lambda uid, _: uid == "pod-2") == {}
 
 
 def test_a_new_claim_of_the_same_name_counts_in_addition(
@@ -215,12 +208,12 @@ def test_a_counter_that_starts_later_counts_it_too(cluster: Cluster) -> None:
 def test_a_process_that_counts_nothing_forgets_it_all_the_same(cluster: Cluster) -> None:
     of = cluster.after(claim("pod-1"), pod())
     of.keep(())
-    assert cluster.gone.namespaces() == [TEAM]
+    assert cluster.history.namespaces() == [TEAM]
 
     cluster.shows(of, pod(), deleted=True)
     of.keep(())
 
-    assert cluster.gone.namespaces() == []
+    assert cluster.history.namespaces() == []
 
 
 def test_a_deleted_claim_of_the_scheduler_keeps_its_demand_beyond_its_pod(cluster: Cluster) -> None:

@@ -7,10 +7,10 @@ from typing import cast
 import msgspec
 import pytest
 
-from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT
 from policies.quota.quota_request import LedgerError
+from tests.builders import quota_ledger
 from tests.cases import cases
 from tests.webhook.quota.quota_and_ledger_object import QuotaAndLedger
 from webhook.controller.ledger_writer import LedgerWriter
@@ -24,13 +24,8 @@ TEAM = "team"
 
 def spec(hard: int, generation: int, *, uid: str = "quota", used: int | None = None) -> QuotaLedger:
     """Return the ledger that a GPUQuota calls for, with `used` a counted one."""
-    return QuotaLedger(
-        quota_uid=uid,
-        generation=generation,
-        hard={"gpus": Fraction(hard)},
-        unclassified_pods=UnclassifiedPods.TOTAL_ONLY,
-        used=None if used is None else {"gpus": Fraction(used)},
-    )
+    counted = None if used is None else {"gpus": Fraction(used)}
+    return quota_ledger(quota_uid=uid, generation=generation, hard={"gpus": Fraction(hard)}, used=counted)
 
 
 class FakeStore:
@@ -74,22 +69,22 @@ class FakeStore:
     ) -> VersionedLedger:
         del namespace, seconds
         self.calls.append("write")
-        self._must_be(before)
+        self._must_be(before.version)
         return self.put(ledger)
 
-    def delete(self, namespace: str, before: VersionedLedger, seconds: float) -> None:
+    def delete(self, namespace: str, version: str, seconds: float) -> None:
         del namespace, seconds
         self.calls.append("delete")
-        self._must_be(before)
+        self._must_be(version)
         self.ledger_object = None
 
     def discard(self, namespace: str, seconds: float) -> bool:
         raise AssertionError(f"{namespace} can be read, within {seconds} s")
 
-    def _must_be(self, before: VersionedLedger) -> None:
-        if self.ledger_object is None and before.version != NO_LEDGER_OBJECT:
+    def _must_be(self, version: str) -> None:
+        if self.ledger_object is None and version != NO_LEDGER_OBJECT:
             raise LedgerConflict
-        if self.ledger_object is not None and self.ledger_object.version != before.version:
+        if self.ledger_object is not None and self.ledger_object.version != version:
             raise LedgerConflict
 
 

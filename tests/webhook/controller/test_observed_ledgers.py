@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from policies.quota.demand import UnclassifiedPods
-from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import Reservation, Reservations
+from tests.builders import quota_ledger
 from tests.cases import cases
 from webhook.controller import observed_ledgers
 from webhook.controller.observed_ledgers import ObservedLedgers
@@ -38,14 +37,8 @@ def ledger_object(
 ) -> VersionedLedger:
     """Return a ledger with these reservations, newer than all before unless `version` says otherwise."""
     entries = Reservations.of(*(Reservation(each, {"gpus": Fraction(1)}) for each in ids))
-    ledger = QuotaLedger(
-        ledger_uid=ledger_object,
-        quota_uid=uid,
-        generation=generation,
-        hard={},
-        unclassified_pods=UnclassifiedPods.TOTAL_ONLY,
-        reservations=Reservations.parse(lines) if lines else entries,
-    )
+    held = Reservations.parse(lines) if lines else entries
+    ledger = quota_ledger(ledger_uid=ledger_object, quota_uid=uid, generation=generation, reservations=held)
     return VersionedLedger(ledger, str(version or next(_versions)))
 
 

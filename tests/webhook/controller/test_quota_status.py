@@ -8,9 +8,9 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from policies.quota.demand import UnclassifiedPods
-from policies.quota.ledger.quota_ledger import Holder, QuotaLedger
-from policies.quota.ledger.reservations import Reservation, Reservations
+from policies.quota.ledger.quota_ledger import Holder
+from policies.quota.ledger.reservations import Reservation
+from tests.builders import quota_ledger
 from tests.cases import cases
 from tests.cluster.controllers import eventually
 from webhook.cluster import errors
@@ -24,15 +24,12 @@ from webhook.quota.documents import QuotaRecord, decode_quota
 from webhook.quota.events import QuotaEvents
 from webhook.quota.store import VersionedLedger
 
-LEDGER = QuotaLedger(
+LEDGER = quota_ledger(
+    Reservation("pod", {"gpus": Fraction(2), "resources/example.com/x": Fraction(2)}),
     quota_uid="u",
     generation=3,
     hard={"gpus": Fraction(8)},
-    unclassified_pods=UnclassifiedPods.TOTAL_ONLY,
     used={"gpus": Fraction(5)},
-    reservations=Reservations.of(
-        Reservation("pod", {"gpus": Fraction(2), "resources/example.com/x": Fraction(2)})
-    ),
     class_catalogue="c",
     holders={"gpus": (Holder("Job/train", "5"),)},
 )

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from policies.quota.catalogue import CatalogueVersion
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger, Revisions
-from tests.builders import listing
+from tests.builders import listing, quota_ledger
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_ledgers import ObservedLedgers
 from webhook.controller.reconciler import QuotaReconciler
@@ -18,13 +18,7 @@ from webhook.controller.usage_counter import Counted
 from webhook.quota.store import VersionedLedger
 
 DIGEST = "0123456789abcdef"
-NEW = QuotaLedger(
-    ledger_uid="ledger",
-    quota_uid="quota",
-    generation=1,
-    hard={"gpus": Fraction(1)},
-    unclassified_pods=UnclassifiedPods.TOTAL_ONLY,
-)
+NEW = quota_ledger(ledger_uid="ledger", quota_uid="quota", hard={"gpus": Fraction(1)})
 
 
 class Cluster:
@@ -68,8 +62,7 @@ class Cluster:
 
     def _counted(self, revisions: Revisions) -> Counted:
         catalogue_version = str(CatalogueVersion(DIGEST, UnclassifiedPods.TOTAL_ONLY))
-        found = listing({}, revisions, catalogue=catalogue_version)
-        return Counted(found, list_started=1.0)
+        return Counted(listing({}, revisions, catalogue=catalogue_version), list_started=1.0)
 
 
 def test_a_new_ledger_takes_no_count_at_no_revision() -> None:

@@ -14,7 +14,7 @@ from policies.quota.demand import UnclassifiedPods, pod_demand
 from tests.cases import cases
 from tests.strategies import PODS
 from webhook.configuration.loader import load_directory
-from webhook.controller.records import ExtendedClaims, PodRecord, RecordReader
+from webhook.controller.records import ClaimHistory, PodRecord, RecordReader
 
 CONFIGURATION = load_directory(None)
 READER = RecordReader(CONFIGURATION)
@@ -171,13 +171,13 @@ def test_a_claim_made_again_under_its_name_is_no_pods() -> None:
 
 
 def test_the_memory_of_claims_ends_with_the_pod() -> None:
-    given = ExtendedClaims()
+    history = ClaimHistory()
 
-    assert given.is_first("pod", "c", "one")
-    assert not given.is_first("pod", "c", "two")
-    assert given.is_first("pod", "the-scheduler-tried-again", "two")
-    given.forget("pod")
-    assert given.is_first("pod", "c", "two")
+    assert history.is_first("pod", "c", "one")
+    assert not history.is_first("pod", "c", "two")
+    assert history.is_first("pod", "the-scheduler-tried-again", "two")
+    history.forget("pod")
+    assert history.is_first("pod", "c", "two")
 
 
 PLAIN = [{"name": f"c{number}"} for number in range(600)]

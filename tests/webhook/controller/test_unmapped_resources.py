@@ -1,6 +1,7 @@
 """DeviceClasses and resource names of nodes that no quota counts."""
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 
@@ -21,18 +22,21 @@ from webhook.controller.unmapped_resources import UnmappedResourcesWatch
         "a-network-card": ({"nvidia.com/hostdev": "8"}, ()),
         "of-kubernetes": ({"cpu": "8", "attachable.kubernetes.io/volumes": "8"}, ()),
         "not-one-on-the-node": ({"example.com/npu": "0"}, ()),
-        "not-known-yet": (None, ()),
     },
 )
-def test_names_of_nodes(allocatable: JSON | None, want: tuple[str, ...]) -> None:
+def test_names_of_nodes(allocatable: JSON, want: tuple[str, ...]) -> None:
     class Nodes:
         def list(self, _path: str, read: Any) -> None:
             for status in ({}, {"allocatable": allocatable}):
-                read(msgspec.Raw(msgspec.json.encode({"status": status})))
+                read(
+                    msgspec.Raw(
+                        msgspec.json.encode({"metadata": {"name": "n", "uid": "u"}, "status": status})
+                    )
+                )
 
     changes = list[tuple[str, ...]]()
     watch = UnmappedResourcesWatch(
-        Nodes(),  # type: ignore[arg-type]
+        cast("Any", Nodes()),
         load_directory(None),
         lambda: True,
         lambda: changes.append(tuple(watch.names or ())),
@@ -42,3 +46,20 @@ def test_names_of_nodes(allocatable: JSON | None, want: tuple[str, ...]) -> None
     watch.look()
 
     assert changes == [want], "told once"
+
+
+def test_the_leader_alone_lists_the_nodes_and_not_again_at_once() -> None:
+    leads, ticks, listed = False, iter([False, True, True, False, True]), list[bool]()
+
+    def wait(_seconds: float) -> bool:
+        nonlocal leads
+        tick = next(ticks, None)
+        leads = bool(tick)
+        return tick is None
+
+    nodes = SimpleNamespace(list=lambda *_: listed.append(leads))
+    watch = UnmappedResourcesWatch(cast("Any", nodes), load_directory(None), lambda: leads, lambda: None)
+
+    watch.run(cast("Any", SimpleNamespace(wait=wait)))
+
+    assert listed == [True, True], "once for each time that it became the leader"

@@ -12,8 +12,8 @@ import pytest
 
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from policies.quota.ledger.reservations import Reservation, Reservations
-from tests.builders import gpu_container, pod
+from policies.quota.ledger.reservations import Reservation
+from tests.builders import gpu_container, pod, quota_ledger
 from tests.cluster.controllers import eventually
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
 from webhook.configuration.loader import load_directory
@@ -43,13 +43,7 @@ def event(kind: str, pod_of: int, revision: int) -> bytes:
 
 
 def ledger(*uids: str) -> QuotaLedger:
-    return QuotaLedger(
-        quota_uid="q",
-        generation=1,
-        hard=ONE,
-        unclassified_pods=UnclassifiedPods.TOTAL_ONLY,
-        reservations=Reservations.of(*(Reservation(uid, ONE) for uid in uids)),
-    )
+    return quota_ledger(*(Reservation(uid, ONE) for uid in uids), hard=ONE)
 
 
 @contextmanager

@@ -14,11 +14,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from policies.placement.named_nodes import HOSTNAME, NamedNode, NodeIndex
 from policies.quota.amounts import NOTHING, Vector, total
 from policies.quota.demand import UnclassifiedPods
-from policies.quota.ledger.quota_ledger import HOLDERS_SHOWN, Holder, QuotaLedger
-from policies.quota.ledger.reservations import Reservation, Reservations
-from tests.builders import gpu_container, pod
+from policies.quota.ledger.quota_ledger import HOLDERS_SHOWN, Holder
+from policies.quota.ledger.reservations import Reservation
+from tests.builders import gpu_container, pod, quota_ledger
 from webhook.configuration.loader import load_directory
-from webhook.controller.records import ClaimRecord, CountedRecord, ExtendedClaims, PodRecord
+from webhook.controller.records import ClaimHistory, ClaimRecord, CountedRecord, PodRecord
 from webhook.controller.usage_sums import HolderRanking, UsageSums
 
 CATALOGUES = load_directory(None)
@@ -50,21 +50,11 @@ def raw(document: Any) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(document))
 
 
-def ledger(hard: Vector, *reservations: Reservation) -> QuotaLedger:
-    return QuotaLedger(
-        quota_uid="q",
-        generation=1,
-        hard=hard,
-        unclassified_pods=UnclassifiedPods.TOTAL_ONLY,
-        reservations=Reservations.of(*reservations),
-    )
-
-
 class Stored:
     """What a cluster has, and a count of all of it."""
 
     def __init__(self) -> None:
-        self.sums = UsageSums(CATALOGUES, ExtendedClaims())
+        self.sums = UsageSums(CATALOGUES, ClaimHistory())
         self.pods: dict[str, PodRecord] = {}
         self.claims: dict[str, ClaimRecord] = {}
         self.nodes: dict[str, NamedNode] = {}
@@ -215,9 +205,8 @@ class Changes(RuleBasedStateMachine):
         objects = self.stored.objects(namespace, unclassified_pods)
         names = [f"pods/{name}" for name in NAMES]
         wanted = [Reservation(uid, {"gpus": Fraction(1)}, name=names[0]) for uid in (*UIDS, "never-seen")]
-        of = ledger(
-            hard, *wanted, *(Reservation(f"n{each}", {"gpus": Fraction(1)}, name=each) for each in names)
-        )
+        by_name = [Reservation(f"n{each}", {"gpus": Fraction(1)}, name=each) for each in names]
+        of = quota_ledger(*wanted, *by_name, hard=hard)
 
         counted, holders, found_by_uid = self.stored.sums.sum(namespace, unclassified_pods, of)
 
@@ -235,7 +224,7 @@ class Changes(RuleBasedStateMachine):
 
     def used(self, key: str) -> Fraction:
         self.all_is_counted()
-        return self.stored.sums.sum("team", UnclassifiedPods.MOST_EXPENSIVE, ledger(HARD))[0][key]
+        return self.stored.sums.sum("team", UnclassifiedPods.MOST_EXPENSIVE, quota_ledger(hard=HARD))[0][key]
 
     def metadata(self, uid: str) -> dict[str, Any]:
         """Return the metadata of the next version of an object: its namespace and name are of its uid."""
@@ -286,53 +275,55 @@ def test_the_first_claim_of_its_name_is_the_pods_until_the_pod_goes() -> None:
 
 T4, L4 = (("accelerator", "nvidia-t4"),), (("accelerator", "nvidia-l4"),)
 ONE = ("nvidia.com/gpu", "1")
+SELECTS_X = {"nodeSelector": {HOSTNAME: "x"}}
 
 
-def test_a_deleted_node_is_forgotten_with_its_last_pod() -> None:
+def with_a_pod_on_a_t4() -> Changes:
     cluster = Changes()
     cluster.a_node_is_there("x", 1, T4, "x")
     cluster.a_pod_is_there("a1", ONE, {"nodeName": "x"}, "Running", "", "", late=False)
-    selects = {"nodeSelector": {HOSTNAME: "x"}}
-    cluster.a_pod_is_there("b1", ONE, selects, "Pending", "", "", late=False)
+    return cluster
+
+
+def assert_on_an_l4(cluster: Changes) -> None:
+    assert cluster.used("classes/nvidia-t4") == 0
+    assert cluster.used("classes/nvidia-l4") == 1
+
+
+def test_a_deleted_node_is_forgotten_with_its_last_pod() -> None:
+    cluster = with_a_pod_on_a_t4()
+    cluster.a_pod_is_there("b1", ONE, SELECTS_X, "Pending", "", "", late=False)
     cluster.a_node_goes("x")
     assert cluster.used("classes/nvidia-t4") == 2
     cluster.a_pod_goes("a1")
     assert cluster.used("classes/nvidia-l4") == 1, "it may be of any class"
     cluster.a_node_is_there("x", 2, L4, "x")
-    assert cluster.used("classes/nvidia-t4") == 0
-    assert cluster.used("classes/nvidia-l4") == 1
+    assert_on_an_l4(cluster)
 
 
 def test_a_deleted_node_is_forgotten_with_the_last_pod_that_leaves_it() -> None:
     """No API server lets a pod leave its node, but sums take whatever comes."""
-    cluster = Changes()
-    cluster.a_node_is_there("x", 1, T4, "x")
-    cluster.a_pod_is_there("a1", ONE, {"nodeName": "x"}, "Running", "", "", late=False)
+    cluster = with_a_pod_on_a_t4()
     cluster.a_node_goes("x")
-    cluster.a_pod_is_there("a1", ONE, {"nodeSelector": {HOSTNAME: "x"}}, "Pending", "", "", late=False)
+    cluster.a_pod_is_there("a1", ONE, SELECTS_X, "Pending", "", "", late=False)
     assert cluster.used("classes/nvidia-l4") == 1, "it may be of any class"
 
 
 def test_a_node_that_comes_back_is_what_its_labels_say() -> None:
-    cluster = Changes()
-    cluster.a_node_is_there("x", 1, T4, "x")
-    cluster.a_pod_is_there("a1", ONE, {"nodeName": "x"}, "Running", "", "", late=False)
+    cluster = with_a_pod_on_a_t4()
     cluster.a_node_goes("x")
     cluster.a_node_is_there("x", 2, L4, "x")
-    assert cluster.used("classes/nvidia-t4") == 0
-    assert cluster.used("classes/nvidia-l4") == 1
+    assert_on_an_l4(cluster)
 
 
 def test_a_pod_follows_the_node_that_it_is_on_now() -> None:
     cluster = Changes()
     for name in "xy":
         cluster.a_node_is_there(name, 1, T4, name)
-    selects = {"nodeSelector": {HOSTNAME: "x"}}
-    cluster.a_pod_is_there("a1", ONE, selects, "Pending", "", "", late=False)
-    cluster.a_pod_is_there("a1", ONE, {**selects, "nodeName": "y"}, "Running", "", "", late=False)
+    cluster.a_pod_is_there("a1", ONE, SELECTS_X, "Pending", "", "", late=False)
+    cluster.a_pod_is_there("a1", ONE, {**SELECTS_X, "nodeName": "y"}, "Running", "", "", late=False)
     cluster.a_node_is_there("y", 1, L4, "y")
-    assert cluster.used("classes/nvidia-t4") == 0
-    assert cluster.used("classes/nvidia-l4") == 1
+    assert_on_an_l4(cluster)
 
 
 def test_a_full_count_puts_right_what_the_sums_missed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,11 @@
 """Which namespace is counted next, and how often."""
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
+from tests.cases import cases
 from webhook.controller.work_queue import HURRIED_AT_ONCE, HURRIED_EVERY, WorkQueue
 
 
@@ -42,11 +44,14 @@ def test_what_is_due_first_comes_first() -> None:
     assert [queue.take(10), queue.take(10)] == ["first", "second"]
 
 
-def test_nothing_is_handed_out_twice_at_once() -> None:
+@cases("again", {"added": WorkQueue.add, "hurried": WorkQueue.hurry})
+def test_a_name_that_comes_again_while_it_is_busy_is_handed_out_once_it_is_done(
+    again: Callable[[WorkQueue, str], None],
+) -> None:
     queue = WorkQueue()
-    queue.add("team")
+    again(queue, "team")
     assert queue.take(0) == "team"
-    queue.add("team")
+    again(queue, "team")
 
     assert queue.take(0.02) is None
     queue.done("team")
@@ -107,14 +112,3 @@ def test_what_was_hurried_once_is_remembered_no_longer_than_it_matters(clock: Cl
         clock.now += 0.1
 
     assert len(queue._paced) < 10
-
-
-def test_a_name_that_is_hurried_while_it_is_busy_comes_again() -> None:
-    queue = WorkQueue()
-    queue.hurry("team")
-    assert queue.take(0) == "team"
-    queue.hurry("team")
-
-    assert queue.take(0) is None
-    queue.done("team")
-    assert queue.take(0) == "team"

@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from policies.quota.ledger.decide import ReservationRequest, decide
+from policies.quota.ledger.decide import decide
+from tests.reservation_requests import change_request, creation_request
 from tests.webhook.quota.world import NAMESPACE, SECONDS, Ledger, vector
 from webhook.quota.store import LedgerConflict, VersionedLedger
 
@@ -47,7 +48,7 @@ class StoreContract:
     def test_changes_come_back_with_their_versions(self, ledger: Ledger) -> None:
         before = read(ledger)
         half, more = vector(gpus="1/2"), vector(gpus="5/7")
-        change = ReservationRequest.change("pod1", "r1", half, more, ledger.catalogue, version=4711)
+        change = change_request("pod1", "r1", half, more, ledger.catalogue, version=4711)
         decided = decide(before.ledger, [change])
         ledger.store.compare_and_swap(NAMESPACE, before, decided.ledger, SECONDS)
         (reservation,) = read(ledger).ledger.reservations
@@ -61,9 +62,8 @@ class StoreContract:
         before = read(ledger)
         moving = msgspec.structs.replace(before.ledger, next_catalogue="5e1f/TotalOnly")
         catalogue_versions = (ledger.catalogue, "5e1f/TotalOnly")
-        pod = ReservationRequest.creation("pod1", vector(gpus=1), *catalogue_versions, name="pods/train-0")
-        decided = decide(moving, [pod])
-        ledger.store.compare_and_swap(NAMESPACE, before, decided.ledger, SECONDS)
+        pod = creation_request("pod1", vector(gpus=1), *catalogue_versions, name="pods/train-0")
+        ledger.store.compare_and_swap(NAMESPACE, before, decide(moving, [pod]).ledger, SECONDS)
 
         found = read(ledger).ledger
         assert found.next_catalogue == "5e1f/TotalOnly"
@@ -79,6 +79,6 @@ def read(ledger: Ledger) -> VersionedLedger:
 
 
 def reserve(ledger: Ledger, before: VersionedLedger, uid: str) -> VersionedLedger:
-    decided = decide(before.ledger, [ReservationRequest.creation(uid, vector(gpus=1), ledger.catalogue)])
+    decided = decide(before.ledger, [creation_request(uid, vector(gpus=1), ledger.catalogue)])
     assert decided.verdicts[0].allowed
     return ledger.store.compare_and_swap(NAMESPACE, before, decided.ledger, SECONDS)

@@ -6,9 +6,10 @@ from time import monotonic, sleep
 
 from prometheus_client import CollectorRegistry
 
-from policies.quota.ledger.decide import Reason, ReservationRequest
+from policies.quota.ledger.decide import Reason
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.quota_request import LedgerError, ReservationOutcome
+from tests.reservation_requests import creation_request
 from tests.webhook.quota.ledgers import MemoryLedger
 from tests.webhook.quota.world import NAMESPACE, vector
 from webhook.quota.batcher import RequestOf, ReservationBatcher
@@ -77,8 +78,7 @@ class Bench:
         self.clock = clock
 
     def ask(self, uid: str, gpus: int = 1) -> RequestOf:
-        demand = vector(gpus=gpus)
-        requested = ReservationRequest.creation(uid, demand, self.ledger.catalogue)
+        requested = creation_request(uid, vector(gpus=gpus), self.ledger.catalogue)
         return lambda _ledger_object, _published: requested
 
     def reserve(self, uid: str, gpus: int = 1, seconds: float = 20.0) -> ReservationOutcome:

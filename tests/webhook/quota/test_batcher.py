@@ -15,6 +15,7 @@ from policies.quota.ledger.decide import Reason, ReservationRequest
 from policies.quota.ledger.quota_ledger import NO_QUOTA_SECONDS, QuotaLedger
 from policies.quota.quota_request import LedgerError, ReservationOutcome
 from tests.cases import cases
+from tests.reservation_requests import creation_request
 from tests.webhook.quota.ledgers import configuration, spec
 from tests.webhook.quota.slow_store import Bench, reason
 from tests.webhook.quota.world import NAMESPACE, vector
@@ -345,7 +346,7 @@ def test_each_review_computes_its_demand_in_its_own_thread_and_once_for_each_cat
                 (number if threads[number] is threading.current_thread() else -1, ledger.class_catalogue)
             )
             demand = vector(gpus=1)
-            return ReservationRequest.creation(f"pod{number}", demand, str(ledger.class_catalogue))
+            return creation_request(f"pod{number}", demand, str(ledger.class_catalogue))
 
         threads[number] = threading.current_thread()
         return reason(bench.batches.reserve(NAMESPACE, request_of, monotonic() + 60))

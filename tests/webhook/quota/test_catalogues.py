@@ -12,7 +12,7 @@ from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.decide import ReservationRequest
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.quota_request import LedgerError
-from tests.builders import CLASSES, RESOURCE_MAPPING
+from tests.builders import CLASSES, RESOURCE_MAPPING, quota_ledger
 from tests.cases import cases
 from tests.webhook.quota.slow_store import Bench
 from tests.webhook.quota.world import NAMESPACE
@@ -65,17 +65,9 @@ def published(api: ConfigMapApi) -> PublishedCatalogues:
 
 
 def ledger(*digests: str) -> QuotaLedger:
-    now, following = (*(str(CatalogueVersion(each, UnclassifiedPods.TOTAL_ONLY)) for each in digests), None)[
-        :2
-    ]
-    return QuotaLedger(
-        quota_uid="quota",
-        generation=1,
-        hard={},
-        unclassified_pods=UnclassifiedPods.TOTAL_ONLY,
-        class_catalogue=now,
-        next_catalogue=following,
-    )
+    versions = [str(CatalogueVersion(each, UnclassifiedPods.TOTAL_ONLY)) for each in digests]
+    now, following = (*versions, None)[:2]
+    return quota_ledger(class_catalogue=now, next_catalogue=following)
 
 
 @cases(
@@ -168,25 +160,20 @@ def test_an_api_server_that_is_away_may_publish_later() -> None:
         published(api).publish(OURS)
 
 
-def test_what_was_wiped_is_published_again() -> None:
+@cases(
+    "notices",
+    {
+        "wiped": lambda publisher: publisher.tidy({OUR_DIGEST}),
+        "removed-by-another-leader": lambda publisher: publisher.follow(),
+    },
+)
+def test_what_is_gone_is_published_again(notices: Callable[[PublishedCatalogues], object]) -> None:
     api = ConfigMapApi()
     publisher = published(api)
     assert publisher.publish(OURS)
     api.data.clear()
 
-    publisher.tidy({OUR_DIGEST})
-
-    assert publisher.publish(OURS)
-    assert list(api.data) == [OUR_DIGEST]
-
-
-def test_what_another_leader_removed_is_published_again() -> None:
-    api = ConfigMapApi()
-    publisher = published(api)
-    assert publisher.publish(OURS)
-    api.data.clear()
-
-    publisher.follow()
+    notices(publisher)
 
     assert publisher.publish(OURS)
     assert list(api.data) == [OUR_DIGEST], "a ledger would name a catalogue that nobody can read"

@@ -33,8 +33,7 @@ def read(document: bytes) -> QuotaRecord:
 
 
 def test_a_status_comes_back_as_it_was_written() -> None:
-    record = read(stored({"hard": {"gpus": 8}}))
-    written = msgspec.json.decode(encode_status(record, STATUS))
+    written = msgspec.json.decode(encode_status(read(stored({"hard": {"gpus": 8}})), STATUS))
 
     assert written["metadata"] == {
         key: METADATA[key] for key in ("name", "namespace", "uid", "resourceVersion")

@@ -8,7 +8,7 @@ import pytest
 from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.ledger.reservations import Reservation, Reservations
-from tests.builders import JSON
+from tests.builders import JSON, quota_ledger
 from tests.cases import cases
 from webhook.quota.ledger_objects import (
     LedgerObjectError,
@@ -46,15 +46,7 @@ def stored(body: bytes) -> JSON:
     "ledger",
     {
         "all": LEDGER,
-        "never-counted": (
-            QuotaLedger(
-                ledger_uid="row",
-                quota_uid="q",
-                generation=1,
-                hard={},
-                unclassified_pods=UnclassifiedPods.TOTAL_ONLY,
-            )
-        ),
+        "never-counted": (quota_ledger(ledger_uid="row")),
     },
 )
 def test_what_is_written_is_read(ledger: QuotaLedger) -> None:

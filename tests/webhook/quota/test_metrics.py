@@ -4,9 +4,8 @@ from fractions import Fraction
 
 from prometheus_client import CollectorRegistry
 
-from policies.quota.demand import UnclassifiedPods
-from policies.quota.ledger.quota_ledger import QuotaLedger
-from policies.quota.ledger.reservations import Reservation, Reservations
+from policies.quota.ledger.reservations import Reservation
+from tests.builders import quota_ledger
 from webhook.cluster.objects import Condition
 from webhook.quota.metrics import BATCHES, LedgerCollector
 
@@ -14,13 +13,10 @@ INVENTED = {"resources/example.com/invented": Fraction(1), "classes/nvidia-t4": 
 
 
 def test_only_gpus_and_what_is_granted_have_series() -> None:
-    ledger = QuotaLedger(
-        quota_uid="q",
-        generation=1,
+    ledger = quota_ledger(
+        Reservation("pod", {"gpus": Fraction(2), **INVENTED}),
         hard={"classes/nvidia-t4": Fraction(4)},
-        unclassified_pods=UnclassifiedPods.TOTAL_ONLY,
         used={"gpus": Fraction(3), "classes/nvidia-t4": Fraction(1), **INVENTED},
-        reservations=Reservations.of(Reservation("pod", {"gpus": Fraction(2), **INVENTED})),
     )
     registry = CollectorRegistry()
     registry.register(LedgerCollector(lambda: {"team": ledger}))

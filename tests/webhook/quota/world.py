@@ -14,8 +14,7 @@ from typing import Protocol
 
 import msgspec
 
-from policies.quota.amounts import NOTHING, Vector, add, maximum, positive_difference, total
-from policies.quota.demand import UnclassifiedPods
+from policies.quota.amounts import NOTHING, Vector, maximum, positive_difference, total
 from policies.quota.ledger.decide import Reason, ReservationRequest, decide
 from policies.quota.ledger.quota_ledger import (
     CREATION_SECONDS,
@@ -34,7 +33,8 @@ from policies.quota.ledger.reconcile import (
     reconcile,
 )
 from policies.quota.ledger.reservations import LIMIT
-from tests.builders import listing
+from tests.builders import listing, quota_ledger
+from tests.reservation_requests import change_request, creation_request
 from webhook.controller.usage_counter import DELETED
 from webhook.quota.store import LedgerConflict, Store, VersionedLedger
 
@@ -94,11 +94,8 @@ class PlainStore:
         if before.version != self.versioned.version and not self.blind:
             raise LedgerConflict
         spec = self.versioned.ledger
-        return self.put(
-            msgspec.structs.replace(
-                ledger, hard=spec.hard, generation=spec.generation, quota_uid=spec.quota_uid
-            )
-        )
+        kept = {"hard": spec.hard, "generation": spec.generation, "quota_uid": spec.quota_uid}
+        return self.put(msgspec.structs.replace(ledger, **kept))
 
     def put(self, ledger: QuotaLedger) -> VersionedLedger:
         self.versioned = VersionedLedger(ledger, str(int(self.versioned.version) + 1))
@@ -122,7 +119,7 @@ class PlainLedger:
 
 
 def fresh_ledger(uid: str, hard: Vector) -> QuotaLedger:
-    return QuotaLedger(quota_uid=uid, generation=1, hard=hard, unclassified_pods=UnclassifiedPods.TOTAL_ONLY)
+    return quota_ledger(quota_uid=uid, hard=hard)
 
 
 def spec_of(ledger: QuotaLedger) -> tuple[str, int]:
@@ -190,14 +187,13 @@ class World:
         """Objects that a watch reported as deleted; what a list merely lacks is not among them."""
         self.revisions = Revisions(pods=1, resource_claims=1, nodes=1)
         self.flights: dict[str, Flight] = {}
-        self.lost: dict[
-            str, Flight
-        ] = {}  # let in, but nobody heard it: a retry of the same call hears it again
+        self.lost: dict[str, Flight] = {}
+        """Let in, but nobody heard it: a retry of the same call hears it again."""
         self.unpromised: set[str] = set()
         self.ceiling = dict(hard)
         self.broken: list[str] = []
         self.costs = {ledger.catalogue: 1}
-        """By basis, what everything costs under it; known to every serve that is not said to lack one."""
+        """By catalogue version, what everything counts as under it; known to every serve that is not said to lack one."""
         self._names = 0
 
     # What users and the API server do.
@@ -283,17 +279,15 @@ class World:
     def reservation_request(
         self, flight: Flight, ledger: QuotaLedger, *, cost: int | None = None
     ) -> ReservationRequest:
-        """Return what it asks, charged by the catalogue versions of the ledger that are known, or else at that cost."""
+        """Return its request, counted by the catalogue versions of the ledger that are known, or else at that cost."""
         catalogue_versions = ledger.catalogue_versions & self.costs.keys() or {self.ledger.catalogue}
         cost = cost or max(self.costs[catalogue_version] for catalogue_version in catalogue_versions)
         after = times(cost, flight.after)
         if flight.before is None:
-            return ReservationRequest.creation(flight.id, after, *catalogue_versions, name=flight.name)
+            return creation_request(flight.id, after, *catalogue_versions, name=flight.name)
         uid, _, request = flight.id.partition("/")
         before = times(cost, flight.before)
-        return ReservationRequest.change(
-            uid, request, before, after, *catalogue_versions, version=flight.version
-        )
+        return change_request(uid, request, before, after, *catalogue_versions, version=flight.version)
 
     def try_admit(self, flight: Flight, before: VersionedLedger, *, cost: int | None = None) -> bool:
         request = self.reservation_request(flight, before.ledger, cost=cost)
@@ -389,7 +383,7 @@ class World:
         for flight in filter(self._may_come, self.flights.values()):
             if flight.before is None:
                 name = flight.name or flight.uid
-                by_name[name] = maximum(by_name.get(name, {}), flight.growth)
+                by_name[name] = maximum((by_name.get(name, {}), flight.growth))
             else:
                 changes.append(flight.growth)
         return times(cost, total([*by_name.values(), *changes]))
@@ -404,7 +398,7 @@ class World:
                 self.broken.append(f"S1: {key} is {amount} of {self.ceiling[key]}")
         if ledger.used is None or ledger.uncounted or ledger.reservations.unreadable:
             return
-        known = add(ledger.used, ledger.reserved)
+        known = total((ledger.used, ledger.reserved))
         for key, amount in self.committed().items():
             if key in ledger.dimensions and amount > known.get(key, NOTHING):
                 self.broken.append(f"S2: {key} is {amount}, of which the ledger knows {known.get(key)}")
@@ -432,19 +426,15 @@ class World:
     def _raise_ceiling(self, hard: Vector) -> None:
         """Take note of what may live on under a quota that is changed now: what was let in before it was."""
         lost = (flight.growth for flight in self.lost.values() if self._may_come(flight))
-        committed = add(self.committed(), total(lost))
+        committed = total((self.committed(), *lost))
         self.ceiling = {key: max(amount, committed.get(key, NOTHING)) for key, amount in hard.items()}
 
     def _write(self, uid: str, stored: StoredObject | None) -> None:
         is_claim = uid.startswith("claim")
-        objects = self.claims if is_claim else self.pods
-        revisions = self.revisions
-        if is_claim:
-            self.revisions = msgspec.structs.replace(revisions, resource_claims=revisions.resource_claims + 1)
-        else:
-            self.revisions = msgspec.structs.replace(revisions, pods=revisions.pods + 1)
+        objects, collection = (self.claims, "resource_claims") if is_claim else (self.pods, "pods")
+        version = getattr(self.revisions, collection) + 1
+        self.revisions = msgspec.structs.replace(self.revisions, **{collection: version})
         if stored is None:
             objects.pop(uid, None)
         else:
-            version = self.revisions.resource_claims if is_claim else self.revisions.pods
             objects[uid] = msgspec.structs.replace(stored, version=version)

@@ -93,21 +93,21 @@ def test_probe_needs_no_certificate(server: Server) -> None:
 
 
 @cases(
-    ("name", "said"),
+    "name",
     {
-        "another": ("system:node:gpu-7", "system:node:gpu-7"),
-        "in-capitals": (CALLER.upper(), CALLER.upper()),
-        "longer": (f"{CALLER}.example.com", f"{CALLER}.example.com"),
-        "wildcard": (f"*{CALLER[4:]}", f"*{CALLER[4:]}"),
+        "another": "system:node:gpu-7",
+        "in-capitals": CALLER.upper(),
+        "longer": f"{CALLER}.example.com",
+        "wildcard": f"*{CALLER[4:]}",
     },
 )
 def test_certificate_of_another_name_is_refused_with_that_name(
-    server: Server, tmp_path: Path, name: str, said: str
+    server: Server, tmp_path: Path, name: str
 ) -> None:
     with server.client(pem=issued(tmp_path, AUTHORITY, name)) as client:
         answer = client.post("/body", b"review")
 
-    sentence = f"gpu-admission was called with a client certificate of '{said}', which --client-name does not allow\n"
+    sentence = f"gpu-admission was called with a client certificate of '{name}', which --client-name does not allow\n"
     assert (answer.status, answer.body.decode()) == (403, sentence)
 
 
@@ -201,21 +201,14 @@ def session_of(server: Server, made: ssl.SSLContext) -> ssl.SSLSession:
 
 
 @each_version
-def test_resumed_session_without_a_certificate_is_refused(server: Server, version: ssl.TLSVersion) -> None:
-    made = context(server, version)
-    with server.client(context=made, session=session_of(server, made)) as client:
-        assert client.socket.session_reused
-        assert client.post("/body").status == 403
-
-
-@each_version
+@cases(("has_certificate", "want"), {"none": (False, 403), "that-of-a-caller": (True, 200)})
 def test_resumed_session_has_the_certificate_of_its_first_handshake(
-    server: Server, tmp_path: Path, version: ssl.TLSVersion
+    server: Server, tmp_path: Path, version: ssl.TLSVersion, has_certificate: bool, want: int
 ) -> None:
-    made = context(server, version, issued(tmp_path))
+    made = context(server, version, issued(tmp_path) if has_certificate else None)
     with server.client(context=made, session=session_of(server, made)) as client:
         assert client.socket.session_reused
-        assert client.post("/body").status == 200
+        assert client.post("/body").status == want
 
 
 @each_version
@@ -287,38 +280,35 @@ def test_new_serving_certificate_ends_no_callers_connection(directory: Path, tmp
         assert kept.post("/body").status == 200
 
 
-BROKEN = [
-    pytest.param(lambda path: path.unlink(), "callers.crt: No such file or directory", id="gone"),
-    pytest.param(
-        lambda path: replace(path, b"x"),
-        "callers.crt must hold certificates of authorities in PEM",
-        id="not-pem",
-    ),
-    pytest.param(
-        lambda path: replace(path, b""),
-        "callers.crt must hold certificates of authorities in PEM",
-        id="empty",
-    ),
-    pytest.param(
-        lambda path: replace(path, AUTHORITY.issue(names=[CALLER])),
-        "callers.crt must hold certificates of authorities only",
-        id="not-of-an-authority",
-    ),
-    pytest.param(
-        lambda path: replace(path, Authority("old", lifetime=-SECOND).certificate),
-        "callers.crt expired on ",
-        id="expired",
-    ),
-]
-Damage = Callable[[Path], object]
+IN_PEM = "callers.crt must hold certificates of authorities in PEM"
+BROKEN = cases(
+    ("content", "want"),
+    {
+        "gone": (None, "callers.crt: No such file or directory"),
+        "not-pem": (b"x", IN_PEM),
+        "empty": (b"", IN_PEM),
+        "not-of-an-authority": (
+            AUTHORITY.issue(names=[CALLER]),
+            "callers.crt must hold certificates of authorities only",
+        ),
+        "expired": (Authority("old", lifetime=-SECOND).certificate, "callers.crt expired on "),
+    },
+)
 
 
-@pytest.mark.parametrize(("damage", "want"), BROKEN)
+def damage(path: Path, content: bytes | None) -> None:
+    if content is None:
+        path.unlink()
+    else:
+        replace(path, content)
+
+
+@BROKEN
 def test_authorities_that_cannot_be_used_keep_the_ones_before(
-    directory: Path, tmp_path: Path, damage: Damage, want: str
+    directory: Path, tmp_path: Path, content: bytes | None, want: str
 ) -> None:
     with serving(directory, **asking(directory)) as server:
-        damage(directory / "callers.crt")
+        damage(directory / "callers.crt", content)
         server.wait_for(want)
         with server.client(pem=issued(tmp_path)) as client:
             assert want in client.post("/state").json()["client_ca"]
@@ -344,12 +334,12 @@ def test_broken_authorities_do_not_keep_a_new_serving_certificate_away(
             assert client.post("/body").status == 200
 
 
-@pytest.mark.parametrize(("damage", "want"), BROKEN)
+@BROKEN
 def test_authorities_that_never_worked_are_an_error_at_the_start(
-    directory: Path, damage: Damage, want: str
+    directory: Path, content: bytes | None, want: str
 ) -> None:
     asking(directory)
-    damage(directory / "callers.crt")
+    damage(directory / "callers.crt", content)
     with pytest.raises(StartupError, match=want):
         ServingCertificate(directory / "tls.crt", directory / "tls.key", directory / "callers.crt")
 

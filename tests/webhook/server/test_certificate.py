@@ -8,6 +8,7 @@ import pytest
 from cryptography import x509
 
 from certs.issue import KeyPair
+from tests.cases import cases
 from tests.webhook.server.harness import Server, new_pair, replace, serving
 from webhook.server.settings import StartupError
 from webhook.server.tls import ServingCertificate
@@ -76,14 +77,14 @@ def remove_key(directory: Path) -> None:
     (directory / "tls.key").unlink()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("damage", "want"),
-    [
-        pytest.param(break_certificate, "do not load as a pair", id="not-a-certificate"),
-        pytest.param(break_key, "do not load as a pair", id="not-a-key"),
-        pytest.param(break_match, "do not load as a pair: key values mismatch", id="key-of-another"),
-        pytest.param(remove_key, "tls.key: No such file or directory", id="key-gone"),
-    ],
+    {
+        "not-a-certificate": (break_certificate, "do not load as a pair"),
+        "not-a-key": (break_key, "do not load as a pair"),
+        "key-of-another": (break_match, "do not load as a pair: key values mismatch"),
+        "key-gone": (remove_key, "tls.key: No such file or directory"),
+    },
 )
 def test_broken_pair_keeps_the_one_before(directory: Path, damage: Callable[[Path], None], want: str) -> None:
     with serving(directory) as server:
@@ -103,12 +104,12 @@ def test_broken_pair_keeps_the_one_before(directory: Path, damage: Callable[[Pat
         assert served_serial(server) == pair.certificate.serial_number
 
 
-@pytest.mark.parametrize(
+@cases(
     ("damage", "want"),
-    [
-        pytest.param(break_match, "do not load as a pair: key values mismatch", id="key-of-another"),
-        pytest.param(remove_key, "tls.key: No such file or directory", id="no-key"),
-    ],
+    {
+        "key-of-another": (break_match, "do not load as a pair: key values mismatch"),
+        "no-key": (remove_key, "tls.key: No such file or directory"),
+    },
 )
 def test_pair_that_never_worked_is_an_error(
     directory: Path, damage: Callable[[Path], None], want: str

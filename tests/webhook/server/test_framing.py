@@ -2,22 +2,23 @@
 
 import pytest
 
+from tests.cases import cases
 from webhook.server.http import HEAD_LIMIT, RefusedError, find_request
 
 LINE = b"POST / HTTP/1.1\r\n"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("received", "want_size", "want_body"),
-    [
-        pytest.param(b"GET / HTTP/1.1\r\n\r\nrest", 18, 0, id="no-fields"),
-        pytest.param(b"POST / HTTP/1.1\r\nContent-Length: 12\r\n\r\n", 39, 12, id="length"),
-        pytest.param(b"POST / HTTP/1.1\r\ncontent-length:12 \r\n\r\n", 39, 12, id="length-in-small-letters"),
-        pytest.param(b"POST / HTTP/1.1\r\nX-Content-Length: 12\r\n\r\n", 41, 0, id="another-field"),
-        pytest.param(b"POST / HTTP/1.1\r\nX: content-length: 3\r\n\r\n", 41, 0, id="inside-a-value"),
-        pytest.param(b"POST / HTTP/1.1\r\n\r\nContent-Length: 9\r\n\r\n", 19, 0, id="in-the-body"),
-        pytest.param(LINE + b"Content-Length: 007\r\n\r\n", 40, 7, id="zeros-in-front"),
-    ],
+    {
+        "no-fields": (b"GET / HTTP/1.1\r\n\r\nrest", 18, 0),
+        "length": (b"POST / HTTP/1.1\r\nContent-Length: 12\r\n\r\n", 39, 12),
+        "length-in-small-letters": (b"POST / HTTP/1.1\r\ncontent-length:12 \r\n\r\n", 39, 12),
+        "another-field": (b"POST / HTTP/1.1\r\nX-Content-Length: 12\r\n\r\n", 41, 0),
+        "inside-a-value": (b"POST / HTTP/1.1\r\nX: content-length: 3\r\n\r\n", 41, 0),
+        "in-the-body": (b"POST / HTTP/1.1\r\n\r\nContent-Length: 9\r\n\r\n", 19, 0),
+        "zeros-in-front": (LINE + b"Content-Length: 007\r\n\r\n", 40, 7),
+    },
 )
 def test_head_says_where_the_request_ends(received: bytes, want_size: int, want_body: int) -> None:
     request = find_request(bytearray(received))
@@ -25,45 +26,45 @@ def test_head_says_where_the_request_ends(received: bytes, want_size: int, want_
     assert (request.head_size, request.body_size) == (want_size, want_body)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("head", "want_status"),
-    [
-        pytest.param(LINE + b"Transfer-Encoding: chunked\r\n\r\n", 411, id="chunked"),
-        pytest.param(LINE + b"transfer-encoding:Chunked\t\r\n\r\n", 411, id="chunked-otherwise-spelt"),
-        pytest.param(LINE + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n", 400, id="chunked-twice"),
-        pytest.param(b"P / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n", 400, id="repeated"),
-        pytest.param(b"P / HTTP/1.1\r\nContent-Length: \xc2\xb2\r\n\r\n", 400, id="superscript-two"),
-        pytest.param(b"P / HTTP/1.1\r\nContent-Length: \xb2\r\n\r\n", 400, id="superscript-two-of-latin-1"),
-        pytest.param(b"P / HTTP/1.1\r\nContent-Length:\r\n\r\n", 400, id="empty"),
-        pytest.param(LINE + b"Host: a\r\nHost: a\r\n\r\n", 400, id="two-hosts"),
-        pytest.param(LINE + b"Content-Type: a\r\ncontent-type: b\r\n\r\n", 400, id="two-content-types"),
-        pytest.param(LINE + b"X: a\x00\r\n\r\n", 400, id="zero-in-a-value"),
-        pytest.param(LINE + b"X: a\rb\r\n\r\n", 400, id="bare-carriage-return"),
-        pytest.param(LINE + b"X: a\nY: b\r\n\r\n", 400, id="bare-line-feed"),
-        pytest.param(LINE + b"X: a\r\n b\r\n\r\n", 400, id="folded"),
-        pytest.param(LINE + b"\tX: a\r\n\r\n", 400, id="folded-onto-the-request-line"),
-        pytest.param(LINE + b"X : a\r\n\r\n", 400, id="space-before-the-colon"),
-        pytest.param(LINE + b"X\r\n\r\n", 400, id="no-colon"),
-        pytest.param(LINE + b": a\r\n\r\n", 400, id="no-name"),
-        pytest.param(LINE + b"X\xe9: a\r\n\r\n", 400, id="name-that-is-not-ascii"),
-        pytest.param(b"\r\nGET / HTTP/1.1\r\n\r\n", 400, id="empty-line-in-front"),
-        pytest.param(b"get / HTTP/1.1\r\n\r\n", 400, id="method-in-small-letters"),
-        pytest.param(b"G\xffT / HTTP/1.1\r\n\r\n", 400, id="method-that-is-not-ascii"),
-        pytest.param(b"GET  / HTTP/1.1\r\n\r\n", 400, id="two-spaces"),
-        pytest.param(b"GET /a b HTTP/1.1\r\n\r\n", 400, id="space-in-the-path"),
-        pytest.param(b"GET /\xc3\xa9 HTTP/1.1\r\n\r\n", 400, id="path-that-is-not-ascii"),
-        pytest.param(b"GET /#a HTTP/1.1\r\n\r\n", 400, id="fragment"),
-        pytest.param(b"GET http://a/ HTTP/1.1\r\n\r\n", 400, id="as-to-a-proxy"),
-        pytest.param(b"CONNECT a:1 HTTP/1.1\r\n\r\n", 400, id="connect"),
-        pytest.param(b"GET / HTTP/1.1 \r\n\r\n", 400, id="space-after-the-version"),
-        pytest.param(b"GET / HTTP/2.0\r\n\r\n", 400, id="version-2"),
-        pytest.param(b"GET /\r\n\r\n", 400, id="version-0.9"),
-        pytest.param(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400, id="preface-of-version-2"),
-        pytest.param(b"GET /" + b"a" * 5000 + b" HTTP/1.1\r\n\r\n", 414, id="path-too-long"),
-        pytest.param(LINE + b"a:\r\n" * 101 + b"\r\n", 431, id="too-many-fields"),
-        pytest.param(LINE + b"a:" + b"b" * HEAD_LIMIT + b"\r\n\r\n", 431, id="head-too-long"),
-        pytest.param(b"\r\n" + b"a" * HEAD_LIMIT, 431, id="no-end-in-sight"),
-    ],
+    {
+        "chunked": (LINE + b"Transfer-Encoding: chunked\r\n\r\n", 411),
+        "chunked-otherwise-spelt": (LINE + b"transfer-encoding:Chunked\t\r\n\r\n", 411),
+        "chunked-twice": (LINE + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
+        "repeated": (b"P / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n", 400),
+        "superscript-two": (b"P / HTTP/1.1\r\nContent-Length: \xc2\xb2\r\n\r\n", 400),
+        "superscript-two-of-latin-1": (b"P / HTTP/1.1\r\nContent-Length: \xb2\r\n\r\n", 400),
+        "empty": (b"P / HTTP/1.1\r\nContent-Length:\r\n\r\n", 400),
+        "two-hosts": (LINE + b"Host: a\r\nHost: a\r\n\r\n", 400),
+        "two-content-types": (LINE + b"Content-Type: a\r\ncontent-type: b\r\n\r\n", 400),
+        "zero-in-a-value": (LINE + b"X: a\x00\r\n\r\n", 400),
+        "bare-carriage-return": (LINE + b"X: a\rb\r\n\r\n", 400),
+        "bare-line-feed": (LINE + b"X: a\nY: b\r\n\r\n", 400),
+        "folded": (LINE + b"X: a\r\n b\r\n\r\n", 400),
+        "folded-onto-the-request-line": (LINE + b"\tX: a\r\n\r\n", 400),
+        "space-before-the-colon": (LINE + b"X : a\r\n\r\n", 400),
+        "no-colon": (LINE + b"X\r\n\r\n", 400),
+        "no-name": (LINE + b": a\r\n\r\n", 400),
+        "name-that-is-not-ascii": (LINE + b"X\xe9: a\r\n\r\n", 400),
+        "empty-line-in-front": (b"\r\nGET / HTTP/1.1\r\n\r\n", 400),
+        "method-in-small-letters": (b"get / HTTP/1.1\r\n\r\n", 400),
+        "method-that-is-not-ascii": (b"G\xffT / HTTP/1.1\r\n\r\n", 400),
+        "two-spaces": (b"GET  / HTTP/1.1\r\n\r\n", 400),
+        "space-in-the-path": (b"GET /a b HTTP/1.1\r\n\r\n", 400),
+        "path-that-is-not-ascii": (b"GET /\xc3\xa9 HTTP/1.1\r\n\r\n", 400),
+        "fragment": (b"GET /#a HTTP/1.1\r\n\r\n", 400),
+        "as-to-a-proxy": (b"GET http://a/ HTTP/1.1\r\n\r\n", 400),
+        "connect": (b"CONNECT a:1 HTTP/1.1\r\n\r\n", 400),
+        "space-after-the-version": (b"GET / HTTP/1.1 \r\n\r\n", 400),
+        "version-2": (b"GET / HTTP/2.0\r\n\r\n", 400),
+        "version-0.9": (b"GET /\r\n\r\n", 400),
+        "preface-of-version-2": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
+        "path-too-long": (b"GET /" + b"a" * 5000 + b" HTTP/1.1\r\n\r\n", 414),
+        "too-many-fields": (LINE + b"a:\r\n" * 101 + b"\r\n", 431),
+        "head-too-long": (LINE + b"a:" + b"b" * HEAD_LIMIT + b"\r\n\r\n", 431),
+        "no-end-in-sight": (b"\r\n" + b"a" * HEAD_LIMIT, 431),
+    },
 )  # fmt: skip
 def test_head_that_leaves_a_doubt_is_refused(head: bytes, want_status: int) -> None:
     with pytest.raises(RefusedError) as refused:
@@ -92,15 +93,15 @@ def test_length_that_no_memory_holds_is_still_a_number() -> None:
     assert request.body_size > 2**62
 
 
-@pytest.mark.parametrize(
+@cases(
     ("head", "want"),
-    [
-        pytest.param(b"GET / HTTP/1.1\r\n\r\n", True, id="kept"),
-        pytest.param(b"GET / HTTP/1.1\r\nConnection: Close\r\n\r\n", False, id="close"),
-        pytest.param(b"GET / HTTP/1.1\r\nConnection: te, close\r\n\r\n", False, id="close-among-others"),
-        pytest.param(b"GET / HTTP/1.0\r\n\r\n", False, id="version-1.0"),
-        pytest.param(b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", True, id="version-1.0-kept"),
-    ],
+    {
+        "kept": (b"GET / HTTP/1.1\r\n\r\n", True),
+        "close": (b"GET / HTTP/1.1\r\nConnection: Close\r\n\r\n", False),
+        "close-among-others": (b"GET / HTTP/1.1\r\nConnection: te, close\r\n\r\n", False),
+        "version-1.0": (b"GET / HTTP/1.0\r\n\r\n", False),
+        "version-1.0-kept": (b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", True),
+    },
 )
 def test_connection_is_kept_as_long_as_nobody_objects(head: bytes, want: bool) -> None:
     request = find_request(bytearray(head))

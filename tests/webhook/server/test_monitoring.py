@@ -64,8 +64,7 @@ def test_scraper_gets_the_format_that_it_asks_for(port: int) -> None:
 def test_probes_and_scrapes_wait_for_no_stalled_client(port: int, sent: bytes) -> None:
     with contextlib.ExitStack() as stalled:
         for _ in range(100):
-            client = stalled.enter_context(socket.create_connection(("127.0.0.1", port)))
-            client.sendall(sent)
+            stalled.enter_context(socket.create_connection(("127.0.0.1", port))).sendall(sent)
         assert get(port, "/healthz").status == 200
         assert get(port, "/metrics").status == 200
 

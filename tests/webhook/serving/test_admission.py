@@ -97,13 +97,6 @@ def test_daemonset_pods_are_known_by_who_creates_them(metadata: JSON, username: 
     assert made_by_daemonset(decode_pod(requested.object), requested) is want
 
 
-def deployment(quantity: str) -> JSON:
-    return {
-        "metadata": {"name": "web"},
-        "spec": {"template": {"spec": {"containers": [gpu_container(quantity)]}}},
-    }
-
-
 def test_a_template_that_cannot_be_read_is_let_through_with_a_warning(built_in: Admission) -> None:
     broken = {"spec": {"template": {"spec": {"containers": "none"}}}}
 
@@ -202,8 +195,9 @@ def test_what_comes_too_late_is_refused_with_words_to_try_again(built_in: Admiss
 
 
 def test_a_template_that_comes_too_late_is_admitted_as_if_nobody_had_answered(built_in: Admission) -> None:
-    requested = request(deployment("0.5"), kind=DEPLOYMENT)
-    response = built_in.validate(requested, deadline=monotonic())
+    template = {"spec": {"containers": [gpu_container("0.5")]}}
+    document = {"metadata": {"name": "web"}, "spec": {"template": template}}
+    response = built_in.validate(request(document, kind=DEPLOYMENT), deadline=monotonic())
 
     assert response.allowed
     assert response.warnings == ("gpu-admission could not decide within the timeoutSeconds of the webhook",)
@@ -247,8 +241,7 @@ def test_limits_hold_whatever_the_policy_says(unrestricted: Admission, endpoint:
 
 def test_limits_are_advice_about_a_template(unrestricted: Admission) -> None:
     workload = {"metadata": {"name": "d"}, "spec": {"template": TOO_MANY}}
-    requested = request(workload, kind=DEPLOYMENT)
-    response = unrestricted.validate(requested, deadline_of(None))
+    response = unrestricted.validate(request(workload, kind=DEPLOYMENT), deadline_of(None))
 
     assert response.allowed
     assert response.warnings == (

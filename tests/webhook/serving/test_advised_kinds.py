@@ -1,6 +1,6 @@
 """Kinds that are always admitted: warnings of claims that could never be created, and of quota keys that limit nothing."""
 
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.builders import JSON
-from tests.webhook.quota.test_admission import POLICY, QUOTA, Served, claim
+from tests.cases import cases
+from tests.webhook.quota.test_admission import Serve, Served, claim
 from tests.webhook.serving.served import admission, request
 
 TEMPLATE = {"group": "resource.k8s.io", "version": "v1", "kind": "ResourceClaimTemplate"}
@@ -23,12 +24,8 @@ def template(count: int, device_class: str = "gpu.nvidia.com") -> JSON:
 
 
 @pytest.fixture
-def serve(tmp_path: Path) -> Callable[..., Served]:
-    def make(rule: str = "{}", *, broken: bool = False) -> Served:
-        (tmp_path / "policy.yaml").write_text(POLICY.replace("RULE", rule) + "---" + QUOTA)
-        return Served(tmp_path, broken=broken)
-
-    return make
+def serve(tmp_path: Path) -> Serve:
+    return partial(Served, tmp_path)
 
 
 QUOTA_KIND = {"group": "", "version": "v1", "kind": "ResourceQuota"}
@@ -39,17 +36,17 @@ NO_EFFECT = (
 )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "tweaks", "want"),
-    [
-        pytest.param(SILENT, {}, (NO_EFFECT,), id="created"),
-        pytest.param(SILENT, {"operation": "UPDATE"}, (NO_EFFECT,), id="applied-again"),
-        pytest.param(SILENT, {"subResource": "status"}, None, id="its-status-is-the-controllers"),
-        pytest.param({"spec": {"hard": {"requests.nvidia.com/gpu": "4"}}}, {}, None, id="enforced"),
-        pytest.param({"spec": None}, {}, None, id="empty"),
-        pytest.param({"spec": {"hard": None}}, {}, None, id="no-keys"),
-        pytest.param({"spec": {"hard": 3}}, {}, None, id="unreadable-is-the-api-servers-to-refuse"),
-    ],
+    {
+        "created": (SILENT, {}, (NO_EFFECT,)),
+        "applied-again": (SILENT, {"operation": "UPDATE"}, (NO_EFFECT,)),
+        "its-status-is-the-controllers": (SILENT, {"subResource": "status"}, None),
+        "enforced": ({"spec": {"hard": {"requests.nvidia.com/gpu": "4"}}}, {}, None),
+        "empty": ({"spec": None}, {}, None),
+        "no-keys": ({"spec": {"hard": None}}, {}, None),
+        "unreadable-is-the-api-servers-to-refuse": ({"spec": {"hard": 3}}, {}, None),
+    },
 )
 def test_resource_quotas(document: JSON, tweaks: dict[str, Any], want: tuple[str, ...] | None) -> None:
     response = admission().validate(request(document, kind=QUOTA_KIND, **tweaks), monotonic() + 20)
@@ -57,21 +54,21 @@ def test_resource_quotas(document: JSON, tweaks: dict[str, Any], want: tuple[str
     assert (response.allowed, response.warnings) == (True, want)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "rule", "tweaks", "want"),
-    [
-        pytest.param(template(3), "{}", {}, (WARNING,), id="never-fits"),
-        pytest.param(template(2), "{}", {}, None, id="may-fit"),
-        pytest.param(template(3, "dra.net"), "{}", {}, None, id="no-gpus"),
-        pytest.param(template(3), "{mode: audit}", {}, (WARNING,), id="advice-in-every-mode"),
-        pytest.param(template(3), "{mode: disabled}", {}, None, id="no-quota-holds"),
-        pytest.param(template(3), "{}", {"namespace": "elsewhere"}, None, id="no-quota"),
-        pytest.param(template(3), "{}", {"operation": "DELETE"}, None, id="deleted"),
-        pytest.param({"spec": {"spec": 3}}, "{}", {}, None, id="unreadable-is-the-api-servers-to-refuse"),
-    ],
+    {
+        "never-fits": (template(3), "{}", {}, (WARNING,)),
+        "may-fit": (template(2), "{}", {}, None),
+        "no-gpus": (template(3, "dra.net"), "{}", {}, None),
+        "advice-in-every-mode": (template(3), "{mode: audit}", {}, (WARNING,)),
+        "no-quota-holds": (template(3), "{mode: disabled}", {}, None),
+        "no-quota": (template(3), "{}", {"namespace": "elsewhere"}, None),
+        "deleted": (template(3), "{}", {"operation": "DELETE"}, None),
+        "unreadable-is-the-api-servers-to-refuse": ({"spec": {"spec": 3}}, "{}", {}, None),
+    },
 )
 def test_claim_templates(
-    serve: Callable[..., Served], document: JSON, rule: str, tweaks: Any, want: tuple[str, ...] | None
+    serve: Serve, document: JSON, rule: str, tweaks: Any, want: tuple[str, ...] | None
 ) -> None:
     served = serve(rule)
     response = served.validate(document, kind=TEMPLATE, **tweaks)
@@ -80,7 +77,7 @@ def test_claim_templates(
     assert served.held() == []
 
 
-def test_a_quota_that_cannot_be_asked_is_no_obstacle(serve: Callable[..., Served]) -> None:
+def test_a_quota_that_cannot_be_asked_is_no_obstacle(serve: Serve) -> None:
     response = serve(broken=True).validate(template(3), kind=TEMPLATE)
 
     assert (response.allowed, response.warnings) == (True, None)

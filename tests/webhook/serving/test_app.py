@@ -114,16 +114,17 @@ def test_what_no_api_server_sends_is_refused(client: AppClient, tweaks: JSON, wa
         assert answer.text == f"{want}; no API server sends anything else\n"
 
 
-def test_a_body_without_a_length_is_refused(client: AppClient) -> None:
-    answer = client.ask("POST /mutate HTTP/1.1\r\nContent-Type: application/json\r\n\r\n")
+@cases(
+    ("head", "code", "want"),
+    {
+        "without-a-length": ("POST /mutate", 411, "the request needs a Content-Length header\n"),
+        "another-method": ("GET /validate?timeout=5s", 405, "this endpoint takes POST\n"),
+    },
+)
+def test_a_head_that_no_review_has_is_refused(client: AppClient, head: str, code: int, want: str) -> None:
+    answer = client.ask(f"{head} HTTP/1.1\r\nContent-Type: application/json\r\n\r\n")
 
-    assert (answer.status_code, answer.text) == (411, "the request needs a Content-Length header\n")
-
-
-def test_another_method_is_refused(client: AppClient) -> None:
-    answer = client.get("/validate?timeout=5s")
-
-    assert (answer.status_code, answer.text) == (405, "this endpoint takes POST\n")
+    assert (answer.status_code, answer.text) == (code, want)
 
 
 def test_a_gpu_pod_gets_a_patch_that_adds_a_toleration(client: AppClient) -> None:

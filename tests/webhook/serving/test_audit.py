@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.cases import cases
 from webhook.serving.audit import LONGEST_LINE, QUEUE_BYTES, QUEUE_LINES, AuditLog
 
 
@@ -97,12 +98,12 @@ print(sum(lost))
     assert done.stdout == "1\n"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "lines"),
-    [
-        pytest.param("", QUEUE_LINES, id="of-short-lines"),
-        pytest.param("x" * (LONGEST_LINE - 15), QUEUE_BYTES // LONGEST_LINE, id="of-long-lines"),
-    ],
+    {
+        "of-short-lines": ("", QUEUE_LINES),
+        "of-long-lines": ("x" * (LONGEST_LINE - 15), QUEUE_BYTES // LONGEST_LINE),
+    },
 )
 def test_a_stuck_reader_holds_nobody_up_and_memory_is_bounded(text: str, lines: int) -> None:
     read_end, write_end = os.pipe()

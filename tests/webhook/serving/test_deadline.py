@@ -4,39 +4,40 @@ from time import monotonic
 
 import pytest
 
+from tests.cases import cases
 from webhook.serving.deadline import DEFAULT_SECONDS, deadline_of, seconds_of
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "want"),
-    [
-        pytest.param("5s", 5.0, id="seconds"),
-        pytest.param("1m0s", 60.0, id="minutes"),
-        pytest.param("1.5s", 1.5, id="fraction"),
-        pytest.param("300ms", 0.3, id="milliseconds"),
-        pytest.param("1h2m3s", 3723.0, id="hours"),
-        pytest.param("250µs", 0.00025, id="microseconds"),
-        pytest.param(None, DEFAULT_SECONDS, id="missing"),
-        pytest.param("", DEFAULT_SECONDS, id="empty"),
-        pytest.param("5", DEFAULT_SECONDS, id="no-unit"),
-        pytest.param("-5s", DEFAULT_SECONDS, id="negative"),
-        pytest.param("5s; rm", DEFAULT_SECONDS, id="garbage"),
-        pytest.param("\N{ARABIC-INDIC DIGIT FIVE}s", DEFAULT_SECONDS, id="other-digits"),
-        pytest.param("0s", DEFAULT_SECONDS, id="zero"),
-    ],
+    {
+        "seconds": ("5s", 5.0),
+        "minutes": ("1m0s", 60.0),
+        "fraction": ("1.5s", 1.5),
+        "milliseconds": ("300ms", 0.3),
+        "hours": ("1h2m3s", 3723.0),
+        "microseconds": ("250µs", 0.00025),
+        "missing": (None, DEFAULT_SECONDS),
+        "empty": ("", DEFAULT_SECONDS),
+        "no-unit": ("5", DEFAULT_SECONDS),
+        "negative": ("-5s", DEFAULT_SECONDS),
+        "garbage": ("5s; rm", DEFAULT_SECONDS),
+        "other-digits": ("\N{ARABIC-INDIC DIGIT FIVE}s", DEFAULT_SECONDS),
+        "zero": ("0s", DEFAULT_SECONDS),
+    },
 )
 def test_durations(text: str | None, want: float) -> None:
     assert seconds_of(text) == pytest.approx(want)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "want"),
-    [
-        pytest.param("5s", 4.5, id="a-tenth-is-left"),
-        pytest.param("500ms", 0.4, id="at-least-a-tenth-of-a-second"),
-        pytest.param("100ms", 0.05, id="of-almost-nothing-half"),
-        pytest.param("9999h", 27.0, id="no-webhook-has-more-than-thirty-seconds"),
-    ],
+    {
+        "a-tenth-is-left": ("5s", 4.5),
+        "at-least-a-tenth-of-a-second": ("500ms", 0.4),
+        "of-almost-nothing-half": ("100ms", 0.05),
+        "no-webhook-has-more-than-thirty-seconds": ("9999h", 27.0),
+    },
 )
 def test_a_deadline_leaves_time_to_answer(text: str, want: float) -> None:
     before = monotonic()

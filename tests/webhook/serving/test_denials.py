@@ -49,16 +49,15 @@ def test_a_storm_of_one_owner_is_one_line(reports: DenialReports, caplog: pytest
     ]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("owner", "line"),
-    [
-        pytest.param(
+    {
+        "of-a-controller": (
             "Job/train",
             "team: 1 request of Job/train denied: pod team/train-x: exceeded quota",
-            id="of-a-controller",
         ),
-        pytest.param("", "team: 1 request denied: pod team/train-x: exceeded quota", id="of-a-person"),
-    ],
+        "of-a-person": ("", "team: 1 request denied: pod team/train-x: exceeded quota"),
+    },
 )
 def test_a_line(reports: DenialReports, caplog: pytest.LogCaptureFixture, owner: str, line: str) -> None:
     reports.take(denial(owner))

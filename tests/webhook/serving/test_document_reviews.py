@@ -61,83 +61,64 @@ def reported(
     return [f"{each.severity.value} {each.path}: {each.message}" for each in found]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "want"),
-    [
-        pytest.param(Document("GPUClass", "other", {"memoryGiB": 8}), [f"warning : {UNUSED}"], id="good"),
-        pytest.param(
-            Document("GPUClass", "other", {"memoryGiB": 0, "resource": "gpu"}),
-            [
+    {
+        "good": (Document("GPUClass", "other", {"memoryGiB": 8}), [f"warning : {UNUSED}"]),
+        "everything-wrong": (Document("GPUClass", "other", {"memoryGiB": 0, "resource": "gpu"}), [
                 "denial spec.memoryGiB: must be at least 1, not 0",
                 'denial spec.resource: must be an extended resource such as nvidia.com/gpu, not "gpu"',
-            ],
-            id="everything-wrong",
-        ),
-        pytest.param(
+            ]),
+        "a-rule-that-cannot-be-read": (
             Document("GPUPolicy", "other", {"priority": 1, "rules": {"gpu-class": {"default": "cadr", "mode": "warm"}}}),
             [
                 'denial spec.rules.gpu-class.mode: Unsupported value: "warm": must be one of enforce, warn, audit, disabled; '
                 "did you mean warn?"
-            ],
-            id="a-rule-that-cannot-be-read",
-        ),
-        pytest.param(
+            ]),
+        "references-are-reported-beside-what-cannot-be-read": (
             Document("GPUPolicy", "other", {"priority": True, "rules": {"gpu-class": {"default": "cadr"}}}),
             [
                 "denial spec.priority: must be a whole number, not true or false",
                 'denial spec.rules.gpu-class.default: must be a class or a family, not "cadr": did you mean card?',
-            ],
-            id="references-are-reported-beside-what-cannot-be-read",
-        ),
-        pytest.param(
+            ]),
+        "quota-of-what-is-no-gpu": (
             Document("GPUQuota", "default", {"hard": {"gpus": "1", "resources": {"example.com/dongle": "1"}}}, "team"),
             [
                 "denial spec.hard.resources[example.com/dongle]: "
                 "must be a GPU resource: nothing else counts for a quota"
-            ],
-            id="quota-of-what-is-no-gpu",
-        ),
-        pytest.param(
+            ]),
+        "good-quota": (
             Document("GPUQuota", "default", {"hard": {"classes": {"card": "1"}, "resources": {"nvidia.com/gpu": "1"}}}, "team"),
-            [],
-            id="good-quota",
-        ),
-        pytest.param(
+            []),
+        "limits-by-class-that-are-not-held": (
             Document("GPUQuota", "default", {"hard": {"classes": {"card": "1"}}, "unclassifiedPods": "TotalOnly"}, "team"),
-            [f"warning spec.unclassifiedPods: {NOT_HELD}"],
-            id="limits-by-class-that-are-not-held",
-        ),
-        pytest.param(
+            [f"warning spec.unclassifiedPods: {NOT_HELD}"]),
+        "total-only-of-a-total": (
             Document("GPUQuota", "default", {"hard": {"gpus": "1"}, "unclassifiedPods": "TotalOnly"}, "team"),
-            [],
-            id="total-only-of-a-total",
-        ),
-    ],
+            []),
+    },
 )  # fmt: skip
 def test_creation(source: DirectorySource, document: Document, want: list[str]) -> None:
     assert reported(source, document) == want
 
 
-class Fixed:
+class Fixed(ConfigurationSource):
     """A source of what a test says; `later` is what a refresh brings."""
 
     origin = "cluster"
-    unconfirmed_seconds = None
-    waits = False
-    device_classes = ()
 
     def __init__(self, *documents: Document, later: tuple[Document, ...] = (), read: bool = True) -> None:
-        self.documents = documents
+        super().__init__(None, lambda _state: None)
+        self._documents, self._later = documents, later
         self.state = ConfigurationState("1", 0.0, read=read)
         self.configuration = load_directory(None)
-        self._later = later
 
-    def start(self) -> None: ...
-    def stop(self) -> None: ...
-    def wait(self) -> None: ...
+    @property
+    def documents(self) -> tuple[Document, ...]:
+        return self._documents
 
     def refresh(self) -> None:
-        self.documents += self._later
+        self._documents += self._later
 
 
 CARD = Document("GPUClass", "card", {"memoryGiB": 8, "family": "cards"})

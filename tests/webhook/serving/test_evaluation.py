@@ -59,10 +59,6 @@ def evaluated(
     return evaluate(*kind, "ml-training", msgspec.json.encode(document), manifest_context)
 
 
-def messages(found: Evaluation) -> list[str]:
-    return [f"{each.outcome.value}: {each.finding.message}" for each in found.findings()]
-
-
 NOT_ALLOWED = (
     "denied: must not pin the pod to nvidia-a100-80gb (nodeSelector accelerator=nvidia-a100-80gb): "
     "not allowed in namespace ml-training"
@@ -121,7 +117,8 @@ def test_a_stored_pod_is_judged_as_its_author_submitted_it(
     found = evaluated(policy(tmp_path, RESTRICTED), document)
 
     assert found.verdict is verdict
-    assert messages(found)[:1] == ([first] if first else [])
+    messages = [f"{each.outcome.value}: {each.finding.message}" for each in found.findings()]
+    assert messages[:1] == ([first] if first else [])
 
 
 def test_what_would_be_injected_is_by_the_configuration_of_now(tmp_path: Path) -> None:

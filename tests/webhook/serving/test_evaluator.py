@@ -14,6 +14,7 @@ from policies.registry import RULES_BY_ID
 from policies.rule import Mode
 from policies.rules.gpu_quota import GPUQuotaOptions, OnLedgerError
 from tests.builders import context
+from tests.cases import cases
 from webhook.configuration.loader import load_objects
 from webhook.serving.engine import MOST_FINDINGS, Decision, Engine, Outcome, OutOfTime
 from webhook.serving.evaluator import Evaluator
@@ -68,14 +69,14 @@ def evaluated(
     return [(each.finding.message, each.outcome) for each in decision.evaluated]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("mode", "outcome"),
-    [
-        pytest.param(Mode.ENFORCE, Outcome.DENIED, id="enforce-denies"),
-        pytest.param(Mode.WARN, Outcome.WARNED, id="warn-warns"),
-        pytest.param(Mode.AUDIT, Outcome.AUDITED, id="audit-logs"),
-        pytest.param(Mode.DISABLED, None, id="disabled-asks-nothing"),
-    ],
+    {
+        "enforce-denies": (Mode.ENFORCE, Outcome.DENIED),
+        "warn-warns": (Mode.WARN, Outcome.WARNED),
+        "audit-logs": (Mode.AUDIT, Outcome.AUDITED),
+        "disabled-asks-nothing": (Mode.DISABLED, None),
+    },
 )
 def test_modes(mode: Mode, outcome: Outcome | None) -> None:
     quota = Quota()
@@ -84,12 +85,12 @@ def test_modes(mode: Mode, outcome: Outcome | None) -> None:
     assert quota.requests == (1 if outcome else 0)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("denies_on_error", "want"),
-    [
-        pytest.param(True, (UNREACHABLE, Outcome.DENIED), id="denied"),
-        pytest.param(False, (UNCHECKED, Outcome.WARNED), id="allowed-with-a-warning"),
-    ],
+    {
+        "denied": (True, (UNREACHABLE, Outcome.DENIED)),
+        "allowed-with-a-warning": (False, (UNCHECKED, Outcome.WARNED)),
+    },
 )
 def test_a_quota_that_cannot_be_reached(denies_on_error: bool, want: tuple[str, Outcome]) -> None:
     held = policy(denies_on_error=denies_on_error)
@@ -97,16 +98,15 @@ def test_a_quota_that_cannot_be_reached(denies_on_error: bool, want: tuple[str, 
     assert evaluated(Quota(reachable=False), held) == [want]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("before", "want"),
-    [
-        pytest.param((DENIES, Mode.ENFORCE), [("is refused", Outcome.DENIED)], id="denied-before"),
-        pytest.param(
+    {
+        "denied-before": ((DENIES, Mode.ENFORCE), [("is refused", Outcome.DENIED)]),
+        "warned-before-what-denies-comes-first": (
             (DENIES, Mode.WARN),
             [(WANTS_QUOTA, Outcome.DENIED), ("is refused", Outcome.WARNED)],
-            id="warned-before-what-denies-comes-first",
         ),
-    ],
+    },
 )
 def test_only_what_nothing_else_denies_is_asked_for(
     before: tuple[Finding, Mode], want: list[tuple[str, Outcome]]

@@ -9,6 +9,7 @@ from time import monotonic
 
 import pytest
 
+from tests.cases import cases
 from tests.cluster.controllers import eventually
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, status
 from webhook.cluster.api import METADATA, METADATA_LIST
@@ -47,10 +48,6 @@ def running(folder: Path, one: Callable[[Request], Answer]) -> Iterator[tuple[Na
             ended.set()
 
 
-def soon() -> float:
-    return monotonic() + 20
-
-
 def test_what_the_watch_has_seen_is_not_asked_for(tmp_path: Path) -> None:
     with running(tmp_path, lambda _request: status(500, "must not be asked")) as (namespaces, server):
         assert eventually(namespaces.all) == {"known": (("a", "b"), ("team", "ml"))}
@@ -62,19 +59,19 @@ def test_what_the_watch_has_seen_is_not_asked_for(tmp_path: Path) -> None:
 def test_one_that_is_new_is_read(tmp_path: Path) -> None:
     found = Answer(json.dumps(namespace("young", team="web")).encode())
     with running(tmp_path, lambda _request: found) as (namespaces, server):
-        assert namespaces.labels_of("young", soon()) == (("team", "web"),)
+        assert namespaces.labels_of("young", monotonic() + 20) == (("team", "web"),)
         assert server.requests[-1].path == "/api/v1/namespaces/young"
         assert server.requests[-1].headers["Accept"] == METADATA
 
 
-@pytest.mark.parametrize(
+@cases(
     ("answer", "left", "want"),
-    [
-        pytest.param(status(404, 'namespaces "no" not found'), 20.0, 'namespaces "no" not found', id="none-there"),
-        pytest.param(status(503, "starting"), 20.0, "starting", id="server-is-away"),
-        pytest.param(Answer(b"{}"), 20.0, "Object missing required field `metadata`", id="nonsense"),
-        pytest.param(Answer(b"{}"), -1.0, "no time was left to ask the API server", id="too-late"),
-    ],
+    {
+        "none-there": (status(404, 'namespaces "no" not found'), 20.0, 'namespaces "no" not found'),
+        "server-is-away": (status(503, "starting"), 20.0, "starting"),
+        "nonsense": (Answer(b"{}"), 20.0, "Object missing required field `metadata`"),
+        "too-late": (Answer(b"{}"), -1.0, "no time was left to ask the API server"),
+    },
 )  # fmt: skip
 def test_one_that_cannot_be_read_is_unknown(tmp_path: Path, answer: Answer, left: float, want: str) -> None:
     with (

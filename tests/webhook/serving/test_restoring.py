@@ -144,21 +144,17 @@ TOO_LONG = [{"key": f"k{n}", "operator": "Exists"} for n in range(300)]
         "what-a-rule-denies-at-creation": (pod(gpu_container("0.5"), tolerations=[OWN]), {}, True),
         "too-many-tolerations": (authored(tolerations=TOO_LONG), {}, False),
         "not-a-pod": ({"metadata": {"name": 7}}, {}, False),
-        "stored-is-not-a-pod": (authored(), {"oldObject": {"spec": []}}, False),
-        "nothing-stored": (authored(), {"oldObject": None}, False),
+        "stored-is-not-a-pod": (authored(), {"stored": {"spec": []}}, False),
+        "nothing-stored": (authored(), {"stored": None}, False),
         "too-late": (authored(), {"deadline": monotonic() - 1}, False),
         "ephemeral-containers": (authored(), {"subResource": "ephemeralcontainers"}, False),
         "a-resize": (authored(), {"subResource": "resize"}, False),
     },
 )
 def test_nothing_is_refused(tmp_path: Path, stored: JSON, sent: JSON, tweaks: JSON, restored: bool) -> None:
-    answer = update(by_policy(tmp_path), **{"stored": stored, "sent": sent, **before_of(tweaks)})
+    answer = update(by_policy(tmp_path), **{"stored": stored, "sent": sent, **tweaks})
 
     assert (answer.allowed, answer.status, answer.patch is not None) == (True, None, restored)
-
-
-def before_of(tweaks: JSON) -> JSON:
-    return {"stored" if key == "oldObject" else key: value for key, value in tweaks.items()}
 
 
 def test_a_namespace_whose_labels_are_unknown_is_left_alone(tmp_path: Path, stored: JSON) -> None:

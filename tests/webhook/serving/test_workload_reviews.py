@@ -1,13 +1,14 @@
 """Workloads and autoscalers at /validate, in a namespace that has a quota: admitted, with a warning where pods will not start."""
 
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.builders import JSON, gpu_container
-from tests.webhook.quota.test_admission import POLICY, QUOTA, Served, gpu_pod
+from tests.cases import cases
+from tests.webhook.quota.test_admission import Serve, Served, gpu_pod
 from webhook.serving.admission import Admission
 from webhook.serving.audit import Recorder
 from webhook.serving.handling import ClusterState
@@ -25,13 +26,8 @@ def deployment(replicas: int, gpus: float = 1, **tweaks: Any) -> JSON:
 
 
 @pytest.fixture
-def serve(tmp_path: Path) -> Callable[..., Served]:
-    def make(rule: str = "{}", *, broken: bool = False, policy: str = "") -> Served:
-        written = POLICY.replace("RULE", rule).replace("spec: {", f"spec: {{{policy}")
-        (tmp_path / "policy.yaml").write_text(written + "---" + QUOTA)
-        return Served(tmp_path, broken=broken)
-
-    return make
+def serve(tmp_path: Path) -> Serve:
+    return partial(Served, tmp_path)
 
 
 SHORT = (
@@ -49,23 +45,21 @@ HALF = (
 OWNER = {"apiVersion": "v1", "kind": "X", "name": "x", "uid": "1", "controller": True}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("document", "rule", "tweaks", "want"),
-    [
-        pytest.param(deployment(3), "{}", {}, (SHORT,), id="too-little"),
-        pytest.param(deployment(3), "{}", {"dryRun": True}, (SHORT,), id="a-dry-run-says-the-same"),
-        pytest.param(deployment(1, 3), "{}", {}, (NEVER,), id="never"),
-        pytest.param(deployment(2), "{}", {}, None, id="fits"),
-        pytest.param(deployment(3, 2.5), "{}", {}, (HALF,), id="pods-that-a-rule-denies-cost-nothing"),
-        pytest.param(deployment(3), "{mode: disabled}", {}, None, id="no-quota-holds"),
-        pytest.param(deployment(3), "{}", {"namespace": "elsewhere"}, None, id="no-quota"),
-        pytest.param(deployment(3), "{}", {"operation": "UPDATE", "oldObject": deployment(1)}, (SHORT,), id="scaled-up"),
-        pytest.param(deployment(3, metadata={"ownerReferences": [OWNER]}), "{}", {}, None, id="made-by-a-controller"),
-    ],
+    {
+        "too-little": (deployment(3), "{}", {}, (SHORT,)),
+        "a-dry-run-says-the-same": (deployment(3), "{}", {"dryRun": True}, (SHORT,)),
+        "never": (deployment(1, 3), "{}", {}, (NEVER,)),
+        "fits": (deployment(2), "{}", {}, None),
+        "pods-that-a-rule-denies-cost-nothing": (deployment(3, 2.5), "{}", {}, (HALF,)),
+        "no-quota-holds": (deployment(3), "{mode: disabled}", {}, None),
+        "no-quota": (deployment(3), "{}", {"namespace": "elsewhere"}, None),
+        "scaled-up": (deployment(3), "{}", {"operation": "UPDATE", "oldObject": deployment(1)}, (SHORT,)),
+        "made-by-a-controller": (deployment(3, metadata={"ownerReferences": [OWNER]}), "{}", {}, None),
+    },
 )  # fmt: skip
-def test_warnings(
-    serve: Callable[..., Served], document: JSON, rule: str, tweaks: Any, want: tuple[str, ...] | None
-) -> None:
+def test_warnings(serve: Serve, document: JSON, rule: str, tweaks: Any, want: tuple[str, ...] | None) -> None:
     served = serve(rule)
 
     response = served.validate(document, kind=DEPLOYMENT, **tweaks)
@@ -74,7 +68,7 @@ def test_warnings(
     assert served.held() == []
 
 
-def test_what_is_reserved_is_not_free(serve: Callable[..., Served]) -> None:
+def test_what_is_reserved_is_not_free(serve: Serve) -> None:
     served = serve()
     assert served.validate(gpu_pod("one")).allowed
 
@@ -87,11 +81,11 @@ def test_what_is_reserved_is_not_free(serve: Callable[..., Served]) -> None:
     )
 
 
-def test_a_quota_that_cannot_be_asked_says_nothing(serve: Callable[..., Served]) -> None:
+def test_a_quota_that_cannot_be_asked_says_nothing(serve: Serve) -> None:
     assert serve(broken=True).validate(deployment(3), kind=DEPLOYMENT).warnings is None
 
 
-def test_while_the_policy_is_paused_advice_is_only_logged(serve: Callable[..., Served]) -> None:
+def test_while_the_policy_is_paused_advice_is_only_logged(serve: Serve) -> None:
     response = serve(policy='pausedUntil: "2999-01-01T00:00:00Z", ').validate(deployment(3), kind=DEPLOYMENT)
 
     assert response.warnings == (
@@ -121,24 +115,22 @@ def grows(field: str, pods: int) -> str:
 READS = [("team", ScaleTarget("apps", "Deployment", "chat", 5))]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("kind", "document", "stored", "want"),
-    [
-        pytest.param(HPA, scaler(), deployment(1), grows("maxReplicas", 5), id="hpa"),
-        pytest.param(HPA, scaler(2), deployment(1), None, id="fits"),
-        pytest.param(HPA, scaler(), None, None, id="the-target-cannot-be-read"),
-        pytest.param(HPA, scaler(), [], None, id="the-target-is-no-object"),
-        pytest.param(HPA, scaler(kind="InferenceService", apiVersion="serving.kserve.io/v1beta1"), deployment(1), None,
-                     id="a-kind-that-is-not-read"),
-        pytest.param(HPA, {"spec": {"scaleTargetRef": 3}}, deployment(1), None, id="unreadable"),
-        pytest.param(SCALED_OBJECT, scaler(), deployment(1), grows("maxReplicaCount", 5), id="keda"),
-        pytest.param(SCALED_OBJECT, of_keda(), deployment(1), grows("maxReplicaCount", 100), id="keda-defaults"),
-        pytest.param(SCALED_OBJECT, of_keda(maxReplicaCount=2), deployment(1), None, id="keda-fits"),
-    ],
+    {
+        "hpa": (HPA, scaler(), deployment(1), grows("maxReplicas", 5)),
+        "fits": (HPA, scaler(2), deployment(1), None),
+        "the-target-cannot-be-read": (HPA, scaler(), None, None),
+        "the-target-is-no-object": (HPA, scaler(), [], None),
+        "a-kind-that-is-not-read": (HPA, scaler(kind="InferenceService", apiVersion="serving.kserve.io/v1beta1"),
+            deployment(1), None),
+        "unreadable": (HPA, {"spec": {"scaleTargetRef": 3}}, deployment(1), None),
+        "keda": (SCALED_OBJECT, scaler(), deployment(1), grows("maxReplicaCount", 5)),
+        "keda-defaults": (SCALED_OBJECT, of_keda(), deployment(1), grows("maxReplicaCount", 100)),
+        "keda-fits": (SCALED_OBJECT, of_keda(maxReplicaCount=2), deployment(1), None),
+    },
 )  # fmt: skip
-def test_autoscalers(
-    serve: Callable[..., Served], kind: JSON, document: JSON, stored: Any, want: str | None
-) -> None:
+def test_autoscalers(serve: Serve, kind: JSON, document: JSON, stored: Any, want: str | None) -> None:
     served, _ = scaling(serve(), stored)
 
     response = served.validate(document, kind=kind)
@@ -146,7 +138,7 @@ def test_autoscalers(
     assert (response.allowed, response.warnings) == (True, None if want is None else (want,))
 
 
-def test_the_target_is_read_only_where_there_is_a_quota(serve: Callable[..., Served]) -> None:
+def test_the_target_is_read_only_where_there_is_a_quota(serve: Serve) -> None:
     served, reads = scaling(serve(), deployment(1))
 
     assert served.validate(scaler(), kind=HPA, namespace="elsewhere").warnings is None
@@ -162,17 +154,17 @@ TO_ZERO = (
 )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("least", "annotations", "want"),
-    [
-        pytest.param(0, LOADS, (TO_ZERO,), id="a-model-that-loads"),
-        pytest.param(1, LOADS, None, id="one-stays"),
-        pytest.param(None, LOADS, None, id="the-default-is-one"),
-        pytest.param(0, {}, None, id="no-load-time-is-known"),
-    ],
+    {
+        "a-model-that-loads": (0, LOADS, (TO_ZERO,)),
+        "one-stays": (1, LOADS, None),
+        "the-default-is-one": (None, LOADS, None),
+        "no-load-time-is-known": (0, {}, None),
+    },
 )
 def test_an_autoscaler_that_scales_a_server_to_zero(
-    serve: Callable[..., Served], least: int | None, annotations: dict[str, str], want: tuple[str, ...] | None
+    serve: Serve, least: int | None, annotations: dict[str, str], want: tuple[str, ...] | None
 ) -> None:
     stored = deployment(1)
     stored["spec"]["template"]["metadata"]["annotations"] = annotations

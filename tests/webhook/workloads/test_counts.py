@@ -4,6 +4,7 @@ import pytest
 
 from policies.pods.workload import PodCount
 from tests.builders import JSON, gpu_container
+from tests.cases import cases
 from webhook.configuration.loader import load_directory
 from webhook.workloads.places import PodPlace, pod_places
 
@@ -37,163 +38,91 @@ def lws(spec: JSON, *, has_leader: bool = True) -> JSON:
     return {"spec": {**spec, "leaderWorkerTemplate": {**size, **leader, "workerTemplate": TEMPLATE}}}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("group", "kind", "data", "want"),
-    [
-        pytest.param("apps", "Deployment", {"spec": {"template": TEMPLATE}}, [ONE], id="deployment-default"),
-        pytest.param(
-            "apps", "Deployment", {"spec": {"replicas": 0, "template": TEMPLATE}}, [NO_PODS], id="scaled-to-nothing"
-        ),
-        pytest.param(
-            "apps", "StatefulSet", {"spec": {"replicas": 3, "template": TEMPLATE}}, [PodCount(3)], id="statefulset"
-        ),
-        pytest.param("apps", "DaemonSet", {"spec": {"template": TEMPLATE}}, [UNKNOWN], id="one-a-node"),
-        pytest.param(
-            "apps", "Deployment", {"spec": {"replicas": "${N}", "template": TEMPLATE}}, [UNKNOWN], id="a-parameter"
-        ),
-        pytest.param("", "PodTemplate", {"template": TEMPLATE}, [NO_PODS], id="a-template-alone"),
-        pytest.param(
-            "batch", "Job", {"spec": {"parallelism": 8, "template": TEMPLATE}}, [PodCount(8)], id="job-parallelism"
-        ),
-        pytest.param(
-            "batch", "Job", {"spec": {"parallelism": 8, "completions": 3, "template": TEMPLATE}}, [PodCount(3)],
-            id="job-with-fewer-completions",
-        ),
-        pytest.param(
-            "batch", "Job", {"spec": {"parallelism": 8, "suspend": True, "template": TEMPLATE}}, [NO_PODS], id="suspended-job"
-        ),
-        pytest.param(
-            "batch", "CronJob",
+    {
+        "deployment-default": ("apps", "Deployment", {"spec": {"template": TEMPLATE}}, [ONE]),
+        "scaled-to-nothing": ("apps", "Deployment", {"spec": {"replicas": 0, "template": TEMPLATE}}, [NO_PODS]),
+        "statefulset": ("apps", "StatefulSet", {"spec": {"replicas": 3, "template": TEMPLATE}}, [PodCount(3)]),
+        "one-a-node": ("apps", "DaemonSet", {"spec": {"template": TEMPLATE}}, [UNKNOWN]),
+        "a-parameter": ("apps", "Deployment", {"spec": {"replicas": "${N}", "template": TEMPLATE}}, [UNKNOWN]),
+        "a-template-alone": ("", "PodTemplate", {"template": TEMPLATE}, [NO_PODS]),
+        "job-parallelism": ("batch", "Job", {"spec": {"parallelism": 8, "template": TEMPLATE}}, [PodCount(8)]),
+        "job-with-fewer-completions": ("batch", "Job",
+            {"spec": {"parallelism": 8, "completions": 3, "template": TEMPLATE}}, [PodCount(3)]),
+        "suspended-job": ("batch", "Job", {"spec": {"parallelism": 8, "suspend": True, "template": TEMPLATE}},
+            [NO_PODS]),
+        "cronjob": ("batch", "CronJob",
             {"spec": {"suspend": False, "jobTemplate": {"spec": {"parallelism": 2, "template": TEMPLATE}}}},
-            [PodCount(2)], id="cronjob",
-        ),
-        pytest.param(
-            "kubeflow.org", "PyTorchJob", torch({"replicas": 7}, {}), [PodCount(7, None, 7), PodCount(1, None, 1)],
-            id="pytorchjob-waits-for-all",
-        ),
-        pytest.param(
-            "kubeflow.org", "PyTorchJob", torch({"replicas": 4}, elasticPolicy={"minReplicas": 2, "maxReplicas": 16}),
-            [PodCount(4, 16, 2)], id="elastic-pytorchjob",
-        ),
-        pytest.param(
-            "kubeflow.org", "PyTorchJob",
+            [PodCount(2)]),
+        "pytorchjob-waits-for-all": ("kubeflow.org", "PyTorchJob", torch({"replicas": 7}, {}),
+            [PodCount(7, None, 7), PodCount(1, None, 1)]),
+        "elastic-pytorchjob": ("kubeflow.org", "PyTorchJob",
+            torch({"replicas": 4}, elasticPolicy={"minReplicas": 2, "maxReplicas": 16}), [PodCount(4, 16, 2)]),
+        "a-smaller-gang-of-the-whole-job": ("kubeflow.org", "PyTorchJob",
             torch({"replicas": 7}, {}, runPolicy={"schedulingPolicy": {"minAvailable": 4}}),
-            [PodCount(7, None, 3), PodCount(1)], id="a-smaller-gang-of-the-whole-job",
-        ),
-        pytest.param(
-            "kubeflow.org", "PyTorchJob", torch({"replicas": 7}, runPolicy={"suspend": True}), [NO_PODS],
-            id="suspended-pytorchjob",
-        ),
-        pytest.param(
-            "kubeflow.org", "TFJob", {"spec": {"tfReplicaSpecs": {"PS": {"replicas": 2, "template": TEMPLATE}}}},
-            [PodCount(2)], id="tfjob-is-no-gang",
-        ),
-        pytest.param(
-            "kubeflow.org", "Notebook",
+            [PodCount(7, None, 3), PodCount(1)]),
+        "suspended-pytorchjob": ("kubeflow.org", "PyTorchJob", torch({"replicas": 7}, runPolicy={"suspend": True}),
+            [NO_PODS]),
+        "tfjob-is-no-gang": ("kubeflow.org", "TFJob",
+            {"spec": {"tfReplicaSpecs": {"PS": {"replicas": 2, "template": TEMPLATE}}}}, [PodCount(2)]),
+        "stopped-notebook": ("kubeflow.org", "Notebook",
             {"metadata": {"annotations": {"kubeflow-resource-stopped": "2026"}}, "spec": {"template": TEMPLATE}},
-            [NO_PODS], id="stopped-notebook",
-        ),
-        pytest.param(
-            "kubeflow.org", "Experiment",
-            {"spec": {"trialTemplate": {"trialSpec": {
+            [NO_PODS]),
+        "three-trials-of-two-pods": ("kubeflow.org", "Experiment", {"spec": {"trialTemplate": {"trialSpec": {
                 "apiVersion": "batch/v1", "kind": "Job", "spec": {"parallelism": 2, "template": TEMPLATE}}}}},
-            [PodCount(6)], id="three-trials-of-two-pods",
-        ),
-        pytest.param(
-            "trainer.kubeflow.org", "TrainJob", {"spec": {"trainer": {"numNodes": 4, "resourcesPerNode": {}}}},
-            [PodCount(4, None, 4)], id="nodes-of-a-trainjob",
-        ),
-        pytest.param(
-            "trainer.kubeflow.org", "TrainJob", {"spec": {"trainer": {"resourcesPerNode": {}}}}, [UNKNOWN],
-            id="as-many-as-the-runtime-says",
-        ),
-        pytest.param(
-            "ray.io", "RayCluster", ray({"replicas": 4, "numOfHosts": 2}), [ONE, PodCount(8)], id="ray-hosts"
-        ),
-        pytest.param(
-            "ray.io", "RayCluster", ray({"minReplicas": 2, "maxReplicas": 9}), [ONE, PodCount(2)], id="ray-at-least"
-        ),
-        pytest.param(
-            "ray.io", "RayCluster", ray({"replicas": 1, "maxReplicas": 9}, enableInTreeAutoscaling=True),
-            [ONE, PodCount(1, 9)], id="ray-autoscaler",
-        ),
-        pytest.param(
-            "ray.io", "RayCluster", ray({"replicas": 1, "maxReplicas": 2147483647}, enableInTreeAutoscaling=True),
-            [ONE, ONE], id="ray-without-a-limit",
-        ),
-        pytest.param(
-            "ray.io", "RayCluster", ray({"replicas": 4, "suspend": True}), [ONE, NO_PODS], id="suspended-group-alone"
-        ),
-        pytest.param(
-            "jobset.x-k8s.io", "JobSet",
-            {"spec": {"replicatedJobs": [
+            [PodCount(6)]),
+        "nodes-of-a-trainjob": ("trainer.kubeflow.org", "TrainJob",
+            {"spec": {"trainer": {"numNodes": 4, "resourcesPerNode": {}}}}, [PodCount(4, None, 4)]),
+        "as-many-as-the-runtime-says": ("trainer.kubeflow.org", "TrainJob",
+            {"spec": {"trainer": {"resourcesPerNode": {}}}}, [UNKNOWN]),
+        "ray-hosts": ("ray.io", "RayCluster", ray({"replicas": 4, "numOfHosts": 2}), [ONE, PodCount(8)]),
+        "ray-at-least": ("ray.io", "RayCluster", ray({"minReplicas": 2, "maxReplicas": 9}), [ONE, PodCount(2)]),
+        "ray-autoscaler": ("ray.io", "RayCluster",
+            ray({"replicas": 1, "maxReplicas": 9}, enableInTreeAutoscaling=True), [ONE, PodCount(1, 9)]),
+        "ray-without-a-limit": ("ray.io", "RayCluster",
+            ray({"replicas": 1, "maxReplicas": 2147483647}, enableInTreeAutoscaling=True), [ONE, ONE]),
+        "suspended-group-alone": ("ray.io", "RayCluster", ray({"replicas": 4, "suspend": True}), [ONE, NO_PODS]),
+        "each-replicated-job-by-itself": ("jobset.x-k8s.io", "JobSet", {"spec": {"replicatedJobs": [
                 {"template": {"spec": {"template": TEMPLATE}}},
                 {"replicas": 2, "template": {"spec": {"parallelism": 4, "template": TEMPLATE}}}]}},
-            [ONE, PodCount(8)], id="each-replicated-job-by-itself",
-        ),
-        pytest.param(
-            "leaderworkerset.x-k8s.io", "LeaderWorkerSet", lws({"replicas": 2, "size": 4}),
-            [PodCount(2, None, 1), PodCount(6, None, 3)], id="leader-and-workers",
-        ),
-        pytest.param(
-            "leaderworkerset.x-k8s.io", "LeaderWorkerSet", lws({"replicas": 2, "size": 4}, has_leader=False),
-            [PodCount(8, None, 4)], id="a-leader-by-the-workers-template",
-        ),
-        pytest.param(
-            "batch.volcano.sh", "Job",
-            {"spec": {"minAvailable": 5, "tasks": [
+            [ONE, PodCount(8)]),
+        "leader-and-workers": ("leaderworkerset.x-k8s.io", "LeaderWorkerSet", lws({"replicas": 2, "size": 4}),
+            [PodCount(2, None, 1), PodCount(6, None, 3)]),
+        "a-leader-by-the-workers-template": ("leaderworkerset.x-k8s.io", "LeaderWorkerSet",
+            lws({"replicas": 2, "size": 4}, has_leader=False), [PodCount(8, None, 4)]),
+        "volcano-gang": ("batch.volcano.sh", "Job", {"spec": {"minAvailable": 5, "tasks": [
                 {"replicas": 1, "template": TEMPLATE}, {"replicas": 4, "template": TEMPLATE}]}},
-            [PodCount(1, None, 1), PodCount(4, None, 4)], id="volcano-gang",
-        ),
-        pytest.param(
-            "serving.kserve.io", "InferenceService",
+            [PodCount(1, None, 1), PodCount(4, None, 4)]),
+        "kserve-scales": ("serving.kserve.io", "InferenceService",
             {"spec": {"predictor": {"minReplicas": 2, "maxReplicas": 6, "model": gpu_container()}}},
-            [PodCount(2, 6)], id="kserve-scales",
-        ),
-        pytest.param(
-            "serving.kserve.io", "InferenceService",
+            [PodCount(2, 6)]),
+        "kserve-head-and-workers": ("serving.kserve.io", "InferenceService",
             {"spec": {"predictor": {"model": gpu_container(), "workerSpec": {"pipelineParallelSize": 4, **SPEC}}}},
-            [ONE, PodCount(3, None, 3)], id="kserve-head-and-workers",
-        ),
-        pytest.param("serving.kserve.io", "ServingRuntime", {"spec": SPEC}, [NO_PODS], id="a-runtime-alone"),
-        pytest.param(
-            "serving.knative.dev", "Service",
-            {"spec": {"template": {
+            [ONE, PodCount(3, None, 3)]),
+        "a-runtime-alone": ("serving.kserve.io", "ServingRuntime", {"spec": SPEC}, [NO_PODS]),
+        "knative-annotations": ("serving.knative.dev", "Service", {"spec": {"template": {
                 "metadata": {"annotations": {
                     "autoscaling.knative.dev/min-scale": "2", "autoscaling.knative.dev/max-scale": "10"}}, "spec": SPEC}}},
-            [PodCount(2, 10)], id="knative-annotations",
-        ),
-        pytest.param(
-            "machinelearning.seldon.io", "SeldonDeployment",
+            [PodCount(2, 10)]),
+        "the-nearest-number-counts": ("machinelearning.seldon.io", "SeldonDeployment",
             {"spec": {"replicas": 3, "predictors": [
                 {"componentSpecs": [TEMPLATE]}, {"replicas": 2, "componentSpecs": [TEMPLATE]}]}},
-            [PodCount(3), PodCount(2)], id="the-nearest-number-counts",
-        ),
-        pytest.param(
-            "nvidia.com", "DynamoGraphDeployment",
-            {"spec": {"services": {"Worker": {
+            [PodCount(3), PodCount(2)]),
+        "dynamo-nodes": ("nvidia.com", "DynamoGraphDeployment", {"spec": {"services": {"Worker": {
                 "replicas": 3, "multinode": {"nodeCount": 2}, "resources": {"limits": {"gpu": "8"}}}}}},
-            [PodCount(6, None, 2)], id="dynamo-nodes",
-        ),
-        pytest.param(
-            "sparkoperator.k8s.io", "SparkApplication",
+            [PodCount(6, None, 2)]),
+        "spark-executors": ("sparkoperator.k8s.io", "SparkApplication",
             {"spec": {"executor": {"instances": 5, "gpu": {"name": "nvidia.com/gpu", "quantity": 1}},
-                      "dynamicAllocation": {"enabled": True, "maxExecutors": 20}}},
-            [PodCount(5, 20)], id="spark-executors",
-        ),
-        pytest.param("argoproj.io", "Workflow", {"spec": {"templates": [{"container": gpu_container()}]}}, [UNKNOWN], id="argo"),
-        pytest.param(
-            "kubevirt.io", "VirtualMachine",
+                      "dynamicAllocation": {"enabled": True, "maxExecutors": 20}}}, [PodCount(5, 20)]),
+        "argo": ("argoproj.io", "Workflow", {"spec": {"templates": [{"container": gpu_container()}]}}, [UNKNOWN]),
+        "a-machine-that-is-off": ("kubevirt.io", "VirtualMachine",
             {"spec": {"runStrategy": "Halted", "template": {"spec": {"domain": {"devices": {
-                "gpus": [{"deviceName": "nvidia.com/TU104GL_Tesla_T4"}]}}}}}},
-            [NO_PODS], id="a-machine-that-is-off",
-        ),
-        pytest.param(
-            "template.openshift.io", "Template",
+                "gpus": [{"deviceName": "nvidia.com/TU104GL_Tesla_T4"}]}}}}}}, [NO_PODS]),
+        "objects-of-a-template": ("template.openshift.io", "Template",
             {"objects": [{"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"replicas": 3, "template": TEMPLATE}}]},
-            [NO_PODS], id="objects-of-a-template",
-        ),
-    ],
+            [NO_PODS]),
+    },
 )  # fmt: skip
 def test_how_many_pods(group: str, kind: str, data: JSON, want: list[PodCount]) -> None:
     assert counts(group, kind, data) == want

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from policies.finding import truncate
-from policies.pods.field_paths import Parts, field_path
+from policies.pods.field_paths import Parts, field_path, value_at
 from policies.pods.pod import Pod, decode_pod
 from webhook.configuration.decoding import REQUIRED, Problem, decode
 from webhook.configuration.documents import GROUP, QUOTA, LocatedProblem
@@ -21,15 +21,17 @@ from webhook.configuration.loader import load_directory
 from webhook.configuration.workload_kinds import WorkloadKinds
 from webhook.configuration.yaml_documents import YamlDocument, load_documents
 from webhook.serving.engine import ADVISED, CLAIM
-from webhook.tools.check.rendering import (
+from webhook.tools.check.sources import (
+    Input,
     Renderer,
     ToRender,
+    Track,
     has_parameters,
     is_placeholder,
     is_template,
+    texts,
     undecided_amounts,
 )
-from webhook.tools.check.sources import Input, Track, texts
 from webhook.workloads.autoscalers import AUTOSCALERS
 from webhook.workloads.places import PodPlace, pod_places
 
@@ -235,7 +237,7 @@ class _Reader:
                 problems.append(place)
             else:
                 pods += self._pod(manifest, place, problems)
-        values = {problem.parts: _value(manifest.data, problem.parts) for problem in problems}
+        values = {problem.parts: value_at(manifest.data, problem.parts) for problem in problems}
         wrong = [each for each in problems if not is_placeholder(values[each.parts], each.path)]
         for problem in wrong:
             self._problem(manifest.at, problem.parts, problem.message)
@@ -276,15 +278,6 @@ def _is_manifest(data: Any) -> bool:
     """Whether it is meant to be an object of the API, even if it lacks apiVersion or kind."""
     keys, head = data.keys() if isinstance(data, dict) else set(), {"apiVersion", "kind"}
     return head <= keys or bool(head & keys and {"metadata", "spec"} & keys)
-
-
-def _value(data: Any, parts: Parts) -> Any:
-    for part in parts:
-        if isinstance(data, list) and isinstance(part, int):
-            data = data[part] if part < len(data) else None
-        else:
-            data = data.get(part) if isinstance(data, dict) else None
-    return data
 
 
 def as_stored(value: Any, field: str = "") -> Any:

@@ -26,10 +26,17 @@ from policies.quota.quota_request import quota_request_for_claim
 from policies.rule import Mode
 from webhook.serving.engine import ADVISED, CLAIM, Decision, Engine, Outcome, Violation
 from webhook.serving.evaluator import Evaluator
-from webhook.tools.check.manifest_context import default_labels, manifest_context
 from webhook.tools.check.manifests import Manifest, Placeholder
-from webhook.tools.check.rendering import has_parameters, is_placeholder
-from webhook.tools.check.run_quota import Key, RunQuota, is_quota, quota_findings, run_quotas
+from webhook.tools.check.run_context import (
+    Key,
+    RunQuota,
+    default_labels,
+    is_quota,
+    manifest_context,
+    quota_findings,
+    run_quotas,
+)
+from webhook.tools.check.sources import has_parameters, is_placeholder
 from webhook.workloads.autoscalers import AUTOSCALERS, scale_target
 from webhook.workloads.places import PodPlace, workload_pods
 from webhook.workloads.unread import unread_gpus

@@ -1,6 +1,12 @@
 """The pages: a Flask application that shows what an observer read last, and reads the cluster for a page about one object."""
 
+import logging
+import threading
+from collections.abc import Callable
 from datetime import UTC, datetime
+from inspect import isfunction
+from time import monotonic, sleep
+from typing import Generic, TypeVar
 
 import flask
 
@@ -12,34 +18,81 @@ from webhook.configuration.loader import ConfigurationError
 from webhook.tools.console import views
 from webhook.tools.console.guard import guard
 from webhook.tools.console.history import SIDE, History
-from webhook.tools.console.observer import Observer
 from webhook.tools.console.proposals import DenialProposals, Proposal, ProposalReader
 from webhook.tools.status.report import ClusterStatus, Health
 from webhook.tools.why.discovery import UnknownKindError
 from webhook.tools.why.explaining import explain
 from webhook.tools.why.explanation import Explanation
 
+PAUSE_SECONDS = 5.0
+SHARE = 10
+"""The pause is at least so many times as long as the last reading took: a large cluster is read less often."""
+
+WATCHED_SECONDS = 600.0
+"""Without a request for so long, reading stops. Browsers ask once a minute for a page in the background."""
+
+T = TypeVar("T")
+
+log = logging.getLogger("gpu_admission.console")
+
+
+class Observer(Generic[T]):
+    """Calls `read` in a thread of its own, and `changed` with each result. The first caller waits for the first result."""
+
+    def __init__(
+        self,
+        read: Callable[[], T],
+        changed: Callable[[T], None],
+        pause: float = PAUSE_SECONDS,
+        watched: float = WATCHED_SECONDS,
+    ) -> None:
+        self._read, self._changed, self._pause, self._watched = read, changed, pause, watched
+        self._condition = threading.Condition()
+        self._observation: tuple[T | None, str] | None = None
+        self._requested_at = monotonic()
+        self._thread: threading.Thread | None = None
+
+    def observation(self) -> tuple[T | None, str]:
+        """Return what was read last, None before anything was, and why the reading after it failed, "" where none did."""
+        with self._condition:
+            self._requested_at = monotonic()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
+                self._thread.start()
+            while self._observation is None:
+                self._condition.wait()
+            return self._observation
+
+    def _run(self) -> None:
+        while True:
+            began = monotonic()
+            self._observe()
+            pause = max(self._pause, SHARE * (monotonic() - began))
+            with self._condition:
+                if monotonic() - self._requested_at > self._watched:
+                    self._thread = None  # the next caller starts another
+                    return
+            sleep(pause)
+
+    def _observe(self) -> None:
+        problem, read = "", self._observation[0] if self._observation else None
+        try:
+            read = self._read()
+            self._changed(read)
+        except errors.ApiError as error:
+            problem = str(error)
+        except Exception:
+            log.exception("the cluster was not read")
+            problem = "the console failed; its output on the terminal says why"
+        with self._condition:
+            self._observation = read, problem
+            self._condition.notify_all()
+
+
 SHOWN_DENIALS = 5
 """On the overview; their own page has all."""
 
-_FILTERS = (
-    views.amount,
-    views.ago,
-    views.brief,
-    views.clock,
-    views.denied,
-    views.fill,
-    views.height,
-    views.in_force,
-    views.knows_nodes,
-    views.minutes,
-    views.number,
-    views.percent,
-    views.summary,
-    views.words,
-    unit,
-)
-FILTERS = {each.__name__: each for each in _FILTERS}
+FILTERS = {name: each for name, each in vars(views).items() if isfunction(each)}
 """By their names in templates."""
 
 
@@ -52,7 +105,7 @@ def create_app(
     app.jinja_env.globals.update(
         cluster=cluster, home=home, side=SIDE, LOOKS=views.LOOKS, OK=Health.OK, quota_of=views.quota_of
     )
-    app.jinja_env.filters.update(FILTERS)
+    app.jinja_env.filters.update(FILTERS, unit=unit)
     guard(app)
     proposals, opened = DenialProposals(api), datetime.now(UTC)
 

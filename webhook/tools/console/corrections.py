@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Any
 
 from policies.gpus.classes import ClassCatalogue
-from policies.pods.field_paths import Parts, path_parts
+from policies.pods.field_paths import Parts, path_parts, value_at, with_value
 from policies.pods.quantity import readable
 from webhook.serving.engine import Outcome, Violation
 from webhook.serving.evaluation import Evaluation
@@ -49,18 +49,18 @@ def _tries(data: Any, evaluation: Evaluation, classes: ClassCatalogue) -> Iterat
     """Yield each finding with the object as its remedy may mean it; denials first."""
     for found in sorted(_serious(evaluation), key=lambda each: each.outcome is not Outcome.DENIED):
         for fields in _fields(data, evaluation, path_parts(found.finding.path)):
-            now = _value(data, fields[0])
+            now = value_at(data, fields[0])
             for value in _values(now, found.finding.remedy, classes):
                 changed = data
                 for field in fields:
-                    changed = _written(changed, field, value)
+                    changed = with_value(changed, field, value)
                 if changed != data:
                     yield found, changed
 
 
 def _fields(data: Any, evaluation: Evaluation, path: Parts) -> Iterator[list[Parts]]:
     """Yield the field of a finding, or limit and request of each container's GPUs if it is about a whole pod."""
-    if isinstance(_value(data, path), str | int):
+    if isinstance(value_at(data, path), str | int):
         yield [path]
         return
     for pod in evaluation.pods:
@@ -69,7 +69,7 @@ def _fields(data: Any, evaluation: Evaluation, path: Parts) -> Iterator[list[Par
             for name in limits:
                 resources = ("spec", "containers", index, "resources")
                 fields = [pod.place.parts((*resources, kind, name)) for kind in ("limits", "requests")]
-                there = [field for field in fields if _value(data, field) is not None]
+                there = [field for field in fields if value_at(data, field) is not None]
                 if there and "/" in name:
                     yield there
 
@@ -82,21 +82,3 @@ def _values(now: Any, remedy: str, classes: ClassCatalogue) -> Iterator[str | in
         yield from _NUMBER.findall(remedy)
     elif isinstance(now, str):
         yield from (word for word in _WORD.findall(remedy) if classes.resolve(word))
-
-
-def _value(data: Any, parts: Parts) -> Any:
-    for part in parts:
-        try:
-            data = data[part]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return data
-
-
-def _written(data: Any, parts: Parts, value: str | int) -> Any:
-    """Return a copy of the data with the value in its place; what is not on the way there is shared."""
-    if not parts:
-        return value
-    copy = data.copy()
-    copy[parts[0]] = _written(data[parts[0]], parts[1:], value)
-    return copy

@@ -68,7 +68,7 @@ class ProposalReader:
         reader, configuration = self._reader, self._configuration
         if reader.policy_of(configuration, namespace) is None:
             return None
-        by = ClusterFacts(reader.api, namespace, reader.attempt).evaluator(configuration, self._now)
+        by = ClusterFacts(reader, namespace).evaluator(configuration, self._now)
 
         def evaluated(document: Any) -> Evaluation:
             return evaluate(served.group, served.kind, namespace, msgspec.json.encode(document), by)

@@ -1,44 +1,22 @@
 """The server of the console on loopback, with an observer of the status."""
 
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from time import monotonic
 
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
 from webhook.cluster.api import ApiClient
-from webhook.tools.console.app import create_app
+from webhook.tools.console.app import Observer, create_app
 from webhook.tools.console.history import History
-from webhook.tools.console.observer import Observer
 from webhook.tools.console.views import counted_rows
-from webhook.tools.status.reading import read_status
-from webhook.tools.status.report import ClusterStatus, InstallationStatus
+from webhook.tools.status.reading import read_status, status_reader
+from webhook.tools.status.report import ClusterStatus
 
 HOST = "127.0.0.1"
 IDLE_SECONDS = 60
 """A connection that sends nothing for so long is closed."""
-
-INSTALLATION_SECONDS = 60.0
-"""The checks of the installation take seconds, so they are made less often than the rest is read."""
-
-
-def status_reader(api: ApiClient, namespaces: Sequence[str], home: str) -> Callable[[], ClusterStatus]:
-    """Return a function that reads the status, the installation not each time."""
-    installation: InstallationStatus | None = None
-    read_at = 0.0
-
-    def read() -> ClusterStatus:
-        nonlocal installation, read_at
-        if monotonic() - read_at > INSTALLATION_SECONDS:
-            installation = None
-        now = datetime.now(UTC)
-        found = read_status(api, now=now, namespaces=namespaces, home=home, installation=installation)
-        if installation is None:
-            installation, read_at = found.installation, monotonic()
-        return found
-
-    return read
 
 
 class _Handler(WSGIRequestHandler):
@@ -57,8 +35,13 @@ def console_server(
 ) -> BaseWSGIServer:
     """Return the server, bound to a port of loopback, by default a free one. Raises OSError for one that is taken."""
     history = History()
+
+    def read(before: ClusterStatus | None) -> ClusterStatus:
+        now, installation = datetime.now(UTC), before.installation if before else None
+        return read_status(api, now=now, namespaces=namespaces, home=home, installation=installation)
+
     observer = Observer(
-        status_reader(api, namespaces, home),
+        status_reader(read),
         lambda status: history.record(monotonic(), counted_rows(status)),
     )
     app = create_app(api, observer, history, cluster=cluster, home=home)

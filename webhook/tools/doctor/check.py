@@ -36,13 +36,8 @@ class NotChecked(msgspec.Struct, frozen=True):
     for_administrators: bool = False
 
 
-class Note(msgspec.Struct, frozen=True):
-    """An unusual way in which something was checked."""
-
-    text: str
-
-
-Observation = DoctorFinding | NotChecked | Note
+Observation = DoctorFinding | NotChecked | str
+"""A text is a note: an unusual way in which something was checked."""
 
 
 class DoctorCheck(msgspec.Struct, frozen=True):
@@ -57,7 +52,7 @@ class CheckResult(msgspec.Struct, frozen=True):
     check: DoctorCheck
     findings: tuple[DoctorFinding, ...] = ()
     not_checked: tuple[NotChecked, ...] = ()
-    notes: tuple[Note, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def doctor_check(
@@ -95,5 +90,5 @@ def run_check(check: DoctorCheck, cluster: InstalledCluster) -> CheckResult:
         check,
         tuple(each for each in observed if isinstance(each, DoctorFinding)),
         tuple(each for each in observed if isinstance(each, NotChecked)),
-        tuple(each for each in observed if isinstance(each, Note)),
+        tuple(each for each in observed if isinstance(each, str)),
     )

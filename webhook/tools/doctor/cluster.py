@@ -13,11 +13,11 @@ import msgspec
 
 from policies.gpus.claims import ClaimName, DeviceClassNames, as_rules_see_it, requested_by
 from policies.gpus.resource_mapping import ResourceMapping
-from policies.pods.pod import Pod, Toleration
+from policies.pods.pod import Pod
 from policies.policy import EffectivePolicy
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
-from webhook.cluster.nodes import decode_node
+from webhook.cluster.nodes import StoredNode, decode_node
 from webhook.cluster.objects import (
     CANARY_NAMESPACE,
     CERTIFICATE_SECRET,
@@ -72,16 +72,6 @@ class Names(msgspec.Struct, frozen=True, kw_only=True):
     canary_namespace: str = CANARY_NAMESPACE
     secret: str = CERTIFICATE_SECRET
     lease: str = CONTROLLER
-
-
-class Node(msgspec.Struct, frozen=True):
-    """A node. `resources` are its amounts of extended resources; `is_ready`: its kubelet answers."""
-
-    name: str
-    labels: dict[str, str]
-    taints: tuple[Toleration, ...]
-    resources: dict[str, str]
-    is_ready: bool
 
 
 class Documents(msgspec.Struct, frozen=True):
@@ -159,11 +149,11 @@ class InstalledCluster:
         return {metadata["name"]: metadata.get("labels") or {} for metadata in found}
 
     @cached_property
-    def nodes(self) -> list[Node]:
-        return self.listed("/api/v1/nodes", _node)
+    def nodes(self) -> list[StoredNode]:
+        return self.listed("/api/v1/nodes", decode_node)
 
     @cached_property
-    def gpu_nodes(self) -> list[Node]:
+    def gpu_nodes(self) -> list[StoredNode]:
         """Return the nodes that have a resource which the resource mapping counts as GPU or part of one."""
         is_gpu = self.resource_mapping.resource
         return [
@@ -220,15 +210,3 @@ class InstalledCluster:
             return policies.for_namespace(namespace)
         labels = self.namespaces.get(namespace, {})
         return policies.for_namespace(namespace, tuple(sorted(labels.items())))
-
-
-def _node(raw: msgspec.Raw) -> Node:
-    node = decode_node(raw)
-    amounts = node.status.allocatable or node.status.capacity or {}
-    return Node(
-        node.metadata.name,
-        node.metadata.labels or {},
-        node.spec.taints,
-        {name: str(amount) for name, amount in amounts.items() if "/" in name},
-        node.is_ready,
-    )

@@ -6,7 +6,6 @@ Each fact is read when it is first needed, and kept: for one scan, not for a lon
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import cached_property, partial
-from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -16,7 +15,7 @@ from policies.placement.nodes import NodeFacts
 from policies.policy import Labels
 from policies.quota.quota_request import QuotaGrant
 from webhook.cluster import errors
-from webhook.cluster.api import METADATA, METADATA_LIST, ApiClient, api_path
+from webhook.cluster.api import METADATA, METADATA_LIST, api_path
 from webhook.cluster.nodes import NODES, node_reader
 from webhook.cluster.objects import decode_metadata
 from webhook.configuration.dynamic_resources import read_claims
@@ -28,23 +27,16 @@ from webhook.serving.engine import Engine
 from webhook.serving.evaluation import UnusedQuota
 from webhook.serving.evaluator import Evaluator
 from webhook.serving.node_watch import keys_to_know, node_pools
+from webhook.tools.status.permitted import Permitted
 
 NAMESPACES = "/api/v1/namespaces"
-
-T = TypeVar("T")
-
-
-class Attempt(Protocol):
-    """Returns what is read; None where the caller lacks the right, given in the words of `kubectl auth can-i`."""
-
-    def __call__(self, right: str, read: Callable[[], T], /) -> T | None: ...
 
 
 class ClusterFacts:
     """Facts of a cluster, or of one namespace. Raises `errors.ApiError` for everything but a lack of rights."""
 
-    def __init__(self, api: ApiClient, namespace: str, attempt: Attempt) -> None:
-        self._api, self._namespace, self._attempt = api, namespace, attempt
+    def __init__(self, reader: Permitted, namespace: str) -> None:
+        self._api, self._namespace, self._attempt = reader.api, namespace, reader.attempt
 
     @cached_property
     def labels(self) -> dict[str, Labels]:

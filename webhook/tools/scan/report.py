@@ -6,9 +6,13 @@ Amounts are in whole cards. An object counts once for each of its effects, howev
 from collections.abc import Iterable
 from enum import Enum
 from fractions import Fraction
+from importlib import resources
 
+import jinja2
 import msgspec
 
+from policies.printable import printable_lines
+from policies.quota.amounts import format_amount
 from webhook.tools.status.capacity import ClassCapacity
 
 
@@ -125,3 +129,16 @@ class ScanReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     unread: tuple[Remark, ...]
     nodes: tuple[Remark, ...]
     proposal: Proposal
+
+
+def page(report: ScanReport) -> str:
+    """Return the page; texts from the cluster are escaped, and what is not printable is replaced: HTML has no way to write it."""
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["amount"] = format_amount
+    text = (resources.files("webhook.tools.scan") / "page.html").read_text(encoding="utf-8")
+    made = environment.from_string(text).render(
+        report=report, Effect=Effect, effects=list(Effect), by_sentence=by_sentence
+    )
+    return printable_lines(made)

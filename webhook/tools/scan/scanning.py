@@ -76,7 +76,7 @@ class Scan:
         self._config, self._is_enforced = config, is_enforced
         self._reader = Permitted(api)
         self._stated = self._reader.configuration(config)
-        self._facts = ClusterFacts(api, namespace, self._reader.attempt)
+        self._facts = ClusterFacts(self._reader, namespace)
 
     def report(self, *, with_trial: bool) -> ScanReport:
         """Scan; `with_trial` scans again under the proposed configuration, and relaxes it until all running pods pass."""

@@ -7,7 +7,7 @@ from fractions import Fraction
 import msgspec
 
 from policies.finding import Finding, Severity
-from policies.quota.amounts import CLASSES, GPUS, NOTHING, RESOURCES, Vector, add
+from policies.quota.amounts import CLASSES, GPUS, NOTHING, RESOURCES, Vector, total
 from policies.rules.gpu_isolation import is_of_the_gpu_stack
 from webhook.serving.engine import Outcome, Violation
 from webhook.serving.evaluation import Evaluation, Verdict
@@ -84,7 +84,7 @@ class Tally:
 
     def add_use(self, namespace: str, used: Vector) -> None:
         found = self.namespaces[namespace]
-        found.used = add(found.used, used)
+        found.used = total((found.used, used))
         found.largest = max(found.largest, used.get(GPUS, NOTHING))
 
     def _add(self, evaluation: Evaluation, owner: str, *, is_pod: bool) -> None:

@@ -14,7 +14,7 @@ import msgspec
 from policies.gpus.cards import amounts, container_amounts, is_limit, weight
 from policies.gpus.resource_mapping import GPUResource, ResourceMapping
 from policies.placement.pinning import classes_of_node
-from policies.pods.pod import Toleration, decode_pod
+from policies.pods.pod import Pod, Toleration, decode_pod
 from policies.pods.requests import at_one_time
 from policies.quota.amounts import NOTHING
 from policies.quota.demand import Catalogues
@@ -127,21 +127,20 @@ def _capacity(nodes: list[GPUNode]) -> ClassCapacity:
 def gpu_node(document: bytes | msgspec.Raw, catalogues: Catalogues) -> GPUNode | None:
     """Decode a node from JSON, with `used` unknown; None if it has neither GPUs nor the labels of a class."""
     node, classes, mapping = decode_node(document), catalogues.classes, catalogues.resource_mapping
-    labels = node.metadata.labels or {}
     allocatable = {
         resource: amount
         for resource, amount in amounts(node.status.allocatable, mapping).items()
         if not is_limit(resource)  # a limit of a card's memory is a part of a card that counts already
     }
-    named = classes.named(classes_of_node(labels, classes))
+    named = classes.named(classes_of_node(node.labels, classes))
     if not allocatable and not named:
         return None
     families = {each.family for each in named}
     return GPUNode(
-        name=node.metadata.name,
+        name=node.name,
         classes=tuple(each.name for each in named),
         family=families.pop() if len(families) == 1 else "",
-        labels=labels,
+        labels=node.labels,
         taints=node.spec.taints,
         is_ready=node.is_ready,
         is_schedulable=not node.spec.unschedulable,
@@ -154,13 +153,18 @@ def gpu_node(document: bytes | msgspec.Raw, catalogues: Catalogues) -> GPUNode |
     )
 
 
+def gpu_amounts(pod: Pod, mapping: ResourceMapping) -> dict[GPUResource, Fraction]:
+    """Return what the pod requests of GPU resources, as the scheduler adds it up."""
+    overhead = amounts(pod.spec.overhead, mapping)
+    return at_one_time(pod, lambda each: container_amounts(each, mapping), overhead, NOTHING)
+
+
 def _used(api: ApiClient, mapping: ResourceMapping) -> Mapping[str, dict[str, Fraction]] | None:
     """Return the GPU resources that pods use, by node; None where the caller may not list the pods of the cluster."""
 
     def read(raw: msgspec.Raw) -> tuple[str, dict[GPUResource, Fraction]] | None:
         pod = decode_pod(raw)
-        overhead = amounts(pod.spec.overhead, mapping)
-        held = at_one_time(pod, lambda each: container_amounts(each, mapping), overhead, NOTHING)
+        held = gpu_amounts(pod, mapping)
         return (pod.spec.node_name or "", held) if held else None
 
     try:

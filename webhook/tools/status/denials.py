@@ -10,7 +10,7 @@ import msgspec
 
 from webhook.cluster.api import ApiClient
 from webhook.cluster.informer import Resource
-from webhook.tools.audit.reading import AuditLine, Counts, audit_lines
+from webhook.tools.audit import AuditLine, Counts, audit_lines
 from webhook.tools.status.report import DeniedOwner
 
 EVENTS = Resource("/api/v1", "events")

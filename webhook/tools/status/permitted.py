@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from policies.policy import EffectivePolicy, Labels
+from policies.quota.demand import Catalogues
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, api_path
 from webhook.cluster.objects import decode_metadata
@@ -14,6 +15,7 @@ from webhook.configuration.documents import POLICY
 from webhook.configuration.dynamic_resources import read_device_classes
 from webhook.configuration.loader import Configuration, load_directory
 from webhook.quota.documents import GROUP
+from webhook.tools.status.capacity import GPUNode, read_gpu_nodes
 
 T = TypeVar("T")
 
@@ -41,6 +43,12 @@ class Permitted:
         if config is None:
             return self.documents().configuration
         return load_directory(config, device_classes=read_device_classes(self.api))
+
+    def gpu_nodes(self, catalogues: Catalogues) -> tuple[GPUNode, ...] | None:
+        nodes = self.attempt("list nodes", partial(read_gpu_nodes, self.api, catalogues))
+        if nodes and nodes[0].used is None:
+            self.omitted.append("list pods in all namespaces")
+        return nodes
 
     def policy_of(self, configuration: Configuration, namespace: str) -> EffectivePolicy | None:
         """Return the policy of the namespace; None where the caller may not read policies or labels."""

@@ -1,10 +1,11 @@
 """Reads the status of a cluster, or of some namespaces. What the caller may not read is left out and named."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from time import monotonic
 
 import msgspec
 
@@ -13,6 +14,7 @@ from policies.registry import RULES
 from policies.rule import Mode
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
+from webhook.cluster.objects import WEBHOOK
 from webhook.configuration.cluster_source import EvaluatedDocuments
 from webhook.configuration.documents import CLASS, POLICY
 from webhook.configuration.loader import Configuration
@@ -21,19 +23,26 @@ from webhook.controller.document_status import statuses
 from webhook.controller.records import QUOTAS
 from webhook.quota.documents import GROUP, PLURAL, QuotaRecord, decode_quota
 from webhook.serving.canary_trace import VERSION
+from webhook.tools.doctor.check import CheckResult, run_check
+from webhook.tools.doctor.checks import CHECKS
+from webhook.tools.doctor.checks.certificates import stored_certificate
 from webhook.tools.doctor.cluster import InstalledCluster, Names
-from webhook.tools.status.capacity import NO_CAPACITY, ClassCapacity, capacity_by_class, read_gpu_nodes
+from webhook.tools.status.capacity import NO_CAPACITY, ClassCapacity, capacity_by_class
 from webhook.tools.status.denials import FROM_EVENTS, FROM_LOGS, denials_in_events
-from webhook.tools.status.installation import read_installation
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import quota_status
 from webhook.tools.status.report import (
     ClassStatus,
     ClusterStatus,
     DeniedOwner,
+    Health,
     InstallationStatus,
+    Part,
     PolicyStatus,
 )
+
+CHECKED_SECONDS = 60.0
+"""Between two runs of doctor's checks: they send many requests, and findings change slowly."""
 
 LIST_QUOTAS = f"list {PLURAL}.{GROUP}"
 
@@ -67,9 +76,7 @@ def read_status(
         stated = configuration.policies
         policies = tuple(_policy(each, _modes(stated, each), None, now) for each in stated.policies)
     shown, quotas = _read_quotas(reader, tuple(namespaces), home)
-    nodes = reader.attempt("list nodes", lambda: read_gpu_nodes(api, configuration))
-    if nodes and any(node.used is None for node in nodes):
-        reader.omitted.append("list pods in all namespaces")
+    nodes = reader.gpu_nodes(configuration)
     denials: ByNamespace = {"": logged} if logged is not None else _read_denials(reader, shown, now)
     if installation is None:
         installation = read_installation(InstalledCluster(api, names or Names(), config=config, now=now))
@@ -92,6 +99,24 @@ def read_status(
         denials_from=FROM_EVENTS if logged is None else FROM_LOGS,
         omitted=tuple(reader.omitted),
     )
+
+
+def status_reader(read: Callable[[ClusterStatus | None], ClusterStatus]) -> Callable[[], ClusterStatus]:
+    """Return a function that reads the status again and again.
+
+    `read` gets the status before, and takes from it what is expensive to read; None where that is to be read anew.
+    """
+    before: ClusterStatus | None = None
+    checked = 0.0
+
+    def again() -> ClusterStatus:
+        nonlocal before, checked
+        is_due = before is None or monotonic() - checked >= CHECKED_SECONDS
+        before = read(None if is_due else before)
+        checked = monotonic() if is_due else checked
+        return before
+
+    return again
 
 
 def _read_quotas(
@@ -209,3 +234,88 @@ def _classes(
     rest = (name for name in sorted(having) if name not in listed)
     others = (ClassStatus(name=name, family=name, capacity=having[name]) for name in rest)
     return (*known, *others)
+
+
+CANARY = ("canary",)
+CONTROLLER = ("controller",)
+CERTIFICATE = ("ca-bundle", "certificate", "certificate-secret")
+"""Ids of the checks for each part."""
+
+
+def read_installation(cluster: InstalledCluster) -> InstallationStatus:
+    """Run the checks, which takes some seconds, and read the state of the parts. Raises nothing that a check can report."""
+    results = [run_check(check, cluster) for check in CHECKS]
+    return InstallationStatus(
+        parts=(
+            _webhook(cluster),
+            _part("controller", CONTROLLER, results, _leader(cluster)),
+            _part("canary", CANARY, results, "a GPU pod passes both webhooks on a dry run"),
+            _part("certificate", CERTIFICATE, results, _trusted(cluster)),
+        ),
+        findings=tuple(finding for result in results for finding in result.findings),
+        not_checked=tuple(
+            f"{result.check.title}: {missed.why}"
+            for result in results
+            for missed in result.not_checked
+            if not missed.for_administrators
+        ),
+        checks_for_administrators=sum(
+            any(missed.for_administrators for missed in result.not_checked) for result in results
+        ),
+    )
+
+
+def _part(name: str, ids: Sequence[str], results: Sequence[CheckResult], text: str) -> Part:
+    """Return a part by the results of its checks; `text` describes it if they found nothing."""
+    own = [result for result in results if result.check.id in ids]
+    for result in own:
+        for finding in result.findings:
+            return Part(name=name, health=Health.FAILED, text=f"{finding.object} {finding.message}")
+    for result in own:
+        for missed in result.not_checked:
+            return Part(
+                name=name,
+                health=Health.UNKNOWN,
+                text=missed.why,
+                for_administrators=missed.for_administrators,
+            )
+    return Part(name=name, health=Health.OK, text=text)
+
+
+def _webhook(cluster: InstalledCluster) -> Part:
+    try:
+        found = cluster.get("/apis/apps/v1", "namespaces", cluster.names.namespace, "deployments", WEBHOOK)
+    except errors.ApiError as error:
+        is_forbidden = isinstance(error, errors.Forbidden)
+        return Part(name="webhook", health=Health.UNKNOWN, text=str(error), for_administrators=is_forbidden)
+    if found is None:
+        text = f"Deployment/{WEBHOOK} in {cluster.names.namespace} does not exist"
+        return Part(name="webhook", health=Health.UNKNOWN, text=text)
+    wanted, ready = found["spec"].get("replicas", 1), (found.get("status") or {}).get("readyReplicas", 0)
+    image = found["spec"]["template"]["spec"]["containers"][0].get("image", "")
+    text = f"{ready} of {wanted} replicas ready, {image}"
+    return Part(name="webhook", health=Health.OK if ready else Health.FAILED, text=text)
+
+
+def _trusted(cluster: InstalledCluster) -> str:
+    trusted = "API servers trust what is served"
+    try:
+        leaf = stored_certificate(cluster)
+    except errors.ApiError:
+        leaf = None
+    # Without the Secret the certificate comes from files, and only the handshake of the check has seen it.
+    return f"{trusted}; the Secret's is valid until {leaf.not_valid_after_utc:%Y-%m-%d}" if leaf else trusted
+
+
+def _leader(cluster: InstalledCluster) -> str:
+    names = cluster.names
+    try:
+        lease = cluster.get(
+            "/apis/coordination.k8s.io/v1", "namespaces", names.namespace, "leases", names.lease
+        )
+    except errors.ApiError as error:
+        return str(error)
+    spec = (lease or {}).get("spec") or {}
+    if not spec.get("renewTime"):
+        return "nobody leads"
+    return f"{spec.get('holderIdentity') or 'nobody'} leads"

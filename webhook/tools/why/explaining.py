@@ -24,7 +24,7 @@ from webhook.quota.documents import QuotaRecord, decode_quota, quota_path
 from webhook.serving.engine import Engine, Outcome
 from webhook.serving.evaluation import Evaluation, evaluate
 from webhook.serving.evaluator import Evaluator
-from webhook.tools.status.capacity import GPUNode, read_gpu_nodes
+from webhook.tools.status.capacity import GPUNode
 from webhook.tools.status.denials import read_events
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.quotas import quota_status
@@ -65,9 +65,8 @@ class _Case:
         self.configuration = reader.configuration(config)
         read = partial(read_events, api, namespace)
         self.events = reader.attempt(f"list events -n {namespace}", read) or []
-        self.nodes = reader.attempt("list nodes", partial(read_gpu_nodes, api, self.configuration))
-        if self.nodes and self.nodes[0].used is None:
-            reader.omitted.append("list pods in all namespaces")
+        self.nodes = reader.gpu_nodes(self.configuration)
+        self.index = index_of(self.nodes or (), self.configuration)
         self.quota = self._quota()
 
     def of_pod(self) -> Explanation:
@@ -117,12 +116,11 @@ class _Case:
         """Findings of the rules as if the object were created now, without the quota's; None where they are not known."""
         if self.policy is None:
             return None
-        nodes = index_of(self.nodes or (), self.configuration)
         by = Evaluator(
             engine=Engine(self.configuration),
             now=self.now,
             labels_of=self.reader.labels_of,
-            named_nodes=lambda: nodes,
+            named_nodes=lambda: self.index,
             claims=self._requested_by_claim,
         )
         return evaluate(self.served.group, self.served.kind, self.namespace, self.document, by)
@@ -146,7 +144,7 @@ class _Case:
         """Explain a situation by one of its pods, which is stored or would be."""
         configuration, nodes, evaluation = self.configuration, self.nodes or (), self.evaluation
         requested = requested_of_nodes(pod, configuration.resource_mapping)
-        classes = classes_for(pod, nodes, configuration)
+        classes = classes_for(pod, self.index, configuration)
         fits, denials = None, None
         if self.nodes is not None and requested:
             of_classes = [node for node in nodes if not classes or {*node.classes} & {*classes}]
@@ -201,9 +199,7 @@ class _Case:
         if self.quota is None or self.quota.spec is None:
             return None
         unclassified_pods, status = self.quota.spec.unclassified_pods, quota_status(self.quota, None)
-        return quota_fit(
-            pod, unclassified_pods, status, self.nodes or (), self.configuration, is_held=is_held
-        )
+        return quota_fit(pod, unclassified_pods, status, self.index, self.configuration, is_held=is_held)
 
 
 def _sentences(evaluation: Evaluation | None) -> Iterator[RuleSentence]:

@@ -6,8 +6,7 @@ from fractions import Fraction
 
 import msgspec
 
-from policies.quota.amounts import NOTHING
-from webhook.tools.status.report import QuotaState, Shown
+from webhook.tools.status.report import QuotaRow, QuotaState, Shown
 
 
 class Answer(Enum):
@@ -50,22 +49,17 @@ class RuleSentence(Shown, frozen=True):
     sentence: str
 
 
-class QuotaDemand(Shown, frozen=True):
+class QuotaDemand(QuotaRow, frozen=True, kw_only=True):
     """The demand of one pod on a dimension of the quota, and what there is. `never`: more than the quota grants in all."""
 
-    key: str
     requested: Fraction
-    used: Fraction | None
-    reserved: Fraction
-    hard: Fraction
     fits: bool
     never: bool
 
     @property
     def share(self) -> Fraction:
         """The part of the demand that the quota has: of its hard amount where it can never fit, else of what is free."""
-        there = self.hard if self.never else self.hard - (self.used or NOTHING) - self.reserved
-        return max(there, NOTHING) / self.requested
+        return (self.hard if self.never else self.free) / self.requested
 
 
 class QuotaFit(Shown, frozen=True):

@@ -1,29 +1,27 @@
 """Whether one pod fits its namespace's quota, and which GPU nodes it fits on: the arithmetic of `why`."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
-from policies.gpus.cards import amounts, container_amounts
+from msgspec.structs import asdict
+
 from policies.gpus.resource_mapping import ResourceMapping
 from policies.placement.candidates import candidate_classes
 from policies.placement.named_nodes import HOSTNAME, NODE_NAME, NamedNode, NodeIndex
 from policies.placement.pinning import is_empty_term, required_terms
 from policies.pods.label_selector import ABSENT, meets
 from policies.pods.pod import NodeSelectorTerm, Pod, Toleration
-from policies.pods.requests import at_one_time
 from policies.pods.tolerations import describe_toleration, tolerates
 from policies.quota.amounts import NOTHING, format_amount
 from policies.quota.demand import Catalogues, UnclassifiedPods, pod_demand
-from webhook.tools.status.capacity import GPUNode
+from webhook.tools.status.capacity import GPUNode, gpu_amounts
 from webhook.tools.status.report import QuotaSummary
 from webhook.tools.why.explanation import NodeFit, QuotaDemand, QuotaFit
 
 
 def requested_of_nodes(pod: Pod, mapping: ResourceMapping) -> dict[str, Fraction]:
-    """Return what the pod requests of GPU resources, by name, as the scheduler adds it up."""
-    overhead = amounts(pod.spec.overhead, mapping)
-    requested = at_one_time(pod, lambda each: container_amounts(each, mapping), overhead, NOTHING)
-    return {resource.name: amount for resource, amount in requested.items() if amount}
+    """Return the GPU resources that the pod requests, by name."""
+    return {resource.name: amount for resource, amount in gpu_amounts(pod, mapping).items() if amount}
 
 
 def index_of(nodes: Iterable[GPUNode], catalogues: Catalogues) -> NodeIndex:
@@ -36,9 +34,9 @@ def index_of(nodes: Iterable[GPUNode], catalogues: Catalogues) -> NodeIndex:
     return NodeIndex(keys, named)
 
 
-def classes_for(pod: Pod, nodes: Sequence[GPUNode], catalogues: Catalogues) -> tuple[str, ...]:
+def classes_for(pod: Pod, nodes: NodeIndex, catalogues: Catalogues) -> tuple[str, ...]:
     """Return the classes to which the pod is pinned; empty where it is not pinned."""
-    found = candidate_classes(pod, catalogues.classes, index_of(nodes, catalogues))
+    found = candidate_classes(pod, catalogues.classes, nodes)
     return tuple(each.name for each in found.classes) if found.is_known else ()
 
 
@@ -46,20 +44,17 @@ def quota_fit(
     pod: Pod,
     unclassified_pods: UnclassifiedPods,
     status: QuotaSummary,
-    nodes: Sequence[GPUNode],
+    nodes: NodeIndex,
     catalogues: Catalogues,
     *,
     is_held: bool,
 ) -> QuotaFit:
     """Return the demand of the pod on the quota, and whether it fits. The demand of an existing pod does."""
-    demand = pod_demand(pod, catalogues, unclassified_pods, nodes=index_of(nodes, catalogues))
+    demand = pod_demand(pod, catalogues, unclassified_pods, nodes=nodes)
     rows = tuple(
         QuotaDemand(
-            key=row.key,
+            **asdict(row),
             requested=demand.vector[row.key],
-            used=row.used,
-            reserved=row.reserved,
-            hard=row.hard,
             fits=is_held or (row.used is not None and row.held + demand.vector[row.key] <= row.hard),
             never=demand.vector[row.key] > row.hard,
         )

@@ -15,6 +15,7 @@ REGION = {"name": "AWS_REGION", "value": "eu-west-1"}
 MINE_ALL = {"secretRef": {"name": "mine"}}
 KEY_FILE = {"name": "GOOGLE_APPLICATION_CREDENTIALS", "value": "/app/keys/sa.json"}
 OURS = {"name": "GOOGLE_APPLICATION_CREDENTIALS", "value": "/gpu-admission/credentials/sa.json"}
+KEY_VOLUME = {"name": "keys", "secret": {"secretName": "google"}}
 KEY_MOUNT = {"name": "keys", "mountPath": "/app/keys/"}
 
 
@@ -80,7 +81,7 @@ KEY_MOUNT = {"name": "keys", "mountPath": "/app/keys/"}
 def test_the_servers_own_credentials_fetch(
     uri: str, server: JSON, want_env: list[JSON], want_from: list[JSON] | None
 ) -> None:
-    volumes = [{"name": "keys", "secret": {"secretName": "google"}}, {"name": "x", "emptyDir": {}}]
+    volumes = [KEY_VOLUME, {"name": "x", "emptyDir": {}}]
 
     after, _ = run(pod(gpu_container(**server), annotations={URI: uri}, volumes=volumes))
 
@@ -99,10 +100,9 @@ def test_the_servers_own_credentials_fetch(
 )
 def test_the_servers_token_is_not_sent_over_plain_http(uri: str, endpoint: str, want: list[JSON]) -> None:
     server = gpu_container(env=[TOKEN, *KEYS, KEY_FILE], volumeMounts=[KEY_MOUNT])
-    volumes = [{"name": "keys", "secret": {"secretName": "google"}}]
     settings = options(sources={uri.partition(":")[0]: {"endpoint": endpoint}})
 
-    after, _ = run(pod(server, annotations={URI: uri}, volumes=volumes), settings)
+    after, _ = run(pod(server, annotations={URI: uri}, volumes=[KEY_VOLUME]), settings)
 
     assert [each for each in fetcher(after)["env"] if each["name"] != "NVIDIA_VISIBLE_DEVICES"] == want
     assert "keys" not in [mount["name"] for mount in fetcher(after)["volumeMounts"]]
@@ -124,9 +124,8 @@ def test_a_key_file_of_the_server_is_mounted_where_it_hides_nothing(
     mount: JSON, want: JSON, path: str
 ) -> None:
     server = gpu_container(env=[KEY_FILE], volumeMounts=[mount])
-    volumes = [{"name": "keys", "secret": {"secretName": "google"}}]
 
-    after, _ = run(pod(server, annotations={URI: "gs://models/llama"}, volumes=volumes))
+    after, _ = run(pod(server, annotations={URI: "gs://models/llama"}, volumes=[KEY_VOLUME]))
 
     place = {"name": "keys", "mountPath": "/gpu-admission/credentials", **want, "readOnly": True}
     assert fetcher(after)["volumeMounts"][1:] == [place]
@@ -142,15 +141,9 @@ def test_a_key_file_below_an_expanded_path_stays_with_the_server() -> None:
     assert len(fetcher(after)["volumeMounts"]) == 1
 
 
-@cases(
-    ("uri", "source"),
-    {
-        "s3": ("s3://models/llama", {"s3": {"credentialsSecret": "platform"}}),
-        "hub": ("hf://meta/llama", {"hf": {"credentialsSecret": "platform"}}),
-        "gs": ("gs://models/llama", {"gs": {"credentialsSecret": "platform"}}),
-    },
-)
-def test_nothing_of_the_servers_comes_where_the_policy_names_a_secret(uri: str, source: JSON) -> None:
+@cases("uri", {"s3": "s3://models/llama", "hub": "hf://meta/llama", "gs": "gs://models/llama"})
+def test_nothing_of_the_servers_comes_where_the_policy_names_a_secret(uri: str) -> None:
+    source = {uri.partition(":")[0]: {"credentialsSecret": "platform"}}
     server: JSON = {
         "env": [TOKEN, *KEYS, REGION, KEY_FILE],
         "envFrom": [MINE_ALL],

@@ -7,11 +7,12 @@ import msgspec
 import pytest
 
 from policies.quota.amounts import Vector
-from policies.quota.demand import UnclassifiedPods
 from policies.quota.ledger.decide import Reason, ReservationRequest, Shortfall, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reservations import LIMIT, Reservation, Reservations
+from tests.builders import quota_ledger
 from tests.cases import cases
+from tests.reservation_requests import change_request, creation_request
 
 Amounts = dict[str, int | str]
 
@@ -21,19 +22,11 @@ def amounts(**by_name: int | str) -> Vector:
 
 
 def ledger(hard: Vector, used: Vector | None, *reservations: Reservation) -> QuotaLedger:
-    return QuotaLedger(
-        quota_uid="q",
-        generation=1,
-        hard=hard,
-        unclassified_pods=UnclassifiedPods.TOTAL_ONLY,
-        used=used,
-        reservations=Reservations.of(*reservations),
-        class_catalogue="c",
-    )
+    return quota_ledger(*reservations, hard=hard, used=used, class_catalogue="c")
 
 
 def creation(uid: str, **demand: int | str) -> ReservationRequest:
-    return ReservationRequest.creation(uid, amounts(**demand), "c")
+    return creation_request(uid, amounts(**demand), "c")
 
 
 @cases(
@@ -82,7 +75,7 @@ def test_a_ledger_that_moves_takes_what_was_counted_under_both_catalogue_version
 ) -> None:
     before = ledger(amounts(gpus=1), amounts(gpus=0))
     before = msgspec.structs.replace(before, class_catalogue="now", next_catalogue="next")
-    decided = decide(before, [ReservationRequest.creation("pod", amounts(**demand), *charged_by)])
+    decided = decide(before, [creation_request("pod", amounts(**demand), *charged_by)])
 
     assert decided.verdicts[0].reason is want
     assert [each.catalogue for each in decided.ledger.reservations] == (
@@ -93,7 +86,7 @@ def test_a_ledger_that_moves_takes_what_was_counted_under_both_catalogue_version
 @pytest.mark.parametrize("demand", [{"gpus": 1}, {}], ids=["something", "nothing"])
 def test_another_class_catalogue_denies(demand: Amounts) -> None:
     before = ledger(amounts(gpus=1), amounts(gpus=0))
-    (verdict,) = decide(before, [ReservationRequest.creation("pod", amounts(**demand), "other")]).verdicts
+    (verdict,) = decide(before, [creation_request("pod", amounts(**demand), "other")]).verdicts
     assert verdict.reason is Reason.OTHER_CATALOGUE
 
 
@@ -121,26 +114,19 @@ def test_creations_of_one_name_take_what_one_of_them_takes(
         ledger(amounts(gpus=4), amounts(gpus=used), *in_flight),
         stored_names={f"pods/{name}": amounts(gpus=amount) for name, amount in stored.items()},
     )
-    request = ReservationRequest.creation("new", amounts(gpus=requested[1]), "c", name=f"pods/{requested[0]}")
-    decided = decide(before, [request])
-
-    assert decided.verdicts[0].reason is want
+    request = creation_request("new", amounts(gpus=requested[1]), "c", name=f"pods/{requested[0]}")
+    assert decide(before, [request]).verdicts[0].reason is want
 
 
 def test_a_batch_of_one_name_takes_what_one_of_them_takes() -> None:
     requests = [
-        ReservationRequest.creation(f"uid-{number}", amounts(gpus=gpus), "c", name="pods/train")
+        creation_request(f"uid-{number}", amounts(gpus=gpus), "c", name="pods/train")
         for number, gpus in enumerate([7, 7, 8, 9, 7])
     ]
     decided = decide(ledger(amounts(gpus=8), amounts(gpus=0)), [*requests, creation("other", gpus=1)])
 
-    assert [each.reason for each in decided.verdicts] == [
-        Reason.RESERVED,
-        Reason.RESERVED,
-        Reason.RESERVED,
-        Reason.EXCEEDED,
-        Reason.RESERVED,
-        Reason.EXCEEDED,
+    assert [each.reason.name for each in decided.verdicts] == [
+        *("RESERVED", "RESERVED", "RESERVED", "EXCEEDED", "RESERVED", "EXCEEDED")
     ]
     assert decided.ledger.reserved == amounts(gpus=8)
 
@@ -179,13 +165,8 @@ def test_a_batch_is_decided_in_its_order_and_each_id_once() -> None:
         creation("late", gpus=1),
     ]
     decided = decide(before, requests)
-    assert [verdict.reason for verdict in decided.verdicts] == [
-        Reason.RESERVED,
-        Reason.EXCEEDED,
-        Reason.ALREADY_RESERVED,
-        Reason.RESERVED,
-        Reason.EXCEEDED,
-    ]
+    reasons = [verdict.reason.name for verdict in decided.verdicts]
+    assert reasons == ["RESERVED", "EXCEEDED", "ALREADY_RESERVED", "RESERVED", "EXCEEDED"]
     assert [reservation.id for reservation in decided.ledger.reservations] == ["one", "fits-still"]
     late = decided.verdicts[-1].shortfalls
     assert late == (Shortfall("gpus", Fraction(1), Fraction(1), Fraction(3), Fraction(4)),)
@@ -201,16 +182,14 @@ def test_a_batch_is_decided_in_its_order_and_each_id_once() -> None:
     },
 )
 def test_of_a_change_only_what_grows(before: Amounts, after: Amounts, want: Amounts) -> None:
-    reservation = ReservationRequest.change(
-        "pod", "r1", amounts(**before), amounts(**after), "c", version=7
-    ).reservation
+    reservation = change_request("pod", "r1", amounts(**before), amounts(**after), "c", version=7).reservation
     assert (reservation.id, reservation.is_change, reservation.object_uid) == ("pod/r1", True, "pod")
     assert (reservation.demand, reservation.version) == (amounts(**want), 7)
 
 
 def test_a_change_without_growth_passes_an_exceeded_quota() -> None:
     before = ledger(amounts(gpus=1), amounts(gpus=9))
-    change = ReservationRequest.change("pod", "r1", amounts(gpus=2), amounts(gpus=1), "c", version=7)
+    change = change_request("pod", "r1", amounts(gpus=2), amounts(gpus=1), "c", version=7)
     assert decide(before, [change]).verdicts[0].allowed
 
 
@@ -228,11 +207,11 @@ def heavy(number: int, name: str) -> ReservationRequest:
     """Return a creation that names 32 resources of the longest names; no other one names them."""
     resources = {f"resources/{number:04}-{each:02}.{'x' * 48}/{'y' * 14}": 1 for each in range(32)}
     demand = {key: Fraction(amount) for key, amount in {"gpus": 32, **resources}.items()}
-    return ReservationRequest.creation(f"{number:036}", demand, "c", name=name)
+    return creation_request(f"{number:036}", demand, "c", name=name)
 
 
 def equal(number: int, name: str) -> ReservationRequest:
-    return ReservationRequest.creation(f"{number:036}", amounts(gpus=1), "c", name=name)
+    return creation_request(f"{number:036}", amounts(gpus=1), "c", name=name)
 
 
 def admitted(*requests: ReservationRequest) -> tuple[QuotaLedger, int]:

@@ -5,8 +5,7 @@ from fractions import Fraction
 import msgspec
 
 from policies.quota.amounts import Vector
-from policies.quota.demand import UnclassifiedPods
-from policies.quota.ledger.decide import Reason, ReservationRequest, decide
+from policies.quota.ledger.decide import Reason, decide
 from policies.quota.ledger.quota_ledger import QuotaLedger
 from policies.quota.ledger.reconcile import (
     STORED_NAMES_LIMIT,
@@ -20,11 +19,13 @@ from policies.quota.ledger.reconcile import (
     reconcile,
 )
 from policies.quota.ledger.reservations import Reservation, Reservations
-from tests.builders import listing
+from tests.builders import listing, quota_ledger
 from tests.cases import cases
+from tests.reservation_requests import creation_request
 
 BEFORE = {"gpus": Fraction(1)}
 AFTER = {"gpus": Fraction(2)}
+FOUR = {"gpus": Fraction(4)}
 
 
 @cases(
@@ -43,18 +44,10 @@ AFTER = {"gpus": Fraction(2)}
 def test_a_change_goes_by_the_version_that_is_listed(
     reviewed: int, listed: StoredObject | None, goes: bool
 ) -> None:
-    ledger = QuotaLedger(
-        quota_uid="q",
-        generation=1,
-        hard={"gpus": Fraction(4)},
-        unclassified_pods=UnclassifiedPods.TOTAL_ONLY,
-        used={"gpus": Fraction(1)},
-        reservations=Reservations.of(Reservation("pod/request", {"gpus": Fraction(1)}, reviewed)),
-        class_catalogue="c",
-    )
+    change = Reservation("pod/request", {"gpus": Fraction(1)}, reviewed)
+    ledger = quota_ledger(change, hard=FOUR, used={"gpus": Fraction(1)}, class_catalogue="c")
     objects = {"pod": listed} if listed else {}
-    shown = listing(objects, catalogue="c")
-    settled = reconcile(ledger, shown, frozenset())
+    settled = reconcile(ledger, listing(objects, catalogue="c"), frozenset())
     assert isinstance(settled, Reconciled)
     assert ("pod/request" not in settled.ledger.reservations) is goes
     assert settled.confirmed == (("pod/request",) if goes else ())
@@ -71,15 +64,8 @@ def test_a_change_goes_by_the_version_that_is_listed(
 def test_a_count_by_another_catalogue_is_in_force_once_nothing_else_is_in_flight(
     objects: dict[str, StoredObject], expired: frozenset[str], want: Reason
 ) -> None:
-    ledger = QuotaLedger(
-        quota_uid="q",
-        generation=1,
-        hard={"gpus": Fraction(4)},
-        unclassified_pods=UnclassifiedPods.TOTAL_ONLY,
-        used={"gpus": Fraction(0)},
-        reservations=Reservations.of(Reservation("pod", BEFORE)),
-        class_catalogue="before",
-    )
+    in_flight = Reservation("pod", BEFORE)
+    ledger = quota_ledger(in_flight, hard=FOUR, used={"gpus": Fraction(0)}, class_catalogue="before")
     shown = listing(objects, catalogue="after")
     assert reconcile(ledger, shown, expired) is Refused.OTHER_CATALOGUE
 
@@ -88,24 +74,16 @@ def test_a_count_by_another_catalogue_is_in_force_once_nothing_else_is_in_flight
         assert isinstance(settled, Reconciled)
         ledger = settled.ledger
     for catalogue, answer in (("before", Reason.OTHER_CATALOGUE), ("after", want)):
-        (verdict,) = decide(ledger, [ReservationRequest.creation("next", BEFORE, catalogue)]).verdicts
+        (verdict,) = decide(ledger, [creation_request("next", BEFORE, catalogue)]).verdicts
         assert verdict.reason is answer
 
 
 NOW, NEXT, LATER = "5e1f/TotalOnly", "77ab/TotalOnly", "90aa/TotalOnly"
-ON_THE_WAY = QuotaLedger(
-    quota_uid="q",
-    generation=1,
-    hard={"gpus": Fraction(4)},
-    unclassified_pods=UnclassifiedPods.TOTAL_ONLY,
-    used={"gpus": Fraction(1)},
-    class_catalogue=NOW,
-    next_catalogue=NEXT,
-)
 
 
 def on_the_way(*reservations: Reservation, **but: object) -> QuotaLedger:
-    return msgspec.structs.replace(ON_THE_WAY, **{"reservations": Reservations.of(*reservations), **but})
+    fields = {"hard": FOUR, "used": {"gpus": Fraction(1)}, "class_catalogue": NOW, "next_catalogue": NEXT}
+    return quota_ledger(*reservations, **{**fields, **but})
 
 
 def listed(catalogue_version: str, **objects: StoredObject) -> Listing:
@@ -114,6 +92,8 @@ def listed(catalogue_version: str, **objects: StoredObject) -> Listing:
 
 MARKED, UNMARKED = Reservation("marked", AFTER, catalogue=NEXT), Reservation("unmarked", BEFORE)
 OTHERWISE = Reservation("otherwise", BEFORE, catalogue=LATER)
+DAMAGED = Reservations.parse("gpus=1 | x x")
+UNCOUNTED = on_the_way(class_catalogue=None, next_catalogue=None)
 
 
 @cases(
@@ -129,13 +109,7 @@ OTHERWISE = Reservation("otherwise", BEFORE, catalogue=LATER)
         "its-own-never-flips": (on_the_way(MARKED), NOW, {}, set(), (NOW, NEXT)),
         "a-third-catalogue-version": (on_the_way(), LATER, {}, set(), Refused.OTHER_CATALOGUE),
         "on-no-way": (on_the_way(next_catalogue=None), NEXT, {}, set(), Refused.OTHER_CATALOGUE),
-        "a-line-that-cannot-be-read": (
-            on_the_way(reservations=Reservations.parse("gpus=1 | x x")),
-            NEXT,
-            {},
-            set(),
-            Refused.UNMARKED,
-        ),
+        "a-line-that-cannot-be-read": (on_the_way(reservations=DAMAGED), NEXT, {}, set(), Refused.UNMARKED),
     },
 )
 def test_a_ledger_flips_when_all_that_is_left_bears_the_mark(
@@ -155,7 +129,7 @@ def test_a_ledger_flips_when_all_that_is_left_bears_the_mark(
 
 
 def test_between_the_mark_and_the_flip_a_pod_counts_the_larger_amount() -> None:
-    pod = ReservationRequest.creation("pod", AFTER, NOW, NEXT)
+    pod = creation_request("pod", AFTER, NOW, NEXT)
     moving = begin_transition(on_the_way(next_catalogue=None), NEXT)
     (verdict,), moving = (decided := decide(moving, [pod])).verdicts, decided.ledger
     assert verdict.reason is Reason.RESERVED
@@ -164,7 +138,7 @@ def test_between_the_mark_and_the_flip_a_pod_counts_the_larger_amount() -> None:
     flipped = reconcile(moving, listed(NEXT), frozenset())
     assert isinstance(flipped, Reconciled)
     assert flipped.ledger.reserved == AFTER
-    later = ReservationRequest.creation("later", BEFORE, NEXT)
+    later = creation_request("later", BEFORE, NEXT)
     assert decide(flipped.ledger, [later]).verdicts[0].reason is Reason.RESERVED
 
 
@@ -175,11 +149,7 @@ def test_between_the_mark_and_the_flip_a_pod_counts_the_larger_amount() -> None:
         "begun-again": (on_the_way(), NEXT, NEXT),
         "to-yet-another-one": (on_the_way(), LATER, LATER),
         "called-off": (on_the_way(), NOW, None),
-        "without-a-catalogue-version-of-its-own": (
-            on_the_way(class_catalogue=None, next_catalogue=None),
-            NEXT,
-            None,
-        ),
+        "without-a-catalogue-version-of-its-own": (UNCOUNTED, NEXT, None),
     },
 )
 def test_a_transition_begins(ledger: QuotaLedger, catalogue_version: str, want: str | None) -> None:
@@ -193,7 +163,7 @@ def test_a_transition_begins(ledger: QuotaLedger, catalogue_version: str, want: 
         "nothing-in-flight": (on_the_way(), NEXT),
         "all-marked": (on_the_way(MARKED), NEXT),
         "one-unmarked": (on_the_way(MARKED, UNMARKED), NOW),
-        "none-of-its-own": (on_the_way(class_catalogue=None, next_catalogue=None), None),
+        "none-of-its-own": (UNCOUNTED, None),
     },
 )
 def test_by_which_catalogue_version_to_count(ledger: QuotaLedger, want: str | None) -> None:
@@ -206,7 +176,7 @@ def test_by_which_catalogue_version_to_count(ledger: QuotaLedger, want: str | No
         "its-own-is-not-known-any-more": (on_the_way(MARKED, UNMARKED), NEXT, (None, None)),
         "its-own-is-not-known-and-all-marked": (on_the_way(MARKED), NEXT, (NEXT, None)),
         "a-dimension-is-gained-on-the-way": (
-            on_the_way(UNMARKED, hard={"gpus": Fraction(4), "classes/a": Fraction(1)}),
+            on_the_way(UNMARKED, hard={**FOUR, "classes/a": Fraction(1)}),
             NOW,
             (NOW, NEXT),
         ),

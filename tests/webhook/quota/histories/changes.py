@@ -2,13 +2,11 @@
 
 from unittest.mock import patch
 
-import msgspec
-
 from policies.quota.amounts import NOTHING, Vector
 from policies.quota.ledger import reconcile as settling
 from policies.quota.ledger.reconcile import StoredObject
 from policies.quota.ledger.reservations import Reservation, Reservations
-from tests.webhook.quota.histories.setting import History, plain, stored_pod, world
+from tests.webhook.quota.histories.setting import admitted, put, stored_pod, world
 from tests.webhook.quota.world import Controller, World, vector
 
 _LARGEST = Reservations.__dict__["_largest"]
@@ -30,8 +28,7 @@ def two_changes_of_one_pod(*, rule: bool) -> World:
 def a_change_is_listed_before_it_is_stored(*, rule: bool) -> World:
     """Change entry stays while the pod is listed in the version that was reviewed."""
     around = world(gpus=9, a=1)
-    uid = stored_pod(around, gpus=1)
-    around.admit(around.change(uid, gpus=1, a=1))
+    around.admit(around.change(stored_pod(around, gpus=1), gpus=1, a=1))
 
     def listed(reservation: Reservation, objects: dict[str, StoredObject]) -> bool:
         return reservation.object_uid in objects
@@ -102,12 +99,11 @@ def a_change_that_fails(*, rule: bool) -> World:
 def a_change_frees_before_it_is_stored(*, rule: bool) -> World:
     """Positive differences only."""
     around = world(a=1, b=1)
-    uid = stored_pod(around, a=1)
-    change = around.change(uid, b=1)
+    change = around.change(stored_pod(around, a=1), b=1)
     around.admit(change)
     if not rule:
         ledger = around.read().ledger
-        plain(around).store.put(msgspec.structs.replace(ledger, used={**(ledger.used or {}), **vector(a=0)}))
+        put(around, used={**(ledger.used or {}), **vector(a=0)})
     around.fail(change)
     around.admit(around.request(a=1))
     return around
@@ -116,16 +112,12 @@ def a_change_frees_before_it_is_stored(*, rule: bool) -> World:
 def a_call_is_repeated(*, rule: bool) -> World:
     """Answer a retried call alike, and charge it once."""
     around = world(gpus=2)
-    flight = around.request(gpus=1)
-    around.admit(flight)
+    flight = admitted(around, gpus=1)
     if rule:
         around.admit(flight)
     else:  # an id of its own for every call
-        ledger = around.read().ledger
         second = Reservation(f"{flight.id}-again", flight.growth)
-        plain(around).store.put(
-            msgspec.structs.replace(ledger, reservations=ledger.reservations.plus([second]))
-        )
+        put(around, reservations=around.read().ledger.reservations.plus([second]))
     if around.read().ledger.reserved != around.committed():
         around.broken.append("charged twice")
     return around
@@ -134,14 +126,10 @@ def a_call_is_repeated(*, rule: bool) -> World:
 def a_repeated_call_gives_back(*, rule: bool) -> World:
     """Serve never removes an entry."""
     around = world(gpus=1)
-    flight = around.request(gpus=1)
-    around.admit(flight)
+    flight = admitted(around, gpus=1)
     around.admit(flight)
     if not rule:
-        ledger = around.read().ledger
-        plain(around).store.put(
-            msgspec.structs.replace(ledger, reservations=ledger.reservations.without([flight.id]))
-        )
+        put(around, reservations=around.read().ledger.reservations.without([flight.id]))
     around.check()
     return around
 
@@ -182,18 +170,3 @@ def what_is_stored_under_a_name_is_deleted(*, rule: bool) -> World:
     around.admit(around.request(gpus=2))
     around.be_stored(second)
     return around
-
-
-HISTORIES: tuple[History, ...] = (
-    two_changes_of_one_pod,
-    a_change_is_listed_before_it_is_stored,
-    a_change_is_taken_back_and_made_again,
-    a_change_of_a_pod_that_finishes,
-    a_change_of_a_pod_that_is_deleted,
-    a_change_that_fails,
-    a_change_frees_before_it_is_stored,
-    a_call_is_repeated,
-    a_repeated_call_gives_back,
-    two_creations_of_one_name,
-    what_is_stored_under_a_name_is_deleted,
-)

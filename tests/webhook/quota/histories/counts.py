@@ -15,7 +15,7 @@ from policies.quota.ledger import reconcile as settling
 from policies.quota.ledger.quota_ledger import EXPIRY_SECONDS, NO_QUOTA_SECONDS, QuotaLedger, Revisions
 from policies.quota.ledger.reconcile import Reconciled, StoredObject
 from policies.quota.ledger.reservations import Reservation, Reservations
-from tests.webhook.quota.histories.setting import History, plain, stored_pod, world
+from tests.webhook.quota.histories.setting import admitted, plain, put, stored_pod, world
 from tests.webhook.quota.world import NAMESPACE, Controller, Held, PlainLedger, World, vector
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_ledgers import ObservedLedgers
@@ -59,8 +59,7 @@ def hard_is_lowered_under_a_decision(*, rule: bool) -> World:
 def an_old_list_comes_late(*, rule: bool) -> World:
     """Fence by list revision."""
     around = world(gpus=1)
-    flight = around.request(gpus=1)
-    around.admit(flight)
+    flight = admitted(around, gpus=1)
     old = around.list(Controller())
     around.be_stored(flight)
     around.reconcile(around.list(Controller()))
@@ -72,9 +71,7 @@ def an_old_list_comes_late(*, rule: bool) -> World:
 def nothing_moves_while_an_entry_waits(*, rule: bool) -> World:
     """Fence with ≥, not >."""
     around = world(gpus=1)
-    flight = around.request(gpus=1)
-    around.admit(flight)
-    around.fail(flight)
+    around.fail(admitted(around, gpus=1))
 
     def strictly(self: Revisions, other: Revisions) -> bool:
         return self.pods > other.pods
@@ -122,16 +119,12 @@ def nodes_are_fenced_too(*, rule: bool) -> World:
 def an_entry_goes_before_it_is_counted(*, rule: bool) -> World:
     """Reservation removed only together with `used`."""
     around = world(gpus=1)
-    flight = around.request(gpus=1)
-    around.admit(flight)
+    flight = admitted(around, gpus=1)
     around.be_stored(flight)
     if rule:
         around.reconcile(around.list(Controller()))
     else:
-        ledger = around.read().ledger
-        plain(around).store.put(
-            msgspec.structs.replace(ledger, reservations=ledger.reservations.without([flight.id]))
-        )
+        put(around, reservations=around.read().ledger.reservations.without([flight.id]))
     around.admit(around.request(gpus=1))
     return around
 
@@ -139,8 +132,7 @@ def an_entry_goes_before_it_is_counted(*, rule: bool) -> World:
 def a_foreign_clock_says_expired(*, rule: bool) -> World:
     """Expiry by own sight."""
     around = world(gpus=1)
-    flight = around.request(gpus=1)
-    around.admit(flight)
+    flight = admitted(around, gpus=1)
     held = around.list(Controller())  # has seen the entry just now
     if not rule:
         held.expired = frozenset({flight.id})
@@ -153,8 +145,7 @@ def a_foreign_clock_says_expired(*, rule: bool) -> World:
 def a_list_from_before_the_bound(*, rule: bool) -> World:
     """Expiry by a list begun after maturity."""
     around = world(gpus=1)
-    flight = around.request(gpus=1)
-    around.admit(flight)
+    flight = admitted(around, gpus=1)
     controller = Controller()
     around.observe(controller)
     held = around.list(controller)
@@ -170,9 +161,7 @@ def a_list_from_before_the_bound(*, rule: bool) -> World:
 def a_create_fails_after_it_was_allowed(*, rule: bool) -> World:
     """Expiry at all."""
     around = world(gpus=1)
-    flight = around.request(gpus=1)
-    around.admit(flight)
-    around.fail(flight)
+    around.fail(admitted(around, gpus=1))
     with patch.object(settling, "_given_up", settling._given_up if rule else lambda *_: ()):
         around.come_to_rest()
     return around
@@ -181,8 +170,7 @@ def a_create_fails_after_it_was_allowed(*, rule: bool) -> World:
 def a_list_lacks_what_is_being_created(*, rule: bool) -> World:
     """Gone is what a watch reported as deleted, not what a list lacks."""
     around = world(gpus=1)
-    flight = around.request(gpus=1)
-    around.admit(flight)
+    flight = admitted(around, gpus=1)
     held = around.list(Controller())
     if not rule:
         objects = {flight.uid: DELETED, **held.listing.objects}
@@ -195,8 +183,7 @@ def a_list_lacks_what_is_being_created(*, rule: bool) -> World:
 def a_pod_is_deleted_before_it_is_counted(*, rule: bool) -> World:
     """Give back at once what a watch reported as deleted: its entry need not expire."""
     around = world(gpus=1)
-    flight = around.request(gpus=1)
-    around.admit(flight)
+    flight = admitted(around, gpus=1)
     around.be_stored(flight)
     around.delete(flight.uid, reported=rule)
     around.reconcile(around.list(Controller()))
@@ -211,11 +198,7 @@ def a_quota_for_what_runs_already(*, rule: bool) -> World:
     around = World(PlainLedger(granted), granted)
     around.pods["pod0"] = StoredObject(vector(gpus=1))
     if not rule:
-        ledger = around.read().ledger
-        zeros = dict.fromkeys(ledger.hard, NOTHING)
-        plain(around).store.put(
-            msgspec.structs.replace(ledger, used=zeros, class_catalogue=around.ledger.catalogue)
-        )
+        put(around, used=dict.fromkeys(granted, NOTHING), class_catalogue=around.ledger.catalogue)
     around.admit(around.request(gpus=1))
     return around
 
@@ -223,8 +206,7 @@ def a_quota_for_what_runs_already(*, rule: bool) -> World:
 def a_list_from_before_the_quota(*, rule: bool) -> World:
     """Initialise from a list begun after this quota was observed in the ledger."""
     around = world(gpus=1)
-    flight = around.request(gpus=1)
-    around.admit(flight)
+    flight = admitted(around, gpus=1)
     old, listed = around.list(Controller()), monotonic()
     around.be_stored(flight)
     around.replace(vector(gpus=1))
@@ -238,11 +220,11 @@ def a_list_from_before_the_quota(*, rule: bool) -> World:
 
 def reconciler_that_holds(held: Held, listed: float, around: World) -> QuotaReconciler:
     """Return one whose informers have a list that was begun at `listed`, of the monotonic clock."""
-    catalogue_version, observed, latest = (
+    catalogue_version, observed = (
         CatalogueVersion("digest", UnclassifiedPods.TOTAL_ONLY),
         ObservedLedgers(no_quota=0.0),
-        [held],
     )
+    latest = [held]
     around.costs[str(catalogue_version)] = 1
 
     def refresh(_namespace: str, *, since: float, nodes_since: float) -> None:
@@ -276,13 +258,12 @@ def a_replica_still_believes_in_no_quota(*, rule: bool) -> World:
     if not rule:
         held.waited = True
     initialised = isinstance(around.reconcile(held), Reconciled)
-    unmapped_resources = around.request(
-        gpus=1
-    )  # by an answer that is no older than D: at this time still possible
-    around.admitted(unmapped_resources, new=initialised)
-    unmapped_resources.promised = initialised  # else its admission began before the promise
+    # By an answer that is no older than D: at this time still possible.
+    flight = around.request(gpus=1)
+    around.admitted(flight, new=initialised)
+    flight.promised = initialised  # else its admission began before the promise
     around.now += NO_QUOTA_SECONDS
-    around.be_stored(unmapped_resources)
+    around.be_stored(flight)
     around.reconcile(around.list(Controller()))
     return around
 
@@ -294,7 +275,7 @@ def a_class_is_added_that_used_lacks(*, rule: bool) -> World:
     around.grant(vector(gpus=9, a=1))
     if not rule:
         ledger = around.read().ledger
-        plain(around).store.put(msgspec.structs.replace(ledger, used={**(ledger.used or {}), **vector(a=0)}))
+        put(around, used={**(ledger.used or {}), **vector(a=0)})
     around.admit(around.request(gpus=1, a=1))
     return around
 
@@ -306,9 +287,8 @@ def an_entry_knows_only_what_was_granted(*, rule: bool) -> World:
     if rule:
         around.admit(flight)
     else:
-        ledger = around.read().ledger
         cut = Reservations.of(Reservation(flight.id, vector(gpus=1)))
-        plain(around).store.put(msgspec.structs.replace(ledger, reservations=cut))
+        put(around, reservations=cut)
         around.flights[flight.id] = flight
     around.grant(vector(gpus=9, a=1))
     controller = Controller()
@@ -317,25 +297,3 @@ def an_entry_knows_only_what_was_granted(*, rule: bool) -> World:
     around.reconcile(around.list(controller))
     around.admit(around.request(gpus=1, a=1))
     return around
-
-
-HISTORIES: tuple[History, ...] = (
-    two_replicas_decide_on_one_ledger,
-    serve_reserves_while_a_controller_counts,
-    hard_is_lowered_under_a_decision,
-    an_old_list_comes_late,
-    nothing_moves_while_an_entry_waits,
-    an_old_list_of_claims_with_a_new_one_of_pods,
-    nodes_are_fenced_too,
-    an_entry_goes_before_it_is_counted,
-    a_foreign_clock_says_expired,
-    a_list_from_before_the_bound,
-    a_create_fails_after_it_was_allowed,
-    a_list_lacks_what_is_being_created,
-    a_pod_is_deleted_before_it_is_counted,
-    a_quota_for_what_runs_already,
-    a_list_from_before_the_quota,
-    a_replica_still_believes_in_no_quota,
-    a_class_is_added_that_used_lacks,
-    an_entry_knows_only_what_was_granted,
-)

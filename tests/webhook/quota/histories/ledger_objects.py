@@ -2,25 +2,25 @@
 
 from collections.abc import Mapping
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from unittest.mock import patch
 
 import msgspec
 
 from policies.quota.amounts import Vector
 from policies.quota.ledger import reconcile as settling
-from policies.quota.ledger.decide import ReservationRequest, decide
+from policies.quota.ledger.decide import decide
 from policies.quota.ledger.quota_ledger import NO_QUOTA_SECONDS
 from policies.quota.ledger.reconcile import Reconciled, StoredObject, begin_transition, initialise
 from policies.quota.ledger.reservations import Reservations
 from tests.builders import listing, used_by
-from tests.webhook.quota.histories.setting import History, plain, stored_pod, world
+from tests.reservation_requests import creation_request
+from tests.webhook.quota.histories.setting import admitted, plain, put, stored_pod, world
 from tests.webhook.quota.quota_and_ledger_object import QuotaAndLedger
 from tests.webhook.quota.world import NAMESPACE, Controller, Flight, World, vector
 from webhook.cluster.collection import Line, MergedCollection, Position
-from webhook.controller.gone_claims import GoneClaims
 from webhook.controller.observed_ledgers import ObservedLedgers
-from webhook.controller.records import Blueprint, ClaimRecord
+from webhook.controller.records import Blueprint, ClaimHistory, ClaimRecord
 from webhook.quota import documents, ledger_objects
 from webhook.quota.store import VersionedLedger
 
@@ -46,8 +46,7 @@ class Pod(NamedTuple):
 
 def unreadable(around: World) -> Flight:
     """Admit a pod, and damage the line of its reservation."""
-    flight = around.request(gpus=1)
-    around.admit(flight)
+    flight = admitted(around, gpus=1)
     damaged = msgspec.structs.replace(around.read().ledger, reservations=Reservations.parse(LINE))
     plain(around).store.put(damaged)
     return flight
@@ -58,8 +57,7 @@ def a_line_cannot_be_read(*, rule: bool) -> World:
     around = world(gpus=1)
     unreadable(around)
     if not rule:
-        ledger = around.read().ledger
-        plain(around).store.put(msgspec.structs.replace(ledger, reservations=Reservations({})))
+        put(around, reservations=Reservations({}))
     around.admit(around.request(gpus=1))
     return around
 
@@ -87,8 +85,7 @@ def on_the_way(around: World) -> World:
 def a_creation_while_the_ledger_moves(*, rule: bool) -> World:
     """Charge by both catalogue versions while the ledger moves."""
     around = on_the_way(world(gpus=3))
-    flight = around.request(gpus=1)
-    around.try_admit(flight, around.read(), cost=None if rule else 1)
+    around.try_admit(around.request(gpus=1), around.read(), cost=None if rule else 1)
     around.reconcile(around.list(Controller()))
     around.admit(around.request(gpus=1))
     return around
@@ -129,7 +126,7 @@ def a_replica_knows_only_the_old_basis(*, rule: bool) -> World:
     around.reconcile(around.list(Controller()))
     flight, before = around.request(gpus=1), around.read()
     if rule:
-        old = ReservationRequest.creation(flight.id, flight.after, around.ledger.catalogue)
+        old = creation_request(flight.id, flight.after, around.ledger.catalogue)
         if decide(before.ledger, [old]).verdicts[0].allowed:
             around.broken.append("it was charged by another basis")
     else:
@@ -142,8 +139,7 @@ def a_claim_is_made_for_a_pod(*, rule: bool) -> World:
     """Charge a claim from which a pod takes its devices for what it has beyond that pod."""
     around = world(gpus=2)
     stored_pod(around, gpus=1)
-    claim = with_its_claim(around)
-    count_claim(around, claim, as_=vector(gpus=1) if rule else {})
+    count_claim(around, with_its_claim(around), as_=vector(gpus=1) if rule else {})
     return around
 
 
@@ -177,22 +173,22 @@ def count_claim(around: World, claim: str, *, as_: Vector) -> None:
 def a_claim_that_is_gone_before_its_pod(*, rule: bool) -> World:
     """Charge a claim that is gone until the pods that have its devices have ended."""
     around = world(gpus=1)
-    gone = GoneClaims()
+    history = ClaimHistory()
     claim = taken_claim(around)
     if rule:
-        gone.add(claim)
-    count_without(around, claim, gone.held(NAMESPACE, lambda _pod, _since: False))
+        history.add_gone(claim)
+    count_without(around, claim, history.gone(NAMESPACE, lambda _pod, _since: False))
     return around
 
 
 def a_claim_is_gone_beside_an_old_list_of_pods(*, rule: bool) -> World:
     """Believe that a pod has ended by a list that began after its claim was gone."""
     around = world(gpus=1)
-    gone = GoneClaims()
+    history = ClaimHistory()
     pods_listed = monotonic()
     claim = taken_claim(around)
-    gone.add(claim)
-    count_without(around, claim, gone.held(NAMESPACE, lambda _pod, since: pods_listed > since or not rule))
+    history.add_gone(claim)
+    count_without(around, claim, history.gone(NAMESPACE, lambda _pod, since: pods_listed > since or not rule))
     return around
 
 
@@ -200,15 +196,8 @@ def taken_claim(around: World) -> ClaimRecord:
     """Store and count a claim whose devices a pod has; return the controller's record of it."""
     uid = with_its_claim(around)
     around.reconcile(around.list(Controller()))
-    common: dict[str, Any] = {
-        "uid": uid,
-        "namespace": NAMESPACE,
-        "name": uid,
-        "holder": uid,
-        "version": 1,
-        "since": "",
-    }
-    return ClaimRecord(**common, blueprint=Blueprint(b"", {}), made_for="", reserved_for=("pod",))
+    names = {"uid": uid, "namespace": NAMESPACE, "name": uid, "holder": uid, "since": "", "made_for": ""}
+    return ClaimRecord(**names, version=1, blueprint=Blueprint(b"", {}), reserved_for=("pod",))
 
 
 def count_without(around: World, claim: ClaimRecord, counted: Mapping[str, ClaimRecord]) -> None:
@@ -279,13 +268,10 @@ def a_ledger_of_a_quota_that_was_known_before(*, rule: bool) -> QuotaAndLedger:
     def kept() -> VersionedLedger:
         ledger_object = around.controller().keep()
         assert ledger_object is not None
-        return (
-            ledger_object
-            if rule
-            else VersionedLedger(
-                msgspec.structs.replace(ledger_object.ledger, ledger_uid=""), ledger_object.version
-            )
-        )
+        if rule:
+            return ledger_object
+        unseen = msgspec.structs.replace(ledger_object.ledger, ledger_uid="")
+        return VersionedLedger(unseen, ledger_object.version)
 
     with patch("webhook.controller.observed_ledgers.monotonic", lambda: now[0]):
         observed.observe(NAMESPACE, VersionedLedger(kept().ledger, "1"))
@@ -306,8 +292,7 @@ def a_ledger_of_a_quota_that_was_known_before(*, rule: bool) -> QuotaAndLedger:
 def sums_that_lag_behind_their_revision(*, rule: bool) -> World:
     """Count by sums, objects and revisions of one moment."""
     around = world(gpus=1)
-    flight = around.request(gpus=1)
-    around.admit(flight)
+    flight = admitted(around, gpus=1)
     before = around.list(Controller())
     around.be_stored(flight)
     held = around.list(Controller())
@@ -322,8 +307,7 @@ def a_list_ends_while_the_watch_goes_on(*, rule: bool) -> World:
     around = world(gpus=1)
     things = MergedCollection[Pod]("pods", lambda *_: None)
     things.watch_from(around.revisions.pods)
-    flight = around.request(gpus=1)
-    around.admit(flight)
+    flight = admitted(around, gpus=1)
     with things.reading() as started:
         listed = around.revisions.pods
         around.be_stored(flight)
@@ -337,23 +321,3 @@ def a_list_ends_while_the_watch_goes_on(*, rule: bool) -> World:
     held.listing = msgspec.structs.replace(held.listing, objects=shown, used=used_by(shown))
     around.reconcile(held)
     return around
-
-
-HISTORIES: tuple[History, ...] = (
-    a_line_cannot_be_read,
-    a_line_that_cannot_be_read_is_dropped,
-    a_creation_while_the_ledger_moves,
-    a_creation_from_before_the_ledger_moved,
-    a_pod_from_before_the_ledger_moved,
-    a_replica_knows_only_the_old_basis,
-    a_claim_is_made_for_a_pod,
-    a_claim_outlives_its_pod,
-    a_claim_that_is_gone_before_its_pod,
-    a_claim_is_gone_beside_an_old_list_of_pods,
-    a_spec_that_was_read_before_the_ledger,
-    a_quota_that_was_gone_before_its_ledger_was_read,
-    a_ledger_is_deleted_late,
-    a_ledger_of_a_quota_that_was_known_before,
-    sums_that_lag_behind_their_revision,
-    a_list_ends_while_the_watch_goes_on,
-)

@@ -1,10 +1,12 @@
 """The worlds in which histories take place."""
 
-from typing import Protocol
+from typing import Any, Protocol
+
+import msgspec
 
 from policies.quota.ledger.reconcile import Reconciled
 from tests.webhook.quota.quota_and_ledger_object import QuotaAndLedger
-from tests.webhook.quota.world import Controller, PlainLedger, World, vector
+from tests.webhook.quota.world import Controller, Flight, PlainLedger, World, vector
 
 
 class History(Protocol):
@@ -25,6 +27,18 @@ def plain(world: World) -> PlainLedger:
     ledger = world.ledger
     assert isinstance(ledger, PlainLedger)
     return ledger
+
+
+def put(world: World, **fields: Any) -> None:
+    """Write these fields of the ledger past every rule."""
+    plain(world).store.put(msgspec.structs.replace(world.read().ledger, **fields))
+
+
+def admitted(world: World, **demand: int | str) -> Flight:
+    """Ask for a pod of that demand, once."""
+    flight = world.request(**demand)
+    world.admit(flight)
+    return flight
 
 
 def stored_pod(world: World, **demand: int | str) -> str:

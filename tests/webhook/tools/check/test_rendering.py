@@ -1,5 +1,5 @@
 from tests.cases import cases
-from webhook.tools.check.rendering import has_parameters, is_placeholder
+from webhook.tools.check.sources import has_parameters, is_placeholder
 
 LIMIT = "spec.containers[0].resources.limits[nvidia.com/gpu]"
 ENV = "spec.containers[0].env[0].value"

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import cases
 from webhook.tools.check.manifests import Manifests, read_manifests
-from webhook.tools.check.rendering import sentences
+from webhook.tools.check.sources import sentences
 
 POD = '{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "NAME"}, "spec": {"containers": [{"name": "main"}]}}\n'
 TEMPLATE = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {{ .Release.Name }}\n"
@@ -65,12 +66,12 @@ def test_a_device_that_is_named_is_read_up_to_the_limit() -> None:
     assert [str(problem) for problem in problems] == ["/dev/zero: must be at most 64 MiB"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("recursive", "want"),
-    [
-        pytest.param(False, "must contain a .yaml, .yml or .json file (-R reads the directories below, too)", id="flat"),
-        pytest.param(True, "must contain a .yaml, .yml or .json file", id="recursive"),
-    ],
+    {
+        "flat": (False, "must contain a .yaml, .yml or .json file (-R reads the directories below, too)"),
+        "recursive": (True, "must contain a .yaml, .yml or .json file"),
+    },
 )  # fmt: skip
 def test_a_directory_without_manifests(tmp_path: Path, recursive: bool, want: str) -> None:
     found = read_manifests([str(tmp_path)], recursive=recursive)
@@ -104,20 +105,20 @@ def test_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [str(problem) for problem in read_manifests(["-"]).problems] == ["-: must contain an object"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("ignore", "want"),
-    [
-        pytest.param([], ["a", "b", "c", "d"], id="nothing"),
-        pytest.param(["b.yaml"], ["a", "c", "d"], id="file-by-name"),
-        pytest.param(["vendor"], ["a", "b", "d"], id="directory-by-name"),
-        pytest.param(["deploy/vendor/"], ["a", "b", "d"], id="directory-by-path"),
-        pytest.param(["./deploy"], ["a"], id="directory-from-here"),
-        pytest.param(["deploy/*.yaml"], ["a"], id="star-matches-slashes"),
-        pytest.param(["**/d.yaml"], ["a", "b", "c"], id="at-any-depth"),
-        pytest.param(["**/a.yaml"], ["b", "c", "d"], id="at-any-depth-and-at-the-top"),
-        pytest.param(["[bc].yaml", "d.*"], ["a"], id="several"),
-        pytest.param(["tmp*", "eploy", "yaml"], ["a", "b", "c", "d"], id="names-are-matched-whole-and-below-the-directory"),
-    ],
+    {
+        "nothing": ([], ["a", "b", "c", "d"]),
+        "file-by-name": (["b.yaml"], ["a", "c", "d"]),
+        "directory-by-name": (["vendor"], ["a", "b", "d"]),
+        "directory-by-path": (["deploy/vendor/"], ["a", "b", "d"]),
+        "directory-from-here": (["./deploy"], ["a"]),
+        "star-matches-slashes": (["deploy/*.yaml"], ["a"]),
+        "at-any-depth": (["**/d.yaml"], ["a", "b", "c"]),
+        "at-any-depth-and-at-the-top": (["**/a.yaml"], ["b", "c", "d"]),
+        "several": (["[bc].yaml", "d.*"], ["a"]),
+        "names-are-matched-whole-and-below-the-directory": (["tmp*", "eploy", "yaml"], ["a", "b", "c", "d"]),
+    },
 )  # fmt: skip
 def test_ignored_files_are_not_read(tmp_path: Path, ignore: list[str], want: list[str]) -> None:
     top = tree(
@@ -158,14 +159,14 @@ def test_a_helm_chart_is_noted_once(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "want"),
-    [
-        pytest.param(TEMPLATE, 4, id="value"),
-        pytest.param("{{- if .Values.gpus }}\nkind: Pod\n{{- end }}\n", 1, id="line"),
-        pytest.param("kind: Pod\nspec: {replicas: {{ replicas }}}\n", 2, id="flow"),
-        pytest.param("kind: Pod\n{% for gpu in gpus %}\n- {{ gpu }}\n{% endfor %}\n", 2, id="jinja"),
-    ],
+    {
+        "value": (TEMPLATE, 4),
+        "line": ("{{- if .Values.gpus }}\nkind: Pod\n{{- end }}\n", 1),
+        "flow": ("kind: Pod\nspec: {replicas: {{ replicas }}}\n", 2),
+        "jinja": ("kind: Pod\n{% for gpu in gpus %}\n- {{ gpu }}\n{% endfor %}\n", 2),
+    },
 )
 def test_a_template_that_yaml_cannot_read_is_noted(tmp_path: Path, text: str, want: int) -> None:
     top = tree(tmp_path, t_yaml=text, a_yaml=pod("a"))
@@ -176,12 +177,12 @@ def test_a_template_that_yaml_cannot_read_is_noted(tmp_path: Path, text: str, wa
     assert notes(found, top) == [f"1 template not checked (t.yaml:{want}): render it and check the result"]
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
-    [
-        pytest.param('kind: Workflow\nargs: ["{{inputs.parameters.gpus}}"\nspec: 1\n', id="quoted-parameter"),
-        pytest.param("kind: Pod\na: b: c\n", id="no-braces"),
-    ],
+    {
+        "quoted-parameter": 'kind: Workflow\nargs: ["{{inputs.parameters.gpus}}"\nspec: 1\n',
+        "no-braces": "kind: Pod\na: b: c\n",
+    },
 )
 def test_a_broken_file_is_a_problem_whatever_it_quotes(tmp_path: Path, text: str) -> None:
     found = read(tree(tmp_path, t_yaml=text))

@@ -4,6 +4,7 @@ from fractions import Fraction
 
 import pytest
 
+from tests.cases import cases
 from webhook.tools.console.history import HEADROOM, SIDE, History, draw
 from webhook.tools.status.report import QuotaRow
 
@@ -48,15 +49,15 @@ def test_steps_are_drawn_as_steps() -> None:
     assert (drawing.least, drawing.most) == (2, 4)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("hard", "want"),
-    [
-        pytest.param(32, (0, 10, 20, 30), id="tens"),
-        pytest.param(4, (0, 2, 4), id="twos"),
-        pytest.param(1, (0, 0.5, 1), id="halves"),
-        pytest.param(2000, (0, 1000, 2000), id="thousands"),
-        pytest.param(0, (0, 0.5, 1), id="nothing-granted"),
-    ],
+    {
+        "tens": (32, (0, 10, 20, 30)),
+        "twos": (4, (0, 2, 4)),
+        "halves": (1, (0, 0.5, 1)),
+        "thousands": (2000, (0, 1000, 2000)),
+        "nothing-granted": (0, (0, 0.5, 1)),
+    },
 )
 def test_ticks_are_round(hard: int, want: tuple[float, ...]) -> None:
     assert draw([(0, row(0, 0, hard))], until=1).ticks == pytest.approx(want)

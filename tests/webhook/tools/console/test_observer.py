@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from webhook.cluster import errors
-from webhook.tools.console.observer import Observer
+from webhook.tools.console.app import Observer
 
 QUICK = {"pause": 0.01, "watched": 0.0}
 """Every thread ends as soon as nobody asks."""

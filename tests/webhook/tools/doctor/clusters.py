@@ -10,8 +10,11 @@ from typing import Any
 import msgspec
 
 from tests.webhook.cluster.apiserver import Answer, ApiServer, Request, answering
+from webhook.tools.doctor.check import CheckResult, run_check
+from webhook.tools.doctor.checks import CHECKS
 from webhook.tools.doctor.cluster import InstalledCluster, Names
 
+BY_ID = {check.id: check for check in CHECKS}
 NOW = datetime(2027, 1, 31, 12, 0, tzinfo=UTC)
 
 
@@ -35,3 +38,19 @@ def cluster_of(
 
     with ApiServer(folder, answer) as server:
         yield InstalledCluster(server.client(), Names(), config=config, now=now)
+
+
+def checked(check: str, objects: Mapping[str, Any], folder: Path, **more: Any) -> CheckResult:
+    """Return what the check says of a cluster of these objects."""
+    with cluster_of(folder, objects, **more) as cluster:
+        return run_check(BY_ID[check], cluster)
+
+
+def assert_found(check: str, objects: Mapping[str, Any], want: Collection[str], folder: Path) -> None:
+    """Compare the findings with `id: part of object and message`; each has a remedy, and nothing stays unchecked."""
+    result = checked(check, objects, folder)
+    assert result.not_checked == ()
+    assert [finding.id for finding in result.findings] == [text.partition(": ")[0] for text in want]
+    for finding, expected in zip(result.findings, want, strict=True):
+        assert finding.remedy
+        assert expected.partition(": ")[2] in f"{finding.object} {finding.message}"

@@ -4,11 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.cases import cases
-from tests.webhook.tools.doctor.clusters import cluster_of
-from webhook.tools.doctor.check import run_check
-from webhook.tools.doctor.checks import callers
+from tests.webhook.tools.doctor.clusters import checked
 
-[CALLERS] = callers.CHECKS
 DEPLOYMENT = "/apis/apps/v1/namespaces/gpu-admission/deployments/gpu-admission-webhook"
 POLICIES = "/apis/networking.k8s.io/v1/namespaces/gpu-admission/networkpolicies"
 OURS = {"app.kubernetes.io/name": "gpu-admission", "app.kubernetes.io/component": "webhook"}
@@ -62,10 +59,9 @@ METRICS = ours(port=9443)
     },
 )
 def test_callers(flags: list[str], policies: list[dict[str, Any]], found: list[str], tmp_path: Path) -> None:
-    with cluster_of(tmp_path, {**deployment(*flags), POLICIES: policies}) as cluster:
-        result = run_check(CALLERS, cluster)
+    result = checked("callers", {**deployment(*flags), POLICIES: policies}, tmp_path)
 
-    first, *notes = [note.text for note in result.notes]
+    first, *notes = result.notes
     assert "Service/gpu-admission in gpu-admission is not reachable from here" in first
     said = [finding.id for finding in result.findings] or [
         note.removeprefix("callers present no certificate; ").partition(",")[0] for note in notes
@@ -75,8 +71,7 @@ def test_callers(flags: list[str], policies: list[dict[str, Any]], found: list[s
 
 
 def test_without_replica_and_deployment_it_is_not_called_fine(tmp_path: Path) -> None:
-    with cluster_of(tmp_path, {}) as cluster:
-        result = run_check(CALLERS, cluster)
+    result = checked("callers", {}, tmp_path)
 
     assert result.findings == ()
     assert [each.why for each in result.not_checked] == [

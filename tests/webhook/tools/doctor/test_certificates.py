@@ -160,7 +160,7 @@ def test_out_of_reach_the_secret_stands_in_and_that_is_said(
 
     assert [finding.id for finding in (*served.findings, *kept.findings)] == want
     assert (served.not_checked, kept.not_checked) == ((), ())
-    assert [note.text for note in served.notes] == [
+    assert list(served.notes) == [
         "the certificate is that of Secret/gpu-admission-certificates in gpu-admission: "
         "127.0.0.1:1 is not reachable from here"
     ]

@@ -6,9 +6,8 @@ from typing import Any
 from tests.builders import JSON
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import status
-from tests.webhook.tools.doctor.clusters import cluster_of
-from tests.webhook.tools.doctor.test_checks import BY_ID, NAMESPACES, OURS, excluding, namespace
-from webhook.tools.doctor.check import run_check
+from tests.webhook.tools.doctor.clusters import checked
+from tests.webhook.tools.doctor.test_checks import NAMESPACES, OURS, excluding, namespace
 
 DRA = "/apis/resource.k8s.io"
 TEMPLATES, CLAIMS = f"{DRA}/v1/resourceclaimtemplates", f"{DRA}/v1/resourceclaims"
@@ -55,8 +54,7 @@ UNSEEN = {
 def test_a_claim(
     tmp_path: Path, check: str, objects: dict[str, Any], finding: str, devices: JSON, is_found: bool
 ) -> None:
-    with cluster_of(tmp_path, {**objects, **devices}) as cluster:
-        result = run_check(BY_ID[check], cluster)
+    result = checked(check, {**objects, **devices}, tmp_path)
 
     assert [each.id for each in result.findings] == ([finding] if is_found else [])
     assert result.not_checked == ()

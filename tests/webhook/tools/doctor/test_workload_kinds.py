@@ -4,12 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.cases import cases
-from tests.webhook.tools.doctor.clusters import cluster_of
-from webhook.tools.doctor.check import run_check
-from webhook.tools.doctor.checks import CHECKS
+from tests.webhook.tools.doctor.clusters import checked
 from webhook.tools.doctor.expected import expected_objects
 
-BY_ID = {check.id: check for check in CHECKS}
 VALIDATING = "validatingwebhookconfigurations"
 CONFIGURATION = f"/apis/admissionregistration.k8s.io/v1/{VALIDATING}/zz-gpu-admission"
 MAPPINGS = "/apis/gpu-admission.dev/v1alpha1/gpuresourcemappings"
@@ -62,8 +59,7 @@ def test_kinds_that_the_webhook_never_gets(
     row: dict[str, Any], extra: tuple[dict[str, Any], ...], want: list[str] | None, tmp_path: Path
 ) -> None:
     objects = {CONFIGURATION: installed(extra=extra), MAPPINGS: [mapping(row)]}
-    with cluster_of(tmp_path, objects) as cluster:
-        result = run_check(BY_ID["workload-kinds"], cluster)
+    result = checked("workload-kinds", objects, tmp_path)
 
     assert result.not_checked == ()
     said = [text for each in result.findings for text in (f"{each.object} {each.message}", each.remedy)]
@@ -83,8 +79,7 @@ def test_rules_may_be_added(
     without: int, extra: tuple[dict[str, Any], ...], want: list[str], tmp_path: Path
 ) -> None:
     objects = {CONFIGURATION: installed(without=without, extra=extra)}
-    with cluster_of(tmp_path, objects) as cluster:
-        found = run_check(BY_ID["entries"], cluster).findings
+    found = checked("entries", objects, tmp_path).findings
 
     ours = [each.message for each in found if CUSTOM in each.object]
     assert [message.partition(" 0")[0].rstrip() for message in ours] == want

@@ -8,6 +8,7 @@ import pytest
 
 from policies.registry import RULES, RULES_BY_ID
 from policies.rule import Rule
+from tests.cases import cases
 from webhook.configuration.loader import load_directory
 from webhook.tools.export.admission_policies import AdmissionPolicies, ExportOptions, export_policies
 
@@ -66,13 +67,13 @@ def test_the_built_in_defaults(exported: Any) -> None:
     assert exempted == "!(request.namespace in ['kube-system'])"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("mode", "denied", "advised"),
-    [
-        pytest.param("enforce", "Deny", "Warn", id="enforce"),
-        pytest.param("warn", "Warn", "Warn", id="warn"),
-        pytest.param("audit", "Audit", "Audit", id="audit"),
-    ],
+    {
+        "enforce": ("enforce", "Deny", "Warn"),
+        "warn": ("warn", "Warn", "Warn"),
+        "audit": ("audit", "Audit", "Audit"),
+    },
 )
 def test_modes(exported: Any, mode: str, denied: str, advised: str) -> None:
     rules = f"gpu-requests: {{mode: {mode}}}, gpu-isolation: {{mode: {mode}}}"
@@ -209,8 +210,7 @@ def test_what_every_object_has(exported: Any) -> None:
 
 
 def test_long_names_are_cut_and_stay_apart(exported: Any) -> None:
-    made = exported(policy("p" * 253, "priority: 0"))
-    found = names(made, "ValidatingAdmissionPolicy")
+    found = names(exported(policy("p" * 253, "priority: 0")), "ValidatingAdmissionPolicy")
 
     assert len(found) == len(set(found)) == 5
     assert all(len(f"gpu-admission.{name}") <= 253 for name in found)

@@ -8,36 +8,37 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.gpus.resource_mapping import Measure, ResourceMapping, ResourceMappingSpec, ResourcePattern
+from tests.cases import cases
 from webhook.configuration.loader import load_directory
 from webhook.tools.export.cel import fits, glob_regex, names_gpu, text
 from webhook.tools.export.gpu_toleration import cards
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "want"),
-    [
-        pytest.param("plain", "'plain'", id="plain"),
-        pytest.param("it's", r"'it\'s'", id="quote"),
-        pytest.param("a\\b", r"'a\\b'", id="backslash"),
-        pytest.param("a\nb\x00", r"'a\nb\U00000000'", id="control-characters"),
-        pytest.param("größer …", "'größer …'", id="other-letters"),
-    ],
+    {
+        "plain": ("plain", "'plain'"),
+        "quote": ("it's", r"'it\'s'"),
+        "backslash": ("a\\b", r"'a\\b'"),
+        "control-characters": ("a\nb\x00", r"'a\nb\U00000000'"),
+        "other-letters": ("größer …", "'größer …'"),
+    },
 )
 def test_literals(value: str, want: str) -> None:
     assert text(value) == want
 
 
-@pytest.mark.parametrize(
+@cases(
     ("globs", "want"),
-    [
-        pytest.param(["a[b"], r"n.matches(r'^(a\[b)$')", id="bracket-that-is-never-closed"),
-        pytest.param(["*"], "true", id="everything"),
-        pytest.param(["a", "*", "b-*"], "true", id="everything-among-others"),
-        pytest.param(["ml", "web", "ml"], "n in ['ml', 'web']", id="names"),
-        pytest.param(["ml-*"], "n.matches(r'^(ml-.*)$')", id="glob"),
-        pytest.param(["a", "b?"], "n in ['a'] || n.matches(r'^(b.)$')", id="both"),
-        pytest.param([], "false", id="nothing"),
-    ],
+    {
+        "bracket-that-is-never-closed": (["a[b"], r"n.matches(r'^(a\[b)$')"),
+        "everything": (["*"], "true"),
+        "everything-among-others": (["a", "*", "b-*"], "true"),
+        "names": (["ml", "web", "ml"], "n in ['ml', 'web']"),
+        "glob": (["ml-*"], "n.matches(r'^(ml-.*)$')"),
+        "both": (["a", "b?"], "n in ['a'] || n.matches(r'^(b.)$')"),
+        "nothing": ([], "false"),
+    },
 )
 def test_globs(globs: list[str], want: str) -> None:
     assert fits("n", globs) == want

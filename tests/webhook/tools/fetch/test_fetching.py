@@ -288,9 +288,7 @@ def test_too_little_space_is_said_before_anything_is_fetched(
 
 def test_progress_names_bytes_total_and_rate(warmer: Warmer, url: str, store: Store) -> None:
     store.pause_at = 1_200_000
-    process = warmer.start(url)
-
-    said = until_it_says(process, "/s")
+    said = until_it_says(warmer.start(url), "/s")
 
     assert re.search(r"\n[\d.]+ [KM]iB of 1.907 MiB, [\d.]+ [KM]iB/s\n", said)
 

@@ -37,9 +37,7 @@ def test_nodes_and_pools(
     objects |= {path: status(403, "no", "Forbidden") for path in objects if path.endswith(f"/{forbidden}")}
     with ApiServer(tmp_path, answering(objects)) as server:
         reader = Permitted(server.client())
-        by = ClusterFacts(reader.api, "", reader.attempt).evaluator(
-            load_directory(None), datetime(2026, 11, 21, tzinfo=UTC)
-        )
+        by = ClusterFacts(reader, "").evaluator(load_directory(None), datetime(2026, 11, 21, tzinfo=UTC))
 
     found = by.named_nodes().find(("metadata.name", "a"))
     assert found == ({(("accelerator", "nvidia-t4"),)} if knows_nodes else frozenset())

@@ -3,7 +3,6 @@
 import re
 from fractions import Fraction
 
-from webhook.tools.scan.page import page
 from webhook.tools.scan.report import (
     Effect,
     FoundProblem,
@@ -12,6 +11,7 @@ from webhook.tools.scan.report import (
     Proposal,
     Remark,
     ScanReport,
+    page,
 )
 from webhook.tools.status.capacity import ClassCapacity
 

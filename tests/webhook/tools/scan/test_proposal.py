@@ -40,31 +40,25 @@ def node(labels: dict[str, str], *resources: str, classes: tuple[str, ...] = ())
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("nodes", "want"),
-    [
-        pytest.param([node(X900)], {"nvidia-x900": (96, "nvidia.com/gpu", ["NVIDIA-X900"])}, id="gpu-feature-discovery"),
-        pytest.param(
+    {
+        "gpu-feature-discovery": ([node(X900)], {"nvidia-x900": (96, "nvidia.com/gpu", ["NVIDIA-X900"])}),
+        "time-sliced-nodes-are-of-the-same-class": (
             [node(X900), node({**X900, "nvidia.com/gpu.product": "NVIDIA-X900-SHARED"})],
-            {"nvidia-x900": (96, "nvidia.com/gpu", ["NVIDIA-X900", "NVIDIA-X900-SHARED"])},
-            id="time-sliced-nodes-are-of-the-same-class",
-        ),
-        pytest.param(
+            {"nvidia-x900": (96, "nvidia.com/gpu", ["NVIDIA-X900", "NVIDIA-X900-SHARED"])}),
+        "the-labeller-of-rocm": (
             [node({"amd.com/gpu.product-name": "AMD_Instinct_MI999_OAM", "amd.com/gpu.vram": "256G"}, "amd.com/gpu")],
-            {"amd-instinct-mi999-oam": (256, "amd.com/gpu", ["AMD_Instinct_MI999_OAM"])},
-            id="the-labeller-of-rocm",
-        ),
-        pytest.param(
+            {"amd-instinct-mi999-oam": (256, "amd.com/gpu", ["AMD_Instinct_MI999_OAM"])}),
+        "karpenter": (
             [node({"karpenter.k8s.aws/instance-gpu-name": "x1", "karpenter.k8s.aws/instance-gpu-memory": "24576"})],
-            {"x1": (24, "nvidia.com/gpu", ["x1"])},
-            id="karpenter",
-        ),
-        pytest.param([node({"nvidia.com/gpu.product": "NVIDIA-X900"})], {}, id="unknown-memory-is-not-guessed"),
-        pytest.param([node({**X900, "nvidia.com/gpu.product": "NVIDIA-X900-MIG-1g.12gb"})], {}, id="slices-in-place-of-cards"),
-        pytest.param([node(X900, classes=("nvidia-l4",))], {}, id="a-class-is-known"),
-        pytest.param([node({**X900, "nvidia.com/gpu.product": "nvidia-l4"})], {}, id="a-class-has-the-name"),
-        pytest.param([node(X900, "nvidia.com/gpu", "amd.com/gpu")], {}, id="two-vendors-on-a-node"),
-    ],
+            {"x1": (24, "nvidia.com/gpu", ["x1"])}),
+        "unknown-memory-is-not-guessed": ([node({"nvidia.com/gpu.product": "NVIDIA-X900"})], {}),
+        "slices-in-place-of-cards": ([node({**X900, "nvidia.com/gpu.product": "NVIDIA-X900-MIG-1g.12gb"})], {}),
+        "a-class-is-known": ([node(X900, classes=("nvidia-l4",))], {}),
+        "a-class-has-the-name": ([node({**X900, "nvidia.com/gpu.product": "nvidia-l4"})], {}),
+        "two-vendors-on-a-node": ([node(X900, "nvidia.com/gpu", "amd.com/gpu")], {}),
+    },
 )  # fmt: skip
 def test_classes_for_nodes_of_no_known_class(nodes: list[GPUNode], want: dict[str, Any]) -> None:
     found = {each.name: each.spec for each in new_classes(nodes, BUILT_IN)}

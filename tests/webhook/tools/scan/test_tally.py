@@ -107,8 +107,7 @@ def test_so_many_are_listed_and_all_are_counted(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(tallies, "MOST_LISTED", 2)
     tally = Tally()
     for index in range(5):
-        evaluation = evaluated_pod(f"typo-{index}", annotations=UNKNOWN)
-        tally.add_pod(evaluation, {}, requests_gpus=True)
+        tally.add_pod(evaluated_pod(f"typo-{index}", annotations=UNKNOWN), {}, requests_gpus=True)
 
     assert len(tally.problems()) == len(list(tally.changes())) == 2
     assert tally.left_out == 6

@@ -67,11 +67,14 @@ def capacity(
     )
 
 
+EIGHT = node("a", of(A100), {GPU: "8"})
+
+
 @cases(
     ("nodes", "pods", "want"),
     {
         "pods-hold-what-they-request": (
-            [node("a", of(A100), {GPU: "8"}), node("b", of(A100), {GPU: "8"})],
+            [EIGHT, node("b", of(A100), {GPU: "8"})],
             [pod("a", "2", "1"), pod("b", "4")],
             {A100: capacity("16", "9", nodes=2, gpu=("16", "9"))},
         ),
@@ -110,11 +113,7 @@ def capacity(
             [pod("a", "4")],
             {A100: capacity("2", "0", gpu=("2", "0"))},
         ),
-        "free-is-unknown-without-the-pods": (
-            [node("a", of(A100), {GPU: "8"})],
-            None,
-            {A100: capacity("8", None, gpu=("8", None))},
-        ),
+        "free-is-unknown-without-the-pods": ([EIGHT], None, {A100: capacity("8", None, gpu=("8", None))}),
     },
 )
 def test_capacity_by_class(
@@ -128,7 +127,7 @@ def test_capacity_by_class(
     {
         "only-where-there-are-gpu-nodes": ([node("cpu", {}, {})], ["/api/v1/nodes"]),
         "only-those-that-hold-resources-of-a-node": (
-            [node("a", of(A100), {GPU: "8"})],
+            [EIGHT],
             ["/api/v1/nodes", "/api/v1/pods spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"],
         ),
     },

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.builders import JSON
 from tests.webhook.cluster.apiserver import ApiServer, answering
-from webhook.tools.audit.reading import Counts
+from webhook.tools.audit import Counts
 from webhook.tools.status.denials import denials_in_events, denials_in_logs
 from webhook.tools.status.report import DeniedOwner
 

@@ -3,6 +3,7 @@
 from fractions import Fraction
 from typing import Any
 
+from policies.placement.named_nodes import NO_NODES
 from policies.pods.pod import Toleration
 from policies.quota.demand import UnclassifiedPods
 from tests.builders import JSON, gpu_container, view
@@ -10,7 +11,7 @@ from tests.cases import cases
 from webhook.configuration.loader import load_directory
 from webhook.tools.status.capacity import GPUNode
 from webhook.tools.status.report import QuotaRow, QuotaState, QuotaSummary
-from webhook.tools.why.fit import classes_for, node_fits, quota_fit, requested_of_nodes
+from webhook.tools.why.fit import classes_for, index_of, node_fits, quota_fit, requested_of_nodes
 
 CONFIGURATION = load_directory(None)
 GPU, A100 = "nvidia.com/gpu", "nvidia-a100-80gb"
@@ -142,18 +143,19 @@ def test_the_node_with_the_least_against_it_comes_first() -> None:
 
 
 def test_of_a_bound_pod_only_its_own_node_is_shown() -> None:
-    asking = view(pod(nodeName="b"))
-    found = node_fits(asking, [node("a"), node("b", used="8")], {GPU: Fraction(4)})
+    found = node_fits(view(pod(nodeName="b")), [node("a"), node("b", used="8")], {GPU: Fraction(4)})
     assert [(each.name, each.free, each.against) for each in found] == [("b", {GPU: Fraction(0)}, ())]
 
 
 def test_the_classes_of_a_pod() -> None:
-    assert classes_for(view(pod(nodeSelector={"accelerator": A100})), [], CONFIGURATION) == (A100,)
-    assert classes_for(view(pod(nodeSelector={"kubernetes.io/hostname": "a"})), [node()], CONFIGURATION) == ()
+    no_nodes, unlabelled = index_of([], CONFIGURATION), index_of([node()], CONFIGURATION)
     labels = {"accelerator": A100, "kubernetes.io/hostname": "a"}
+    labelled = index_of([node(labels=labels)], CONFIGURATION)
     by_name = view(pod(nodeSelector={"kubernetes.io/hostname": "a"}))
-    assert classes_for(by_name, [node(labels=labels)], CONFIGURATION) == (A100,)
-    assert classes_for(view(pod()), [node()], CONFIGURATION) == ()
+    assert classes_for(view(pod(nodeSelector={"accelerator": A100})), no_nodes, CONFIGURATION) == (A100,)
+    assert classes_for(by_name, unlabelled, CONFIGURATION) == ()
+    assert classes_for(by_name, labelled, CONFIGURATION) == (A100,)
+    assert classes_for(view(pod()), unlabelled, CONFIGURATION) == ()
 
 
 @cases(
@@ -173,6 +175,8 @@ def test_what_a_pod_asks_of_a_quota(used: str | None, is_held: bool, fits: bool,
         QuotaRow(key="classes/nvidia-t4", hard=Fraction(2), used=unused),
     )
     status = QuotaSummary(namespace="team", state=QuotaState.READY, rows=rows)
-    found = quota_fit(view(pod()), UnclassifiedPods.TOTAL_ONLY, status, [], CONFIGURATION, is_held=is_held)
+    found = quota_fit(
+        view(pod()), UnclassifiedPods.TOTAL_ONLY, status, NO_NODES, CONFIGURATION, is_held=is_held
+    )
     (row,) = found.rows
     assert (row.key, row.requested, row.fits, row.never) == ("gpus", Fraction(4), fits, never)

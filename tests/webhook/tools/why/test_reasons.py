@@ -60,6 +60,7 @@ def situation(**given: Any) -> Situation:
 
 
 RUNNING = pod("train-0", "Running")
+NEW = "0 of 1 pods run: Pod train-0 has not been considered by a scheduler yet"
 
 
 @cases(
@@ -94,16 +95,8 @@ RUNNING = pod("train-0", "Running")
             "0 of 1 pods run: Job/train was denied pods once, last at 2026-11-22T08:00:00Z: no",
         ),
         "nobody-says-why": ({}, Answer.UNKNOWN, "0 of 1 pods run: pods are missing, and no Event says why"),
-        "just-created": (
-            {"pods": [pod()]},
-            Answer.PENDING,
-            "0 of 1 pods run: Pod train-0 has not been considered by a scheduler yet",
-        ),
-        "another-scheduler": (
-            {"pods": [pod(spec={"schedulerName": "volcano"})]},
-            Answer.PENDING,
-            "0 of 1 pods run: Pod train-0 has not been considered by a scheduler yet",
-        ),
+        "just-created": ({"pods": [pod()]}, Answer.PENDING, NEW),
+        "another-scheduler": ({"pods": [pod(spec={"schedulerName": "volcano"})]}, Answer.PENDING, NEW),
         "gated": (
             {"pods": [pod(spec={"schedulingGates": [{"name": "a/b"}]})]},
             Answer.GATED,

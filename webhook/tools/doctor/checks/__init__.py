@@ -9,7 +9,6 @@ from webhook.tools.doctor.checks import (
     documents,
     neighbours,
     nodes,
-    permissions,
     references,
 )
 
@@ -19,7 +18,6 @@ CHECKS: tuple[DoctorCheck, ...] = (
     *callers.CHECKS,
     *documents.CHECKS,
     *control_plane.CHECKS,
-    *permissions.CHECKS,
     *neighbours.CHECKS,
     *nodes.CHECKS,
     *references.CHECKS,

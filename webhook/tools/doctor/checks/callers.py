@@ -13,7 +13,7 @@ import msgspec
 
 from policies.pods.label_selector import LabelSelector
 from webhook.cluster.objects import WEBHOOK
-from webhook.tools.doctor.check import NotChecked, Note, Observation, doctor_check, warning
+from webhook.tools.doctor.check import NotChecked, Observation, doctor_check, warning
 from webhook.tools.doctor.checks.certificates import SECONDS, Target, service_address
 from webhook.tools.doctor.cluster import InstalledCluster
 
@@ -47,16 +47,14 @@ def _callers(cluster: InstalledCluster) -> Iterator[Observation]:
         if readiness.client_ca is not None:
             return
     elif deployment:
-        yield Note(
-            f"callers are looked up in the flags of Deployment/{WEBHOOK}: {where} is not reachable from here"
-        )
+        yield f"callers are looked up in the flags of Deployment/{WEBHOOK}: {where} is not reachable from here"
         if any(flag.startswith("--client-ca") for flag in _flags(deployment)):
             return
     else:
         yield NotChecked(f"{where} is not reachable from here, and Deployment/{WEBHOOK} does not exist")
         return
     if limiting := _limiting(cluster, deployment):
-        yield Note(
+        yield (
             f"callers present no certificate; NetworkPolicy {', '.join(limiting)} limits who reaches the webhook, if the "
             "cluster's network enforces it"
         )

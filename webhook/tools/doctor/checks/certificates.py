@@ -27,7 +27,6 @@ from webhook.tools.doctor.check import (
     DoctorCheck,
     DoctorFinding,
     NotChecked,
-    Note,
     Observation,
     doctor_check,
     failure,
@@ -240,7 +239,7 @@ def _stand_in(cluster: InstalledCluster, bundles: Iterable[CABundle], reached: s
         lacking = "" if _is_controllers(cluster, bundles) else f", and {where} does not exist"
         yield NotChecked(f"{reached}{lacking}")
         return
-    yield Note(f"the certificate is that of {where}: {reached}")
+    yield f"the certificate is that of {where}: {reached}"
     leaf = stored_certificate(cluster)
     if leaf is not None:
         yield from _lifetimes(where, leaf, bundles, cluster.now)

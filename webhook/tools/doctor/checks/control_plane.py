@@ -1,12 +1,19 @@
-"""The processes: an API server that is new enough, a controller that leads, and the whole path, by a canary."""
+"""The processes: an API server that is new enough, a controller that leads, the whole path, and the rights of ServiceAccounts.
+
+A canary takes the whole path. SubjectAccessReviews tell the rights; an admission policy bounds those of the controller.
+"""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from webhook.cluster.objects import CONTROLLER
+from webhook.cluster.objects import AUTHORITY_SECRET, CATALOGUES, CONTROLLER, WEBHOOK, WEBHOOK_CONFIGURATION
+from webhook.configuration.cluster_source import PLURALS
 from webhook.controller.canary import probe
-from webhook.tools.doctor.check import NotChecked, Observation, doctor_check, failure
-from webhook.tools.doctor.cluster import InstalledCluster, Unknown
+from webhook.tools.doctor.check import NotChecked, Observation, doctor_check, failure, warning
+from webhook.tools.doctor.checks.configurations import APPLY, GROUP, KINDS, has_cert_manager
+from webhook.tools.doctor.cluster import ADMISSION, InstalledCluster, Names, Right, Unknown
+from webhook.tools.doctor.expected import expected_objects
+from webhook.workloads.autoscalers import SCALED_RESOURCES
 
 OLDEST = (1, 30)
 """The first version where matchConditions are GA: without them every pod of the cluster would come to the webhook."""
@@ -63,4 +70,107 @@ def _canary(cluster: InstalledCluster) -> Iterator[Observation]:
         yield failure(f"canary-{outcome.reason}", f"the {where}", message, outcome.remedy)
 
 
-CHECKS = (_version, _controller, _canary)
+OURS = "gpu-admission.dev"
+POLICY_KINDS = ("validatingadmissionpolicies", "validatingadmissionpolicybindings")
+READING = "get list watch"
+AUTOSCALERS = "autoscalers.validate.gpu-admission.dev"
+"""The webhook that reads the target of an autoscaler; the chart omits it with webhooks.workloads=false."""
+
+
+def _rights(verbs: str, resource: str, group: str = "", namespace: str = "", name: str = "") -> list[Right]:
+    return [Right(verb, resource, group, namespace, name) for verb in verbs.split()]
+
+
+def needed(names: Names, *, karpenter: bool, cert_manager: bool, autoscalers: bool) -> dict[str, list[Right]]:
+    """Return the rights that each ServiceAccount needs, for the CRDs that this version installs."""
+    installed = {name.partition(".")[0] for name in expected_objects().custom_resources}
+    ours = [plural for plural in PLURALS.values() if plural in installed]
+    own, secret = names.namespace, names.secret
+    scaled = SCALED_RESOURCES if autoscalers else ()
+    both = [
+        *_rights("get update", "gpuquotaledgers", OURS, own),
+        *(right for plural in ours for right in _rights(READING, plural, OURS)),
+        *_rights(READING, "nodes"),
+        *_rights(READING, "deviceclasses", "resource.k8s.io"),
+        *_rights("create patch", "events"),
+    ]
+    if not cert_manager:
+        both += _rights(READING, "secrets", namespace=own, name=secret)
+    configurations = [
+        right for kind in KINDS for right in _rights(READING, kind, GROUP, name=WEBHOOK_CONFIGURATION)
+    ]
+    certificates = [
+        *_rights("create", "secrets", namespace=own),
+        *_rights("patch", "secrets", namespace=own, name=secret),
+        *_rights(f"{READING} patch", "secrets", namespace=own, name=AUTHORITY_SECRET),
+        *configurations,
+        *(right for kind in KINDS for right in _rights("patch", kind, GROUP, name=WEBHOOK_CONFIGURATION)),
+    ]
+    return {
+        WEBHOOK: [
+            *_rights("get", "gpuquotas", OURS),
+            *both,
+            *_rights(READING, "namespaces"),
+            *_rights(READING, "resourceclaims", "resource.k8s.io"),
+            *_rights(READING, "resourceclaimtemplates", "resource.k8s.io"),
+            *(_rights("list", "nodepools", "karpenter.sh") if karpenter else ()),
+            *(right for group, plural in scaled for right in _rights("get", plural, group)),
+            *_rights("get", "configmaps", namespace=own, name=CATALOGUES),
+            *configurations,
+        ],
+        CONTROLLER: [
+            *_rights(READING, "gpuquotas", OURS),
+            *_rights("update", "gpuquotas/status", OURS),
+            *_rights("list watch create delete", "gpuquotaledgers", OURS, own),
+            *both,
+            *(right for plural in ours for right in _rights("patch", f"{plural}/status", OURS)),
+            *_rights(READING, "pods"),
+            *_rights(READING, "resourceclaims", "resource.k8s.io"),
+            *_rights("get patch", "configmaps", namespace=own, name=CATALOGUES),
+            *_rights("get update", "leases", "coordination.k8s.io", own, names.lease),
+            *_rights("create", "leases", "coordination.k8s.io", own),
+            *(() if cert_manager else certificates),
+            *_rights("create", "pods", namespace=names.canary_namespace),
+        ],
+    }
+
+
+@doctor_check(
+    "service-accounts",
+    "The ServiceAccounts may do what webhook and controller need",
+    Right("create", "subjectaccessreviews", "authorization.k8s.io"),
+)
+def _permissions(cluster: InstalledCluster) -> Iterator[Observation]:
+    karpenter = cluster.get("/apis/karpenter.sh") is not None
+    entries = cluster.entries("validatingwebhookconfigurations")
+    rights_of = needed(
+        cluster.names,
+        karpenter=karpenter,
+        cert_manager=has_cert_manager(cluster),
+        autoscalers=any(entry["name"] == AUTOSCALERS for entry in entries),
+    )
+    for account, rights in rights_of.items():
+        missing = [right.words for right in rights if not cluster.is_allowed(right, account)]
+        if missing:
+            where = f"ServiceAccount/{account} in {cluster.names.namespace}"
+            message = f"must be allowed to {'; '.join(missing)}"
+            yield failure("right-missing", where, message, f"{APPLY}, which has its ClusterRole and Role")
+
+
+@doctor_check(
+    "controller-policy",
+    "An admission policy bounds what the controller may write",
+    *(Right("get", kind, GROUP, name=CONTROLLER) for kind in POLICY_KINDS),
+)
+def _bounded(cluster: InstalledCluster) -> Iterator[Observation]:
+    policy, binding = (cluster.get(f"{ADMISSION}/{kind}/{CONTROLLER}") for kind in POLICY_KINDS)
+    denies = binding is not None and "Deny" in (binding["spec"].get("validationActions") or ())
+    if policy is None or not denies:
+        where = f"ValidatingAdmissionPolicy/{CONTROLLER}"
+        message = "must exist, with a binding that denies: without it the controller may send any request of the cluster anywhere"
+        yield warning(
+            "controller-unbounded", where, message, f"{APPLY}, with admissionPolicy.enabled of the chart"
+        )
+
+
+CHECKS = (_version, _controller, _canary, _permissions, _bounded)

@@ -11,7 +11,7 @@ from webhook.cluster.api import api_path
 from webhook.cluster.objects import WEBHOOK_CONFIGURATION
 from webhook.controller.records import QUOTAS
 from webhook.quota.documents import decode_quota
-from webhook.tools.doctor.check import Note, Observation, doctor_check, warning
+from webhook.tools.doctor.check import Observation, doctor_check, warning
 from webhook.tools.doctor.checks.configurations import APPLY, GROUP, KINDS, READS, excluded_by_name, place
 from webhook.tools.doctor.cluster import ADMISSION, InstalledCluster, Right
 from webhook.tools.doctor.expected import expected_objects
@@ -71,7 +71,7 @@ def _unseen(cluster: InstalledCluster) -> Iterator[Observation]:
     namespaces = cluster.namespaces
     yield from _missing(cluster, system | namespaces.keys())
     if GPU_OPERATOR in namespaces and chooses(namespaces[GPU_OPERATOR]):
-        yield Note(
+        yield (
             f"pods of {GPU_OPERATOR} that request GPUs are reviewed, and start only while the webhook answers: "
             "name it in webhooks.excludedNamespaces of the chart where only administrators create pods in it"
         )
@@ -94,7 +94,7 @@ def _unseen(cluster: InstalledCluster) -> Iterator[Observation]:
         where = (
             f"{len(unchosen)} namespaces that its labels do not choose have GPU pods, such as {unchosen[0]}"
         )
-        yield Note(f"webhooks.namespaceSelector of the chart is set: {where}")
+        yield f"webhooks.namespaceSelector of the chart is set: {where}"
 
 
 @doctor_check(

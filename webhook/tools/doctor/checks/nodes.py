@@ -16,11 +16,12 @@ from policies.pods.tolerations import describe_toleration, tolerates
 from policies.policy import BUILT_IN_POLICY
 from policies.rule import Context, Phase
 from policies.rules import gpu_class, gpu_toleration
+from webhook.cluster.nodes import StoredNode
 from webhook.configuration.documents import CLASS
 from webhook.controller.unmapped_resources import unmapped_resources
 from webhook.serving.node_watch import node_pools
 from webhook.tools.doctor.check import Observation, doctor_check, warning
-from webhook.tools.doctor.cluster import InstalledCluster, Node, Right
+from webhook.tools.doctor.cluster import InstalledCluster, Right
 
 READ = Right("list", "nodes")
 TEMPORARY = (
@@ -75,11 +76,11 @@ def _deleted(cluster: InstalledCluster) -> Iterator[Observation]:
             yield warning("deleted-pods-on-lost-node", f"Node {node.name}", message, remedy)
 
 
-def _keeping_away(node: Node) -> list[Toleration]:
+def _keeping_away(node: StoredNode) -> list[Toleration]:
     """Return the lasting taints that keep pods away."""
     return [
         taint
-        for taint in node.taints
+        for taint in node.spec.taints
         if taint.effect in {"NoSchedule", "NoExecute"} and not (taint.key or "").startswith(TEMPORARY)
     ]
 
@@ -100,7 +101,7 @@ def _tolerations(cluster: InstalledCluster) -> dict[str, tuple[Toleration, ...]]
 def _taints(cluster: InstalledCluster) -> Iterator[Observation]:
     tolerations = _tolerations(cluster)
     yield from _untolerated(cluster, tolerations)
-    taints = [taint for node in cluster.nodes for taint in node.taints]
+    taints = [taint for node in cluster.nodes for taint in node.spec.taints]
     for owner, each in tolerations.items():
         idle = [describe_toleration(t) for t in each if not any(tolerates(t, taint) for taint in taints)]
         if idle and owner != "GPUPolicy/built-in" and not _is_created_on_demand(cluster, owner):

@@ -3,10 +3,10 @@
 import json
 from typing import Any
 
-import pytest
 import yaml
 
 from tests.builders import JSON, gpu_container
+from tests.cases import cases
 from tests.webhook.commands.test_check import document
 
 
@@ -59,90 +59,56 @@ SURGE = (
 )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("documents", "want"),
-    [
-        pytest.param(
-            [quota(gpus="8"), deployment("a", 6), deployment("b", 4)],
-            {"b": "spec.replicas: needs 4 GPUs; ml has 2 of 8 free: 2 of 4 pods will start"},
-            id="what-stands-before-counts-as-used",
-        ),
-        pytest.param(
-            [deployment("a", 6), deployment("b", 4), quota(gpus="8")],
-            {"b": "spec.replicas: needs 4 GPUs; ml has 2 of 8 free: 2 of 4 pods will start"},
-            id="wherever-the-quota-stands",
-        ),
-        pytest.param(
-            [quota(gpus="8"), deployment("a", 6), deployment("a", 8)], {}, id="of-one-object-twice-the-later-one-counts",
-        ),
-        pytest.param(
-            [quota(gpus="8"), deployment("a", 8), deployment("elsewhere", 8, namespace="other")], {},
-            id="each-namespace-by-itself",
-        ),
-        pytest.param(
-            [quota(gpus="8"), pod("p", 6), pod("q", 3), deployment("a", 1)],
-            {
+    {
+        "what-stands-before-counts-as-used": ([quota(gpus="8"), deployment("a", 6), deployment("b", 4)],
+            {"b": "spec.replicas: needs 4 GPUs; ml has 2 of 8 free: 2 of 4 pods will start"}),
+        "wherever-the-quota-stands": ([deployment("a", 6), deployment("b", 4), quota(gpus="8")],
+            {"b": "spec.replicas: needs 4 GPUs; ml has 2 of 8 free: 2 of 4 pods will start"}),
+        "of-one-object-twice-the-later-one-counts": ([quota(gpus="8"), deployment("a", 6), deployment("a", 8)], {}),
+        "each-namespace-by-itself": (
+            [quota(gpus="8"), deployment("a", 8), deployment("elsewhere", 8, namespace="other")],
+            {}),
+        "pods-count-in-the-words-of-their-denial": ([quota(gpus="8"), pod("p", 6), pod("q", 3), deployment("a", 1)], {
                 "q": "exceeded quota: ml/default, requested: gpus=3, used: gpus=6, limited: gpus=8",
                 "a": "spec.template: needs 1 GPU; ml has 0 of 8 free: 0 of 1 pods will start",
-            },
-            id="pods-count-in-the-words-of-their-denial",
-        ),
-        pytest.param(
+            }),
+        "what-can-never-start-holds-nothing": (
             [quota(gpus="8"), deployment("a", 2, 9), pod("p", 9), gang("g", 5), pod("q", 8)],
             {
                 "a": "spec.template: a pod needs 9 GPUs, which can never fit: the GPUQuota of ml grants 8 in all",
                 "p": "exceeded quota: ml/default, 9 can never fit: the quota grants 8 in all",
                 "g": "spec.tasks[0].template: 5 pods that must run together need 10 GPUs, which can never fit: "
                 "the GPUQuota of ml grants 8 in all",
-            },
-            id="what-can-never-start-holds-nothing",
-        ),
-        pytest.param(
-            [quota(gpus="8"), deployment("a", 8), pod("a-1", 1, **OWNED), pod("a-2", 1, **OWNED)], {},
-            id="a-dump-of-a-workload-with-its-pods",
-        ),
-        pytest.param(
-            [quota(gpus="8"), hpa("a", 9), deployment("a", 2)],
-            {
+            }),
+        "a-dump-of-a-workload-with-its-pods": (
+            [quota(gpus="8"), deployment("a", 8), pod("a-1", 1, **OWNED), pod("a-2", 1, **OWNED)],
+            {}),
+        "an-autoscaler-before-its-target": ([quota(gpus="8"), hpa("a", 9), deployment("a", 2)], {
                 "HPA": "spec.maxReplicas: may grow to 9 pods and then needs 9 GPUs, which can never fit: "
                 "the GPUQuota of ml grants 8 in all; 8 of 9 pods will start"
-            },
-            id="an-autoscaler-before-its-target",
-        ),
-        pytest.param(
+            }),
+        "what-others-in-the-run-ask-is-not-free-for-an-autoscaler": (
             [quota(gpus="8"), deployment("a", 2, 2), deployment("b", 2), scaled_object("a", maxReplicaCount=4)],
             {
                 "ScaledObject": "spec.maxReplicaCount: may grow to 4 pods and then needs 8 GPUs; ml has 6 of 8 free: "
                 "3 of 4 pods will start"
-            },
-            id="what-others-in-the-run-ask-is-not-free-for-an-autoscaler",
-        ),
-        pytest.param([quota(gpus="8"), hpa("unknown", 100)], {}, id="an-autoscaler-of-what-is-not-among-the-documents"),
-        pytest.param(
-            [quota(gpus="8"), made("apps/v1", "Deployment", "a", {
+            }),
+        "an-autoscaler-of-what-is-not-among-the-documents": ([quota(gpus="8"), hpa("unknown", 100)], {}),
+        "an-update-that-had-room-when-it-was-written": ([quota(gpus="8"), made("apps/v1", "Deployment", "a", {
                 "replicas": 3, "selector": {"matchLabels": {"app": "a"}}, "template": template(2)}), pod("p", 1)],
-            {}, id="an-update-that-had-room-when-it-was-written",
-        ),
-        pytest.param(
-            [quota(gpus="8"), pod("p", 1), made("apps/v1", "Deployment", "a", {
-                "replicas": 3, "selector": {"matchLabels": {"app": "a"}}, "template": template(2)})],
-            {"a": SURGE}, id="an-update-that-has-none",
-        ),
-        pytest.param(
+            {}),
+        "an-update-that-has-none": ([quota(gpus="8"), pod("p", 1), made("apps/v1", "Deployment", "a", {
+                "replicas": 3, "selector": {"matchLabels": {"app": "a"}}, "template": template(2)})], {"a": SURGE}),
+        "suspended": (
             [quota(gpus="8"), made("batch/v1", "Job", "a", {"parallelism": 9, "suspend": True, "template": template(1)})],
-            {}, id="suspended",
-        ),
-        pytest.param(
-            [quota(gpus=8.5), deployment("a", 9)],
-            {"default": "spec.hard.gpus: must be a whole number or text; YAML reads 8.5 as a number: quote it"},
-            id="a-quota-that-is-not-valid-grants-nothing",
-        ),
-        pytest.param(
-            [quota(classes={"nvidia-a1000": "8"}), deployment("a", 9)],
-            {"default": "spec.hard.classes.nvidia-a1000: must be a GPU class or family; did you mean nvidia-a100?"},
-            id="a-quota-of-no-class",
-        ),
-    ],
+            {}),
+        "a-quota-that-is-not-valid-grants-nothing": ([quota(gpus=8.5), deployment("a", 9)],
+            {"default": "spec.hard.gpus: must be a whole number or text; YAML reads 8.5 as a number: quote it"}),
+        "a-quota-of-no-class": ([quota(classes={"nvidia-a1000": "8"}), deployment("a", 9)],
+            {"default": "spec.hard.classes.nvidia-a1000: must be a GPU class or family; did you mean nvidia-a100?"}),
+    },
 )  # fmt: skip
 def test_documents_count_together(documents: list[JSON], want: dict[str, str]) -> None:
     assert found(documents) == want

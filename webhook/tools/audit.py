@@ -4,17 +4,104 @@ A line of the controller says since when its object exists. A `released` object 
 until its last line. Memory holds objects that were not released yet, and a bounded number of others.
 """
 
-from collections.abc import Hashable, Iterable
+import gzip
+import sys
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from enum import Enum
 from fractions import Fraction
 from functools import lru_cache
-from typing import Generic, TypeVar
+from pathlib import Path
+from typing import BinaryIO, TypeVar, cast
 
 import msgspec
 
-from policies.quota.amounts import GPUS, parse_amount
-from webhook.tools.audit.reading import AuditLine
+from policies.quota.amounts import GPUS, NOTHING, parse_amount
+
+STDIN = "-"
+LONGEST_LINE = 1024 * 1024
+"""Bytes; the webhook writes at most 64 KiB. A longer line counts as unreadable, and is skipped in parts."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    rule: str = ""
+    outcome: str = ""
+
+
+class AuditLine(msgspec.Struct, frozen=True, rename="camel"):
+    """The fields of a line that are read; docs/audit-log.md describes them."""
+
+    time: str
+    phase: str
+    kind: str
+    verdict: str
+    namespace: str = ""
+    name: str = ""
+    user: str = ""
+    operation: str = ""
+    dry_run: bool = False
+    object_uid: str = ""
+    owner: str = ""
+    class_: str = msgspec.field(name="class", default="")
+    demand: dict[str, str] | None = None
+    since: str = ""
+    findings: tuple[Finding, ...] = ()
+
+
+class Counts(msgspec.Struct):
+    """The number of lines, and how many of them were unreadable."""
+
+    lines: int = 0
+    unreadable: int = 0
+
+
+_DECODE = msgspec.json.Decoder(AuditLine).decode
+
+
+def audit_lines(
+    files: Iterable[str], counts: Counts, wanted: Callable[[bytes], bool] = lambda _: True
+) -> Iterator[AuditLine]:
+    """Yield the lines of the files in order, if `wanted` accepts their bytes. Raises OSError, which names the file.
+
+    Lines that are not JSON, such as the other log in `kubectl logs`, and truncated lines count as unreadable.
+    """
+    for name in files:
+        for line in _lines(name, counts):
+            counts.lines += 1
+            if wanted(line):
+                try:
+                    yield _DECODE(line)
+                except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                    counts.unreadable += 1
+            elif not line.startswith(b"{"):
+                counts.unreadable += 1
+
+
+def _lines(name: str, counts: Counts) -> Iterator[bytes]:
+    try:
+        with _opened(name) as stream:
+            while line := stream.readline(LONGEST_LINE):
+                if line.isspace():
+                    continue
+                yield line
+                while not line.endswith(b"\n") and (line := stream.readline(LONGEST_LINE)):
+                    pass
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        counts.unreadable += 1  # a truncated gzip file: the lines before count
+    except OSError as error:
+        raise OSError(error.errno, error.strerror or str(error), name) from None
+
+
+def _opened(name: str) -> AbstractContextManager[BinaryIO]:
+    if name == STDIN:
+        return nullcontext(sys.stdin.buffer)
+    if name.endswith(".gz"):
+        return cast("BinaryIO", gzip.open(name))
+    return Path(name).open("rb")
+
 
 MOST_REMEMBERED = 200_000
 """Authors of pods and of their owners, and released objects, each: some 50 MB in all. The oldest are forgotten."""
@@ -32,30 +119,14 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class Recent(Generic[K, V]):
-    """A map that keeps the newest entries only."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._entries: dict[K, V] = {}
+class Recent(dict[K, V]):
+    """Keeps the newest MOST_REMEMBERED entries only."""
 
     def __setitem__(self, key: K, value: V) -> None:
-        self._entries.pop(key, None)
-        self._entries[key] = value
-        if len(self._entries) > self._most:
-            del self._entries[next(iter(self._entries))]
-
-    def get(self, key: K) -> V | None:
-        return self._entries.get(key)
-
-    def pop(self, key: K) -> V | None:
-        return self._entries.pop(key, None)
-
-    def __contains__(self, key: K) -> bool:
-        return key in self._entries
-
-    def __len__(self) -> int:
-        return len(self._entries)
+        self.pop(key, None)
+        super().__setitem__(key, value)
+        if len(self) > MOST_REMEMBERED:
+            del self[next(iter(self))]
 
 
 class By(Enum):
@@ -65,22 +136,6 @@ class By(Enum):
     OWNER = "owner"
     CLASS = "class"
     USER = "user"
-
-
-class Share(msgspec.Struct):
-    """What one group used. GPU-milliseconds are by the denominator of the amount, so that sums are exact."""
-
-    objects: int = 0
-    parts: dict[int, int] = {}
-
-    def add(self, amount: Fraction, milliseconds: int) -> None:
-        self.objects += 1
-        whole = amount.denominator
-        self.parts[whole] = self.parts.get(whole, 0) + amount.numerator * milliseconds
-
-    @property
-    def hours(self) -> Fraction:
-        return sum((Fraction(part, whole * 3_600_000) for whole, part in self.parts.items()), Fraction(0))
 
 
 class Held(msgspec.Struct):
@@ -93,18 +148,20 @@ class Held(msgspec.Struct):
 
 
 class Usage:
-    """Adds up lines; `shares` then has the groups. Only what lies between `since` and `until` counts."""
+    """Adds up lines by group. Only what lies between `since` and `until` counts."""
 
     def __init__(self, by: By, *, since: datetime | None = None, until: datetime | None = None) -> None:
         self._by = by
         self._since = since.timestamp() if since else float("-inf")
         self._until = until.timestamp() if until else float("inf")
         self._held: dict[str, Held] = {}
-        self._released = Recent[str, None](MOST_REMEMBERED)
-        self._authors = Recent[str, str](MOST_REMEMBERED)
-        self._owners = Recent[tuple[str, str], str](MOST_REMEMBERED)
-        self._admitted = Recent[str, None](MOST_REMEMBERED)
-        self.shares: dict[str, Share] = {}
+        self._released = Recent[str, None]()
+        self._authors = Recent[str, str]()
+        self._owners = Recent[tuple[str, str], str]()
+        self._admitted = Recent[str, None]()
+        self._objects: Counter[str] = Counter()
+        self._used: defaultdict[str, Counter[int]] = defaultdict(Counter)
+        """GPU-milliseconds of each group by the denominator of the amount, so that sums are exact."""
         self.unreadable = 0
         self.open_ended = 0
         """Objects without a line that says when they ended: they count to their last line."""
@@ -127,7 +184,7 @@ class Usage:
 
     def totals(self) -> list[Total]:
         """Return the total of each group, most GPU-hours first, then by name."""
-        found = [(name, share.hours, share.objects) for name, share in self.shares.items()]
+        found = [(name, _hours(parts), self._objects[name]) for name, parts in self._used.items()]
         return sorted(found, key=lambda total: (-total[1], total[0]))
 
     def finish(self) -> None:
@@ -155,7 +212,7 @@ class Usage:
             return
         gpus = line.demand.get(GPUS, "0")
         held = Held(seconds_of(line.since), seconds_of(line.time), amount_of(gpus), self._group(line))
-        self._admitted.pop(uid)
+        self._admitted.pop(uid, None)
         if line.verdict != "released":
             before = self._held.get(uid)
             if before is None or before.last < held.last:
@@ -188,8 +245,13 @@ class Usage:
         seconds = min(held.last, self._until) - max(held.since, self._since)
         if seconds <= 0:
             return False
-        self.shares.setdefault(held.group, Share()).add(held.gpus, round(seconds * 1000))
+        self._objects[held.group] += 1
+        self._used[held.group][held.gpus.denominator] += held.gpus.numerator * round(seconds * 1000)
         return True
+
+
+def _hours(parts: Mapping[int, int]) -> Fraction:
+    return sum((Fraction(part, whole * 3_600_000) for whole, part in parts.items()), NOTHING)
 
 
 @lru_cache(maxsize=4096)

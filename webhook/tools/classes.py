@@ -19,7 +19,7 @@ from webhook.cluster.api import ApiClient
 from webhook.configuration.documents import CLASS
 from webhook.configuration.loader import Configuration
 from webhook.quota.documents import GROUP, PLURAL, decode_quota, quota_path
-from webhook.tools.status.capacity import NO_CAPACITY, ClassCapacity, capacity_by_class, read_gpu_nodes
+from webhook.tools.status.capacity import NO_CAPACITY, ClassCapacity, capacity_by_class
 from webhook.tools.status.permitted import Permitted
 from webhook.tools.status.report import Shown
 
@@ -72,9 +72,7 @@ def read_classes(
     configuration = reader.configuration(config)
     policy = reader.policy_of(configuration, namespace)
     hard = reader.attempt(f"get {PLURAL}.{GROUP} -n {namespace}", partial(_hard, api, namespace))
-    nodes = reader.attempt("list nodes", lambda: read_gpu_nodes(api, configuration))
-    if nodes and any(node.used is None for node in nodes):
-        reader.omitted.append("list pods in all namespaces")
+    nodes = reader.gpu_nodes(configuration)
     return list_classes(
         configuration,
         namespace,

@@ -1,0 +1,159 @@
+"""Doctor on quotas, their ledgers and the class catalogues that these are counted by."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tests.builders import JSON
+from tests.cases import cases
+from tests.webhook.tools.doctor.clusters import assert_found, checked
+
+QUOTAS = "/apis/gpu-admission.dev/v1alpha1/gpuquotas"
+LEDGERS = "/apis/gpu-admission.dev/v1alpha1/namespaces/gpu-admission/gpuquotaledgers"
+CATALOGUES = "/api/v1/namespaces/gpu-admission/configmaps/gpu-admission-catalogues"
+COUNTED = ("Ready", "True", "")
+
+
+def managed(document: dict[str, Any], *fields: str) -> dict[str, Any]:
+    """Return the object with managedFields that name these fields of its spec."""
+    entry = {"manager": "kubectl", "fieldsV1": {"f:spec": {f"f:{field}": {} for field in fields}}}
+    return {**document, "metadata": {**document["metadata"], "managedFields": [entry]}}
+
+
+def conditions(*found: tuple[str, str, str]) -> list[dict[str, Any]]:
+    times = {"lastTransitionTime": "2027-01-31T00:00:00Z", "observedGeneration": 1}
+    return [
+        {"type": kind, "status": holds, "reason": "R", "message": message, **times}
+        for kind, holds, message in found
+    ]
+
+
+def quota(*found: tuple[str, str, str], **spec: Any) -> dict[str, Any]:
+    identity = {"name": "default", "namespace": "team", "uid": "u", "resourceVersion": "1", "generation": 1}
+    status = {"conditions": conditions(*found)}
+    return {"metadata": identity, "spec": {"hard": {"gpus": "4"}, **spec}, "status": status}
+
+
+def counted_by(*digests: str) -> dict[str, Any]:
+    """Return a quota and its ledger: counted by one catalogue, and moving to the other one if there is one."""
+    fields = zip(("classCatalogue", "nextCatalogue"), digests, strict=False)
+    spec = {"quotaUid": "u", "generation": 1, "hard": {"gpus": "4"}, "unclassifiedPods": "TotalOnly"}
+    return {
+        QUOTAS: [quota()],
+        LEDGERS: [row({**spec, **{field: f"{each}/TotalOnly" for field, each in fields}})],
+    }
+
+
+def row(ledger: Any) -> dict[str, Any]:
+    metadata = {"name": "team", "namespace": "gpu-admission", "uid": "r", "resourceVersion": "2"}
+    return {"metadata": metadata, "ledger": msgspec.json.encode(ledger).decode()}
+
+
+def published(*digests: str) -> dict[str, Any]:
+    return {CATALOGUES: {"metadata": {"name": "c"}, "data": dict.fromkeys(digests, "{}")}}
+
+
+PENDING = {
+    **quota(),
+    "status": {"hard": {"gpus": "4"}, "conditions": conditions(COUNTED), "observedGeneration": 0},
+}
+
+
+@cases(
+    ("quotas", "want"),
+    {
+        "no-quotas": ([], []),
+        "all-is-well": ([quota(COUNTED, ("Exceeded", "False", ""), ("Stale", "False", ""))], []),
+        "exceeded": (
+            [quota(COUNTED, ("Exceeded", "True", "gpus: 5 used of 4, 1 too many"))],
+            ["quota-exceeded: is Exceeded: gpus: 5 used of 4, 1 too many"],
+        ),
+        "stale": (
+            [quota(COUNTED, ("Stale", "True", "no message about pods for 200 s"))],
+            ["quota-stale: is Stale: no message about pods for 200 s"],
+        ),
+        "a-spec-that-is-not-in-force": (
+            [PENDING],
+            ["quota-pending: is in force as it was before generation 1 of its spec"],
+        ),
+        "never-counted": ([quota()], ["quota-not-ready: was never counted"]),
+        "for-a-class-that-was-deleted": (
+            [
+                quota(
+                    COUNTED,
+                    hard={
+                        "classes": {"nvidia-t4": "1", "deleted": "2"},
+                        "resources": {"example.com/gpus": "1"},
+                    },
+                )
+            ],
+            [
+                "quota-limits-nothing: spec.hard.classes.deleted must be a GPU class or family",
+                "quota-limits-nothing: spec.hard.resources[example.com/gpus] must be a GPU resource",
+            ],
+        ),
+        "stored-by-an-earlier-version-with-its-default": (
+            [quota(COUNTED, hard={"classes": {"nvidia-t4": "1"}}, unclassifiedPods="TotalOnly")],
+            [
+                "quota-classes-not-held: spec.unclassifiedPods: TotalOnly lets pods that pin no class exceed hard.classes"
+            ],
+        ),
+        "that-lost-a-field-that-was-renamed": (
+            [managed(quota(COUNTED), "hard", "unpinned")],
+            ["quota-lost-a-field: had spec.unpinned, which the API server dropped"],
+        ),
+        "applied-again-by-the-new-name": (
+            [managed(quota(COUNTED, unclassifiedPods="Deny"), "hard", "unpinned")],
+            [],
+        ),
+    },
+)
+def test_quotas(quotas: list[JSON], want: list[str], tmp_path: Path) -> None:
+    assert_found("gpu-quotas", {QUOTAS: quotas} if quotas else {}, want, tmp_path)
+
+
+@cases(
+    ("objects", "want"),
+    {
+        "published": ({**counted_by("here"), **published("here")}, []),
+        "counted-by-nothing-yet": (counted_by(), []),
+        "no-ledger": (
+            {QUOTAS: [quota()]},
+            ["ledger-missing: has no GPUQuotaLedger in gpu-admission, so replicas deny GPU pods there"],
+        ),
+        "unreadable": (
+            {QUOTAS: [quota()], LEDGERS: [row({"hard": "many"})]},
+            ["ledger-unreadable: has a ledger that replicas cannot use: the GPUQuotaLedger cannot be read: "],
+        ),
+        "its-quota-is-gone": (
+            {**counted_by("here"), **published("here"), QUOTAS: []},
+            ["ledger-left: is of a namespace without a GPUQuota, and limits it"],
+        ),
+        "the-next-one-is-not-published": (
+            {**counted_by("here", "there"), **published("here")},
+            ["catalogue-not-published: is counted by class catalogue there, which ConfigMap"],
+        ),
+        "no-config-map": (
+            counted_by("here"),
+            ["catalogue-not-published: gpu-admission-catalogues in gpu-admission lacks"],
+        ),
+    },
+)
+def test_ledgers(objects: JSON, want: list[str], tmp_path: Path) -> None:
+    assert_found("ledgers", objects, want, tmp_path)
+
+
+@cases(
+    ("reason", "patience"),
+    {
+        "not-counted": ("NotCounted", "wait ten seconds;"),
+        "unreadable-until-the-bound": ("Unreadable", "wait a minute;"),
+    },
+)
+def test_how_long_a_quota_takes_to_be_ready(reason: str, patience: str, tmp_path: Path) -> None:
+    stored_quota = quota(("Ready", "False", "requests are denied"))
+    stored_quota["status"]["conditions"][0]["reason"] = reason
+    (finding,) = checked("gpu-quotas", {QUOTAS: [stored_quota]}, tmp_path).findings
+
+    assert finding.remedy.startswith(patience)

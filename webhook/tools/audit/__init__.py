@@ -1,1 +1,0 @@
-"""Reads audit logs, and adds up GPU-hours for `gpu-admission usage`."""

@@ -1,0 +1,156 @@
+"""Findings of `check` for code scanning and CI systems: a SARIF log, and a JUnit report.
+
+SARIF 2.1.0, errata 01 (OASIS) is shown beside the lines of a pull request. Of JUnit there is no standard: the report keeps to
+junit-10.xsd of Jenkins' xUnit plugin, which GitLab and others read, too.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+from xml.etree import ElementTree as ET
+
+from policies.pods.field_paths import path_parts
+from policies.printable import printable_xml
+from policies.registry import RULES
+from webhook.configuration.documents import LocatedProblem
+from webhook.serving.engine import Outcome
+from webhook.tools.check.manifests import Manifest, Manifests
+from webhook.tools.check.offline import MANIFEST, ManifestResult, ManifestVerdict
+from webhook.tools.check.sources import FIRST
+
+SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+"""The id of the schema; consumers such as GitHub want it in `$schema`."""
+
+LEVELS = {Outcome.DENIED: "error", Outcome.WARNED: "warning", Outcome.AUDITED: "note", None: "note"}
+"""By the outcome of a remark."""
+
+_RULES = {
+    **{rule.id: rule.summary for rule in RULES},
+    MANIFEST: "manifests can be read as the API server reads them",
+}
+
+
+def sarif_log(results: Sequence[ManifestResult], found: Manifests, version: str) -> dict[str, Any]:
+    """Return the log: one run, and one result for each finding, problem and placeholder."""
+    driver = {
+        "name": "gpu-admission",
+        "version": version,
+        "rules": [{"id": rule_id, "shortDescription": {"text": text}} for rule_id, text in _RULES.items()],
+    }
+    of_objects = (
+        _result(rule_id, LEVELS[outcome], sentence, _at(result.manifest, path))
+        for result in results
+        for rule_id, outcome, path, sentence in result.remarks()
+    )
+    run = {
+        "tool": {"driver": driver},
+        "columnKind": "unicodeCodePoints",
+        "invocations": [{"executionSuccessful": not found.problems}],
+        "results": [*of_objects, *_of_input(found)],
+    }
+    return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
+
+
+def _of_input(found: Manifests) -> Iterator[dict[str, Any]]:
+    for level, problems in (("error", found.problems), ("warning", found.warnings)):
+        for problem in problems:
+            message = ": ".join(filter(None, (problem.path, problem.message)))
+            yield _result(MANIFEST, level, message, _location(problem.file, problem.line, problem.column))
+    for each in found.to_render:
+        message = f"a {each.renderer.noun} {FIRST}: {each.renderer.remedy}"
+        yield _result(MANIFEST, "note", message, _location(each.file, each.line))
+
+
+def _result(rule_id: str, level: str, text: str, location: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "ruleId": rule_id,
+        "level": level,
+        "message": {"text": text},
+        "locations": [location],
+    }
+
+
+def _at(manifest: Manifest, path: str) -> dict[str, Any]:
+    line, column = manifest.position_of(path_parts(path))
+    name = " ".join(filter(None, (manifest.title, path)))
+    return {**_location(manifest.file, line, column), "logicalLocations": [{"fullyQualifiedName": name}]}
+
+
+def _location(file: str, line: int, column: int = 0) -> dict[str, Any]:
+    """Return a location; without a line it is the whole file."""
+    path = Path(file)
+    uri = path.as_uri() if path.is_absolute() else quote(path.as_posix())
+    region = {"startLine": line, **({"startColumn": column} if column else {})}
+    return {"physicalLocation": {"artifactLocation": {"uri": uri}, **({"region": region} if line else {})}}
+
+
+_NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML 1.0 cannot hold (production 2, Char)."""
+
+_SKIPPED = {ManifestVerdict.SKIPPED: "not known to have pods", ManifestVerdict.UNKNOWN: FIRST}
+
+
+def junit_report(results: Sequence[ManifestResult], found: Manifests) -> str:
+    suites: dict[str, list[ET.Element]] = {}
+
+    def case(file: str, name: str) -> ET.Element:
+        added = ET.Element("testcase", name=_text(name), classname=_text(file))
+        suites.setdefault(file, []).append(added)
+        return added
+
+    for result in results:
+        _describe(case(result.manifest.file, result.manifest.title), result)
+    for problem in found.problems:
+        _say(case(problem.file, _place(problem)), "error", str(problem), "problem")
+    for warning in found.warnings:
+        ET.SubElement(case(warning.file, _place(warning)), "system-out").text = _text(str(warning))
+    for each in found.to_render:
+        unread = case(each.file, each.renderer.noun)
+        ET.SubElement(unread, "skipped", message=f"{FIRST}: {each.renderer.remedy}")
+    root = ET.Element("testsuites", name="gpu-admission")
+    root.extend(_suite(file, cases) for file, cases in suites.items())
+    for count in ("tests", "failures", "errors"):
+        root.set(count, str(sum(int(suite.get(count, "0")) for suite in root)))
+    ET.indent(root)
+    return printable_xml(ET.tostring(root, encoding="unicode", xml_declaration=True))
+
+
+def _suite(file: str, cases: Sequence[ET.Element]) -> ET.Element:
+    suite = ET.Element("testsuite", name=_text(file), tests=str(len(cases)))
+    for count, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        suite.set(count, str(sum(case.find(tag) is not None for case in cases)))
+    suite.extend(cases)
+    return suite
+
+
+def _describe(case: ET.Element, result: ManifestResult) -> None:
+    denied: list[str] = []
+    others: list[str] = []
+    for _, outcome, path, sentence in result.remarks():
+        line, column = result.manifest.position_of(path_parts(path))
+        place = f"{result.manifest.file}:{line}:{column}: "
+        if outcome is Outcome.DENIED:
+            denied.append(f"{place}{sentence}")
+        else:
+            others.append(f"{place}{outcome.value}: {sentence}" if outcome else f"{place}{sentence}")
+    if denied:
+        _say(case, "failure", "\n".join(denied), "denied")
+    elif result.verdict in _SKIPPED:
+        ET.SubElement(case, "skipped", message=_SKIPPED[result.verdict])
+    if others:
+        ET.SubElement(case, "system-out").text = _text("\n".join(others))
+
+
+def _say(case: ET.Element, tag: str, text: str, sort: str) -> None:
+    """Add why the case failed: the first line as the message, all of it as the text."""
+    ET.SubElement(case, tag, type=sort, message=_text(text.split("\n", 1)[0])).text = _text(text)
+
+
+def _place(problem: LocatedProblem) -> str:
+    return f"line {problem.line}" if problem.line else "file"
+
+
+def _text(text: str) -> str:
+    return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)
