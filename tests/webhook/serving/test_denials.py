@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from fractions import Fraction
+from time import monotonic
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -137,6 +138,20 @@ def test_owners_that_a_tenant_makes_up_are_bounded(
     assert len(caplog.messages) == MOST_OWNERS + 2
     assert caplog.messages[-2].startswith("team: 500 requests of others denied")
     assert caplog.messages[-1].startswith("neighbour: 1 request of Job/other denied")
+
+
+def test_owners_that_fell_silent_make_room(reports: DenialReports, caplog: pytest.LogCaptureFixture) -> None:
+    for number in range(MOST_OWNERS):
+        reports.take(denial(f"ReplicaSet/train-{number}"))
+    for moment in (monotonic(), monotonic() + 1e6):
+        reports._take_due(moment)
+
+    reports.take(denial("ReplicaSet/late"))
+    reports.stop()
+
+    assert [message.split(" denied")[0] for message in caplog.messages] == [
+        "team: 1 request of ReplicaSet/late"
+    ]
 
 
 def test_what_is_gathered_is_bounded(reports: DenialReports, caplog: pytest.LogCaptureFixture) -> None:
