@@ -173,7 +173,7 @@ def _name(key: str) -> str:
 
 def _known(key: str) -> str | None:
     """Return the annotation nearest to the key. None if no annotation is near."""
-    near = get_close_matches(_name(key)[:LONGEST_NAME], sorted(map(_name, READ)), n=1)
+    near = get_close_matches(_name(key)[:LONGEST_NAME], sorted(map(_name, READ)))
     return DOMAIN + near[0] if near else None
 
 

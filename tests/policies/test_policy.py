@@ -1,8 +1,10 @@
-"""Dates of exemptions."""
+"""What a policy says at a moment: its rules, its pause, its exemptions."""
 
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 
-from policies.policy import end_of
+from policies.policy import Exemption, Policy, PolicySet, PolicySpec, end_of
+from policies.rule import Mode
+from policies.rules.gpu_requests import GPURequestsOptions
 from tests.cases import cases
 
 
@@ -15,3 +17,35 @@ from tests.cases import cases
 )
 def test_end_of_a_day(day: date, want: datetime) -> None:
     assert end_of(day) == want
+
+
+NOW = datetime(2027, 1, 2, 12, tzinfo=UTC)
+OFF = {"gpu-requests": GPURequestsOptions(mode=Mode.DISABLED)}
+
+
+def exempt(
+    namespace: str = "team", until: date | None = None, rules: tuple[str, ...] | None = None
+) -> PolicySpec:
+    each = Exemption(namespaces=(namespace,), reason="migration", until=until, rules=rules)
+    return PolicySpec(exemptions=(each,), paused_until=NOW)
+
+
+@cases(
+    ("spec", "want"),
+    {
+        "as-written": (PolicySpec(), Mode.ENFORCE),
+        "disabled": (PolicySpec(rules=OFF), Mode.DISABLED),
+        "paused": (PolicySpec(paused_until=NOW + timedelta(seconds=1)), Mode.AUDIT),
+        "the-pause-has-ended": (PolicySpec(paused_until=NOW), Mode.ENFORCE),
+        "exempt": (exempt(), Mode.DISABLED),
+        "exempt-on-the-last-day": (exempt(until=date(2027, 1, 2)), Mode.DISABLED),
+        "exempt-until-yesterday": (exempt(until=date(2027, 1, 1)), Mode.ENFORCE),
+        "exempt-from-this-rule": (exempt(rules=("spot", "gpu-requests")), Mode.DISABLED),
+        "exempt-from-another-rule": (exempt(rules=("spot",)), Mode.ENFORCE),
+        "another-namespace-is-exempt": (exempt("other"), Mode.ENFORCE),
+    },
+)
+def test_how_strictly_a_rule_holds(spec: PolicySpec, want: Mode) -> None:
+    effective = PolicySet([Policy(name="default", version="1", spec=spec)]).for_namespace("team")
+
+    assert effective.mode_of("gpu-requests", NOW) is want

@@ -6,6 +6,7 @@ deleted or the process ends.
 
 import threading
 from collections.abc import Callable
+from itertools import count
 
 import msgspec
 
@@ -28,6 +29,7 @@ class MemoryStore:
         self._configuration = configuration
         self._lock = threading.Lock()
         self._ledgers: dict[str, VersionedLedger] = {}
+        self._versions = count()
 
     def read(self, namespace: str, seconds: float) -> VersionedLedger | None:  # noqa: ARG002 - memory answers at once
         with self._lock:
@@ -93,7 +95,6 @@ class MemoryStore:
         return self._replace(namespace, msgspec.structs.replace(granted, generation=ledger.generation + 1))
 
     def _replace(self, namespace: str, ledger: QuotaLedger) -> VersionedLedger:
-        held = self._ledgers.get(namespace)
-        replaced = VersionedLedger(ledger, str(int(held.version) + 1 if held else 1))
+        replaced = VersionedLedger(ledger, str(next(self._versions)))
         self._ledgers[namespace] = replaced
         return replaced

@@ -107,6 +107,7 @@ def test_cards(requested: dict[GPUResource, Fraction], card: Card, want: dict[GP
         "fraction": ({"gpu-fraction": "0.25"}, UNKNOWN_CARD, [QUARTER]),
         "memory": ({"gpu-memory": "4096"}, OF_16, [QUARTER]),
         "more-memory-than-the-card-has": ({"gpu-memory": "99999"}, OF_16, [Fraction(1)]),
+        "less-than-schedulers-count": ({"gpu-fraction": "0.001"}, UNKNOWN_CARD, [Fraction(1, 100)]),
         "both-is-one-too-many": ({"gpu-fraction": "0.25", "gpu-memory": "8192"}, OF_16, [QUARTER]),
         "unreadable-is-a-card": ({"gpu-fraction": "2"}, UNKNOWN_CARD, [Fraction(1)]),
     },

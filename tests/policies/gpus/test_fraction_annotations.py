@@ -2,8 +2,9 @@
 
 import pytest
 
-from policies.gpus.fraction_annotations import fraction_problems
-from tests.builders import RESOURCE_MAPPING, pod, view
+from policies.gpus.fraction_annotations import FRACTION_CONTAINER, fraction_container, fraction_problems
+from tests.builders import JSON, RESOURCE_MAPPING, container, pod, view
+from tests.cases import cases
 
 NO_FRACTION = "must be a decimal number between 0 and 1"
 
@@ -40,6 +41,24 @@ def test_a_fraction_and_memory_at_once() -> None:
     assert found({"gpu-fraction": "0.5", "gpu-memory": "2000"}) == [
         ("gpu-memory", "must not be set beside gpu-fraction: a GPU is shared by a fraction or by memory")
     ]
+
+
+KAI, HALF = {"schedulerName": "kai-scheduler"}, {"gpu-fraction": "0.5"}
+
+
+@cases(
+    ("annotations", "spec", "want"),
+    {
+        "the-first": (HALF, KAI, "main"),
+        "the-one-by-annotation": ({**HALF, FRACTION_CONTAINER: "other"}, KAI, "other"),
+        "without-a-part": ({}, KAI, None),
+        "of-another-scheduler": (HALF, {}, None),
+        "on-a-node-already": (HALF, {**KAI, "nodeName": "n"}, None),
+    },
+)
+def test_the_container_that_gets_the_part(annotations: dict[str, str], spec: JSON, want: str | None) -> None:
+    document = pod(container(), container("other"), annotations=annotations, **spec)
+    assert fraction_container(view(document), RESOURCE_MAPPING) == want
 
 
 def test_other_annotations_are_not_looked_at() -> None:

@@ -140,6 +140,7 @@ def test_built_in_names(name: str, measure: Measure | None) -> None:
     found = resource_mapping.resource(name)
 
     assert (found and found.measure) == measure
+    assert found is None or resource_mapping.knows(name)
     if found is not None and found.measure.is_count:
         card = CARDS.get(name) or CARDS.get(name.partition("/")[0], name)
         assert resource_mapping.whole_card(name) == card
@@ -164,6 +165,10 @@ NO_PATTERN = "must be the name of a DeviceClass such as gpu.example.com, with at
         "two-stars": (
             {"deviceClasses": [{"pattern": "a"}, {"pattern": "*.*.com"}]},
             [f"deviceClasses[1].pattern: {NO_PATTERN}"],
+        ),
+        "stars-of-a-resource": (
+            {"resources": [{"pattern": each, "measure": "devices"} for each in ("x.com/*-*", "*.com/gpu")]},
+            [f"resources[{index}].pattern: must have at most one *, after the /" for index in (0, 1)],
         ),
         "resource-without-domain": (
             {"deviceClasses": [{"pattern": "a", "resource": "gpu"}]},
@@ -199,6 +204,7 @@ def test_a_number_of_devices_alone_asks_for_no_gpu() -> None:
 
     assert not resource_mapping.pod_requests_gpus(view(pod(annotations={"num-devices": "2"})))
     assert resource_mapping.pod_fraction(both) == (keys[1], "0.5")
+    assert resource_mapping.names_gpus(both)
 
 
 def test_the_digest_tells_vocabularies_apart() -> None:
@@ -210,10 +216,12 @@ def test_the_digest_tells_vocabularies_apart() -> None:
 
 def test_only_positive_amounts_of_gpu_resources_are_gpu_requests() -> None:
     document = pod(
+        container("plain"),
         container(resources={"limits": {"nvidia.com/gpu": 0, "amd.com/gpu": 1, "example.com/dongle": 1}}),
     )
 
     requests = gpu_requests(view(document), BUILT_IN)
+    assert [str(each.quantity) for each in BUILT_IN.requests(view(document))] == ["1"]
 
     assert {resource.name: str(quantity) for resource, quantity in requests.items()} == {"amd.com/gpu": "1"}
 

@@ -49,6 +49,14 @@ UNLISTED = warning("should be a slice that some GPU class has: none lists 1g.11g
         "resource-names-have-no-plus": (A100_40, "1g.5gb.me", None),
         "a-selector-that-pins-nothing": ({"accelerator": "unknown"}, "1g.10gb", None),
         "nobody-has-it": (ANYWHERE, "1g.11gb", UNLISTED),
+        "only-63-characters-are-compared": (
+            ANYWHERE,
+            f"{'z' * 62}11",
+            warning(
+                f"should be a slice that some GPU class has: none lists {'z' * 62}11",
+                "request nvidia.com/mig-1g.5gb or nvidia.com/mig-1g.20gb",
+            ),
+        ),
         "another-class-has-it": (
             A100_80,
             "1g.5gb",
@@ -80,8 +88,9 @@ def test_slices_that_no_class_has(selector: dict[str, str], profile: str, want: 
 
 
 def sliced(*profiles: str, pools: tuple[NodeOffer, ...] = ()) -> NodeFacts:
-    """Return a node for each of the profiles, labelled as GPU Feature Discovery does, and the pools."""
-    label_sets = frozenset({((f"nvidia.com/mig-{each}.count", "7"),) for each in profiles})
+    """Return a node for each of the profiles, labelled as GPU Feature Discovery does, one without slices, and the pools."""
+    whole = (("nvidia.com/gpu.count", "8"), ("nvidia.com/mig-1g.11gb.product", "A100"))
+    label_sets = frozenset({whole, *(((f"nvidia.com/mig-{each}.count", "7"),) for each in profiles)})
     return NodeFacts(keys=known_keys(CLASSES.label_keys, ()), label_sets=label_sets, pools=pools)
 
 

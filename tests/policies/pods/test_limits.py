@@ -7,6 +7,7 @@ import pytest
 
 from policies.pods import annotations, limits
 from policies.pods.limits import check_size, excesses
+from policies.pods.pod import Metadata, OwnerReference
 from tests.builders import JSON, container, gpu_container, pod, view
 from tests.cases import cases
 from tests.webhook.serving.long_objects import LISTS, Long
@@ -54,6 +55,12 @@ LONG_NAME = "nvidia.com/" + "a" * 400
 )
 def test_lengths_above_their_limit(document: JSON, want: str) -> None:
     assert [found.sentence() for found in excesses(view(document))] == [want]
+
+
+def test_the_name_of_a_controller_is_cut() -> None:
+    owner = OwnerReference(kind="Job", name="n" * 1000, controller=True)
+
+    assert len(Metadata(owner_references=(owner,)).controlled_by) == 256
 
 
 @cases(

@@ -1,5 +1,8 @@
 """The grammar of names that the API server gives or accepts."""
 
+from collections.abc import Callable
+
+from policies.pods import names
 from policies.pods.names import is_uid
 from tests.cases import cases
 
@@ -15,3 +18,20 @@ from tests.cases import cases
 )
 def test_is_uid(text: str, want: bool) -> None:
     assert is_uid(text) is want
+
+
+@cases(
+    ("is_name", "longest"),
+    {
+        "namespace": (names.is_dns_label, "a" * 63),
+        "object": (names.is_dns_subdomain, "a" * 253),
+        "class": (names.is_class_name, "a" * 63),
+        "key-of-a-label": (names.is_qualified_name, "a" * 63),
+        "resource": (names.is_resource_name, "example.com/" + "a" * 63),
+        "value-of-a-label": (names.is_label_value, "a" * 63),
+    },
+)
+def test_longest_names(is_name: Callable[[str], bool], longest: str) -> None:
+    assert is_name(longest)
+    assert not is_name(longest + "a")
+    assert not is_name(longest[:-1] + "-")

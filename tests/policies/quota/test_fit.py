@@ -5,9 +5,10 @@ from typing import Any
 
 from policies.pods.workload import PodCount, Workload, WorkloadPods
 from policies.quota.demand import UnclassifiedPods
+from policies.quota.fit import TemplateDemand, able_to_start
 from policies.quota.quota_request import QuotaGrant
 from policies.rule import Mode, Phase
-from policies.rules.gpu_quota import GPUQuotaOptions, check_workload, needs_grant
+from policies.rules.gpu_quota import GPUQuotaOptions, check_workload
 from tests.builders import JSON, context, gpu_container, pod, view
 from tests.cases import cases
 
@@ -229,29 +230,6 @@ def test_an_autoscaler_at_its_maximum(kind: str, field: str) -> None:
     assert said(Workload.of(group, name, "ml-training", {}, ()), granted({"gpus": 10})) == []
 
 
-@cases(
-    ("subject", "want"),
-    {
-        "what-does-not-fit": (
-            workload(pods(1, running=20), kind="batch/Job"),
-            [
-                "spec.parallelism: set parallelism: 16; needs 20 GPUs, which can never fit: the GPUQuota of "
-                "ml-training grants 16 in all; gpu-quota is in mode audit and denies nothing; or ask the platform "
-                "team to raise spec.hard.gpus [gpu-quota]"
-            ],
-        ),
-        "updates": (
-            workload(
-                pods(1, on=A100, running=8), spec={"strategy": {"rollingUpdate": {"maxUnavailable": 0}}}
-            ),
-            [],
-        ),
-    },
-)
-def test_where_the_quota_denies_nothing_that_is_said_instead(subject: Workload, want: list[str]) -> None:
-    assert said(subject, granted({}), mode=Mode.AUDIT) == want
-
-
 def test_a_pod_that_names_its_node_may_run_on_any_class() -> None:
     named = {"kubernetes.io/hostname": "node-1"}
 
@@ -259,20 +237,18 @@ def test_a_pod_that_names_its_node_may_run_on_any_class() -> None:
 
 
 @cases(
-    ("gpus", "metadata", "needs"),
+    ("gpus", "want"),
     {
-        "gpus": (1, {}, True),
-        "no-gpus": (0, {}, False),
-        "made-by-a-controller": (
-            1,
-            {"ownerReferences": [{"kind": "Owner", "name": "o", "controller": True}]},
-            False,
-        ),
+        "all-fit": (16, ["master", "worker", "alone"]),
+        "the-gang-is-too-large": (15, ["alone"]),
+        "as-large-as-the-pod": (9, ["alone"]),
+        "smaller-than-the-pod": (8, []),
     },
 )
-def test_who_needs_to_know_what_the_quota_grants(gpus: int, metadata: JSON, needs: bool) -> None:
-    containers = [gpu_container(gpus)] if gpus else []
-    made = view(pod(*containers))
-    written = WorkloadPods("spec.template", made, PodCount(running=1), made)
-
-    assert needs_grant(workload(written, metadata=metadata), context().resource_mapping) is needs
+def test_pods_that_can_start_on_an_empty_quota(gpus: int, want: list[str]) -> None:
+    requested = (
+        TemplateDemand("master", {"gpus": Fraction(8)}, PodCount(gang=1)),
+        TemplateDemand("worker", {"gpus": Fraction(4)}, PodCount(gang=2)),
+        TemplateDemand("alone", {"gpus": Fraction(9)}, PodCount()),
+    )
+    assert [each.path for each in able_to_start(requested, {"gpus": Fraction(gpus)})] == want

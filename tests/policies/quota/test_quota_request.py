@@ -13,9 +13,14 @@ from policies.gpus.resource_mapping import Measure, ResourceMapping, ResourceMap
 from policies.quota.amounts import texts
 from policies.quota.catalogue import CatalogueVersion, PublishedCatalogue, catalogue_digest
 from policies.quota.demand import Catalogues, Demand, UnclassifiedPods
-from policies.quota.ledger.decide import Reason, decide
+from policies.quota.ledger.decide import Reason
 from policies.quota.ledger.quota_ledger import QuotaLedger
-from policies.quota.quota_request import QuotaRequest, quota_request_for_claim, quota_request_for_pod
+from policies.quota.quota_request import (
+    QuotaRequest,
+    decide_alone,
+    quota_request_for_claim,
+    quota_request_for_pod,
+)
 from tests.builders import JSON, gpu_container, pod, quota_ledger, view
 from tests.cases import cases
 from tests.policies.quota.charging import CLASSES, RESOURCE_MAPPING
@@ -117,7 +122,9 @@ def test_a_change_is_counted_by_what_grows_under_either_catalogue_version() -> N
 def test_what_cannot_be_counted_by_the_ledger_is_denied(ledger_object: QuotaLedger, want: Reason) -> None:
     counted = asking(OLD, CARDS).on(ledger_object, {})
 
-    assert [verdict.reason for verdict in decide(ledger_object, [counted]).verdicts] == [want]
+    verdict = decide_alone(ledger_object, counted).verdict
+    assert verdict is not None
+    assert verdict.reason is want
 
 
 @cases(

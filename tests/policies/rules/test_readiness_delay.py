@@ -8,6 +8,8 @@ from policies.finding import Severity
 from policies.pods.patch import PodPatch
 from policies.pods.pod import Probe
 from policies.rules.readiness_delay import (
+    DAY,
+    MIB,
     ReadinessDelayOptions,
     Strategy,
     first_kill,
@@ -304,6 +306,8 @@ def test_first_kill(probe: Probe, want: int) -> None:
     ("options", "want"),
     {
         "defaults": (ReadinessDelayOptions(), []),
+        "smallest": (ReadinessDelayOptions(model_load_seconds=1, load_mib_per_second=1, buffer=0), []),
+        "largest": (ReadinessDelayOptions(model_load_seconds=DAY, load_mib_per_second=MIB, buffer=10), []),
         "all-at-once": (
             ReadinessDelayOptions(model_load_seconds=0, load_mib_per_second=0, buffer=-0.1),
             [

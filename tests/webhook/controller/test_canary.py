@@ -4,7 +4,7 @@ from typing import cast
 
 import msgspec
 
-from policies.pods.annotations import CANARY
+from policies.pods.annotations import CANARY, INJECTED
 from tests.cases import cases
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient, Attempt
@@ -23,6 +23,8 @@ class Cluster:
         self, error: errors.ApiError | None, calls: tuple[str, ...], *, patched: bool = True
     ) -> None:
         self.error, self.calls, self.patched = error, calls, patched
+        self.injects: tuple[str, ...] = ()
+        self.tolerations: list[dict[str, str]] = []
 
     def get(self, path: str) -> bytes:
         raise errors.NotFound(path)
@@ -32,11 +34,15 @@ class Cluster:
         document = msgspec.json.decode(body)
         nonce = document["metadata"]["annotations"][CANARY]
         traces = tuple(
-            CanaryTrace(nonce=nonce, phase=call, patched=self.patched, enforces=("gpu-requests",)).text()
-            for call in self.calls
+            CanaryTrace(
+                nonce=nonce, phase=call, patched=patched, enforces=("gpu-requests",), injects=self.injects
+            ).text()
+            for call, patched in ((call, self.patched and call == VALIDATE) for call in self.calls)
         )
         whole = document["spec"]["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "1"}
-        return Attempt(body, self.error if whole else HALF, traces)
+        document["metadata"]["annotations"] |= {INJECTED: "{}"} if self.tolerations else {}
+        document["spec"]["tolerations"] = self.tolerations
+        return Attempt(msgspec.json.encode(document), self.error if whole else HALF, traces)
 
 
 @cases(
@@ -82,3 +88,21 @@ def test_a_success_says_what_was_proved_and_what_the_policy_leaves_open() -> Non
     called = (f"{MUTATING} is called", f"{VALIDATING} is called")
     assert result.proved == (*called, "patches are applied", "half a GPU is rejected with our message")
     assert result.open == ("that injections persist: the policy of team injects nothing",)
+
+
+@cases(
+    ("tolerated", "want"),
+    {
+        "nothing-is-left": ([], "undone"),
+        "what-every-pod-gets": (["node.kubernetes.io/not-ready"], "undone"),
+        "our-toleration": (["node.kubernetes.io/not-ready", "nvidia.com/gpu"], ""),
+    },
+)
+def test_injections_are_in_the_final_pod(tolerated: list[str], want: str) -> None:
+    cluster = Cluster(None, BOTH)
+    cluster.injects, cluster.tolerations = ("gpu-toleration",), [{"key": each} for each in tolerated]
+
+    result = probe(cast(ApiClient, cluster), "team")
+
+    assert result.reason == want
+    assert ("the injections of gpu-toleration are in the final pod" in result.proved) is (not want)

@@ -1,11 +1,15 @@
+import threading
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from policies.quota.amounts import Hard
+from policies.quota.spec import QuotaSpec
 from tests.builders import quota_ledger
 from tests.cases import cases
 from tests.webhook.cluster.apiserver import ApiServer, status
@@ -15,6 +19,7 @@ from webhook.configuration.loader import load_directory
 from webhook.controller.controller import Controller
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.observed_ledgers import ObservedLedgers
+from webhook.quota.documents import QuotaRecord
 from webhook.quota.store import VersionedLedger
 
 
@@ -65,6 +70,58 @@ def test_what_ends_in_a_quiet_namespace_is_counted_without_a_pause(controller: C
     controller._count_changed("without-quota", True)
 
     assert [controller._queue.take(0) for _ in range(2)] == ["full", None]
+
+
+UNREADABLE = "the GPUQuota cannot be read: unknown field `gpu`"
+
+
+@cases(
+    ("before", "after", "is_due", "logged"),
+    {
+        "new": (None, 1, True, []),
+        "another-spec": (1, 2, True, []),
+        "another-status": (1, 1, False, []),
+        "deleted": (1, None, True, []),
+        "a-spec-that-cannot-be-read": (1, "unreadable", True, [f"team: {UNREADABLE}"]),
+    },
+)
+def test_a_quota_that_changed_is_reconciled(
+    controller: Controller,
+    caplog: pytest.LogCaptureFixture,
+    before: int | None,
+    after: int | str | None,
+    is_due: bool,
+    logged: list[str],
+) -> None:
+    def quota(generation: int | str | None) -> QuotaRecord | None:
+        common: dict[str, Any] = {"namespace": "team", "uid": "q", "version": "7"}
+        if isinstance(generation, int):
+            return QuotaRecord(**common, generation=generation, spec=QuotaSpec(hard=Hard()))
+        return QuotaRecord(**common, generation=2, problem=UNREADABLE) if generation else None
+
+    controller._quota_changed(quota(before), quota(after))
+
+    assert controller._queue.take(0) == ("team" if is_due else None)
+    assert caplog.messages == logged
+
+
+def test_no_namespace_is_begun_once_it_stops(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopping, begun, takes = threading.Event(), list[str](), iter(["full", None, "roomy"])
+
+    def take(_seconds: float) -> str | None:
+        taken = next(takes)
+        if taken == "roomy":
+            stopping.set()
+        return taken
+
+    monkeypatch.setattr(controller, "_queue", SimpleNamespace(take=take))
+    monkeypatch.setattr(controller, "_elector", SimpleNamespace(is_leader=True))
+    monkeypatch.setattr(controller, "unready", str)
+    monkeypatch.setattr(controller, "_reconcile", begun.append)
+
+    controller._work(stopping)
+
+    assert begun == ["full"]
 
 
 @cases(

@@ -2,6 +2,7 @@
 
 import threading
 from fractions import Fraction
+from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
@@ -10,13 +11,14 @@ import pytest
 from policies.quota.ledger.quota_ledger import Holder
 from policies.quota.ledger.reservations import Reservation
 from tests.builders import quota_ledger
+from tests.cases import cases
 from tests.cluster.controllers import eventually
 from webhook.cluster import errors
 from webhook.cluster.api import ApiClient
 from webhook.cluster.events import EventRecord, EventWriter
 from webhook.cluster.informer import Informer
 from webhook.controller import quota_status
-from webhook.controller.quota_status import QuotaStatusWriter
+from webhook.controller.quota_status import QuotaStatusWriter, staleness
 from webhook.controller.records import LedgerRecord
 from webhook.quota.documents import QuotaRecord, decode_quota
 from webhook.quota.events import QuotaEvents
@@ -218,6 +220,22 @@ def test_silent_watches_are_shown_on_every_quota_without_a_change_of_it(world: W
     world.wait(1.0)
     world.wait(1.0)
     assert world.writes == 2, "a text that grows is no reason to write"
+
+
+@cases(
+    ("ages", "want"),
+    {
+        "all-speak": ({"pods": 150.0, "nodes": 0.0}, ""),
+        "one-is-silent": ({"pods": 151.0, "nodes": 0.0}, "no message about pods for 151 s"),
+        "both-are-silent": (
+            {"pods": 200.0, "nodes": 300.0},
+            "no message about pods for 200 s; no message about nodes for 300 s",
+        ),
+    },
+)
+def test_how_long_watches_may_be_silent(ages: dict[str, float], want: str) -> None:
+    informers = {name: SimpleNamespace(age=age) for name, age in ages.items()}
+    assert staleness(cast("dict[str, Informer[Any]]", informers)) == want
 
 
 def test_only_the_leader_writes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

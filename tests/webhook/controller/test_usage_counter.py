@@ -108,6 +108,7 @@ def test_a_count_shows_what_reservations_wait_for(tmp_path: Path) -> None:
     with counter(tmp_path, events) as of:
         assert eventually(lambda: of.pods.position("team").revision == 13)
         objects = count(of, "u11", "u12", "u99").listing.objects
+        assert sorted(each.record.uid for each in of.holdings()) == ["u10", "u11"]
 
     assert objects.keys() == {"u11", "u12"}, "nobody has seen the third one"
     assert objects["u11"].version == 11

@@ -262,6 +262,17 @@ def test_a_claim_has_the_demand_beyond_that_of_its_live_pod() -> None:
     cluster.all_is_counted()
 
 
+def test_the_first_claim_of_its_name_is_the_pods_until_the_pod_goes() -> None:
+    cluster = Changes()
+    for number, made_for in ((1, "a1"), (3, "")):
+        cluster.a_pod_is_there("a1", (DEVICE, "1"), {}, "Running", "", "claim-a", late=False)
+        cluster.a_claim_is_there(f"a{number}", "a1", 1)
+        assert cluster.stored.claims[f"claim-a{number}"].made_for == made_for
+    cluster.a_pod_goes("a1")
+    cluster.a_claim_is_there("a3", "a1", 1)
+    assert cluster.stored.claims["claim-a3"].made_for == "a1"
+
+
 T4, L4 = (("accelerator", "nvidia-t4"),), (("accelerator", "nvidia-l4"),)
 ONE = ("nvidia.com/gpu", "1")
 SELECTS_X = {"nodeSelector": {HOSTNAME: "x"}}

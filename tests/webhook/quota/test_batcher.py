@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from policies.quota.demand import UnclassifiedPods
+from policies.quota.demand import Catalogues, UnclassifiedPods
 from policies.quota.ledger.decide import Reason, ReservationRequest
 from policies.quota.ledger.quota_ledger import NO_QUOTA_SECONDS, QuotaLedger
 from policies.quota.quota_request import LedgerError, ReservationOutcome
@@ -314,6 +314,26 @@ def test_a_defect_in_one_request_is_its_own() -> None:
         assert isinstance(bad.exception(), ZeroDivisionError)
         assert [reason(each.result()) for each in good] == [Reason.RESERVED] * 3
     assert bench.batches._queues == {}
+
+
+def test_pauses_until_a_catalogue_is_there_double_up_to_the_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, drawn = Bench(gpus=1), list[tuple[float, float]]()
+
+    def uniform(least: float, most: float) -> float:
+        drawn.append((least, most))
+        return 0.0
+
+    def catalogues_of(_ledger: QuotaLedger, _seconds: float) -> dict[str, Catalogues]:
+        if len(drawn) < 8:
+            raise LedgerError("not published yet", transient=True)
+        return {}
+
+    monkeypatch.setattr("webhook.quota.batcher.random.uniform", uniform)
+    metrics = QuotaMetrics(CollectorRegistry())
+    batches = ReservationBatcher(bench.store, metrics, catalogues_of=catalogues_of)
+
+    assert reason(batches.reserve(NAMESPACE, bench.ask("pod"), monotonic() + 60)) is Reason.RESERVED
+    assert drawn == [(0, min(0.004 * 2**number, 0.25)) for number in range(8)]
 
 
 def test_each_review_computes_its_demand_in_its_own_thread_and_once_for_each_catalogue() -> None:

@@ -45,15 +45,18 @@ def test_a_status_comes_back_as_it_was_written() -> None:
 
 
 @cases(
-    ("status", "hard"),
+    ("status", "gpus", "is_pending"),
     {
-        "nothing-is-written-yet": (None, {"gpus": Fraction(9)}),
-        "in-force-is-what-the-ledger-has": ({"hard": {"gpus": "8"}}, {"gpus": Fraction(8)}),
-        "of-an-earlier-version": ({"used": {"gpus": "1"}}, {"gpus": Fraction(9)}),
+        "nothing-is-written-yet": (None, 9, False),
+        "in-force-is-what-the-ledger-has": ({"hard": {"gpus": "8"}, "observedGeneration": 2}, 8, True),
+        "of-this-generation": ({"hard": {"gpus": "9"}, "observedGeneration": 3}, 9, False),
+        "of-an-earlier-version": ({"used": {"gpus": "1"}}, 9, False),
     },
 )
-def test_hard_is_what_is_in_force(status: Any, hard: dict[str, Fraction]) -> None:
-    assert read(stored({"hard": {"gpus": 9}}, status)).hard == hard
+def test_hard_is_what_is_in_force(status: Any, gpus: int, is_pending: bool) -> None:
+    record = read(stored({"hard": {"gpus": 9}}, status))
+    assert record.hard == {"gpus": gpus}
+    assert record.is_pending is is_pending
 
 
 @cases("status", {"no-amount": {"used": {"gpus": "many"}}, "no-conditions": {"conditions": "none"}})

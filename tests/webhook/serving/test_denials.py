@@ -3,15 +3,20 @@
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import cast
+from fractions import Fraction
+from time import monotonic
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from policies.pods.pod import Metadata, OwnerReference
+from policies.quota.ledger.decide import Shortfall
 from tests.cases import cases
 from tests.cluster.controllers import eventually
 from webhook.cluster.events import EventRecord, EventWriter
 from webhook.quota.events import QuotaEvents
-from webhook.serving.denials import MOST_GATHERED, MOST_OWNERS, Denial, DenialReports
+from webhook.serving.denials import MOST_GATHERED, MOST_OWNERS, Denial, DenialReports, denial_of
 
 TOO_MANY = "pod team/train-x: exceeded quota"
 
@@ -61,6 +66,41 @@ def test_a_line(reports: DenialReports, caplog: pytest.LogCaptureFixture, owner:
     assert caplog.messages == [line]
 
 
+OWNED = Metadata(owner_references=(OwnerReference(kind="Job", name="train", controller=True),))
+SAID = SimpleNamespace(message=f"{TOO_MANY}\nask the platform team")
+
+
+def shortfalls(requested: int) -> list[Any]:
+    """Return the decisions on a request of so many GPUs that exceeded a quota of 8."""
+    short = Shortfall("gpus", Fraction(requested), Fraction(8), Fraction(0), Fraction(8))
+    ledger, verdict = SimpleNamespace(quota_uid="q"), SimpleNamespace(shortfalls=(short,))
+    return [SimpleNamespace(reservation=SimpleNamespace(ledger=ledger, verdict=verdict))]
+
+
+@cases(
+    ("kind", "metadata", "status", "decisions", "want"),
+    {
+        "pod-of-a-controller": ("Pod", OWNED, SAID, [], ("Job/train", TOO_MANY, "", "")),
+        "pod-of-a-person": ("Pod", Metadata(), SAID, [], ("", TOO_MANY, "", "")),
+        "workload": ("Deployment", None, SAID, [], ("Deployment/chat", TOO_MANY, "", "")),
+        "nothing-said": ("Pod", None, None, [], ("", "", "", "")),
+        "by-a-full-quota": ("Pod", None, SAID, shortfalls(8), ("", TOO_MANY, "Refused", "q")),
+        "by-a-small-quota": ("Pod", None, SAID, shortfalls(9), ("", TOO_MANY, "CanNeverFit", "q")),
+    },
+)
+def test_the_denial_of_a_review(
+    kind: str, metadata: Metadata | None, status: Any, decisions: list[Any], want: tuple[str, str, str, str]
+) -> None:
+    request = SimpleNamespace(namespace="team", name="chat", kind=SimpleNamespace(kind=kind))
+    response = SimpleNamespace(status=status)
+    result = SimpleNamespace(response=response, metadata=metadata, decisions=decisions)
+
+    found = denial_of(cast("Any", SimpleNamespace(request=request)), cast("Any", result))
+
+    owner, message, reason, quota_uid = want
+    assert found == denial(owner, "team", message, reason, quota_uid)
+
+
 def test_the_first_comes_at_once_and_the_others_together(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "gpu_admission.denials")
     reports = DenialReports(window=3600)
@@ -98,6 +138,20 @@ def test_owners_that_a_tenant_makes_up_are_bounded(
     assert len(caplog.messages) == MOST_OWNERS + 2
     assert caplog.messages[-2].startswith("team: 500 requests of others denied")
     assert caplog.messages[-1].startswith("neighbour: 1 request of Job/other denied")
+
+
+def test_owners_that_fell_silent_make_room(reports: DenialReports, caplog: pytest.LogCaptureFixture) -> None:
+    for number in range(MOST_OWNERS):
+        reports.take(denial(f"ReplicaSet/train-{number}"))
+    for moment in (monotonic(), monotonic() + 1e6):
+        reports._take_due(moment)
+
+    reports.take(denial("ReplicaSet/late"))
+    reports.stop()
+
+    assert [message.split(" denied")[0] for message in caplog.messages] == [
+        "team: 1 request of ReplicaSet/late"
+    ]
 
 
 def test_what_is_gathered_is_bounded(reports: DenialReports, caplog: pytest.LogCaptureFixture) -> None:

@@ -40,6 +40,20 @@ def test_query(text: str, want: str) -> None:
     assert uri.query == want
 
 
+@cases(
+    ("text", "want"),
+    {
+        "of-the-hub": ("hf://meta-llama/Llama-3.1-8B", True),
+        "open": ("hf://Qwen/Qwen2-7B", False),
+        "bucket-of-that-name": ("s3://meta-llama/Llama-3.1-8B", False),
+    },
+)
+def test_gated_models(text: str, want: bool) -> None:
+    uri = parse_model_uri(text)
+    assert isinstance(uri, ModelURI)
+    assert uri.is_gated is want
+
+
 SECRET_REMEDY = (
     "remove the credentials, and put them into a Secret that the policy names as credentialsSecret of source "
 )

@@ -62,8 +62,10 @@ def test_an_exemption_by_name(tmp_path: Path, globs: str, exempted: bool) -> Non
 
 def test_an_exemption_by_label(tmp_path: Path) -> None:
     exemption = "{namespaces: ['*'], reason: ours, namespaceSelector: {matchLabels: {team: ml}}}"
-    write(tmp_path, p=policy(f"{{exemptions: [{exemption}]}}"))
+    write(tmp_path, p=policy(f"{{match: {{namespaces: [a]}}, exemptions: [{exemption}]}}"))
     policies, now = load_directory(tmp_path).policies, datetime(2026, 11, 21, tzinfo=UTC)
 
     assert policies.for_namespace("a", (("team", "ml"),)).mode_of("gpu-requests", now) is Mode.DISABLED
     assert policies.for_namespace("a", (("team", "web"),)).mode_of("gpu-requests", now) is Mode.ENFORCE
+    assert policies.asks_labels("a")
+    assert not policies.asks_labels("governed-by-no-document")

@@ -1,0 +1,83 @@
+"""A policy's limits of GPU resources: which one decides, and what makes no sense."""
+
+from policies.gpus.resource_limits import ResourceLimits, limit_of, limit_problems, unknown_names
+from tests.builders import CLASSES, RESOURCE_MAPPING
+from tests.cases import cases
+
+OF_ONE_CLASS = {"nvidia-a100": 8, "nvidia.com/mig-*": 1}
+LIMITS = {
+    "*": 2,
+    "nvidia.com/gpu": 8,
+    "nvidia.com/mig-*": 4,
+    "aws.amazon.com/neuron*": 16,
+    "nvidia-a100": 6,
+    "nvidia-a100-80gb": 4,
+}
+
+
+@cases(
+    ("most", "resource", "gpu_class"),
+    {
+        "by-name": (8, "nvidia.com/gpu", ""),
+        "by-pattern": (4, "nvidia.com/mig-1g.10gb", ""),
+        "by-the-longest-pattern": (16, "aws.amazon.com/neuroncore", ""),
+        "all-others": (2, "amd.com/gpu", ""),
+        "by-class": (4, "nvidia.com/gpu", "nvidia-a100-80gb"),
+        "by-family": (6, "nvidia.com/gpu", "nvidia-a100-40gb"),
+        "the-largest-of-the-classes": (6, "nvidia.com/gpu", "nvidia-a100"),
+        "a-class-without-a-limit-of-its-own": (8, "nvidia.com/gpu", "nvidia-t4"),
+        "a-class-limits-whole-cards": (4, "nvidia.com/mig-1g.10gb", "nvidia-a100-80gb"),
+    },
+)
+def test_the_most_specific_limit_decides(most: int, resource: str, gpu_class: str) -> None:
+    found = RESOURCE_MAPPING.resource(resource)
+    assert found is not None
+    assert limit_of(LIMITS, found, CLASSES.resolve(gpu_class)) == most
+
+
+@cases(
+    ("limits", "resource", "gpu_class"),
+    {
+        "no-limits": (None, "nvidia.com/gpu", ""),
+        "another-resource": (OF_ONE_CLASS, "amd.com/gpu", ""),
+        "another-class": (OF_ONE_CLASS, "nvidia.com/gpu", "nvidia-t4"),
+        "no-class": (OF_ONE_CLASS, "nvidia.com/gpu", ""),
+        "one-of-two-classes": ({"nvidia-a100-80gb": 8}, "nvidia.com/gpu", "nvidia-a100"),
+    },
+)
+def test_no_name_fits(limits: ResourceLimits, resource: str, gpu_class: str) -> None:
+    found = RESOURCE_MAPPING.resource(resource)
+    assert found is not None
+    assert limit_of(limits, found, CLASSES.resolve(gpu_class)) is None
+
+
+@cases(
+    ("limits", "want"),
+    {
+        "valid": (LIMITS, []),
+        "negative": ({"nvidia.com/gpu": -1}, [("maxPerPod[nvidia.com/gpu]", "must be 0 or more, not -1")]),
+        "no-resource": (
+            {"*/gpu": 1, "nvidia.com/*g*": 1},
+            [
+                (
+                    f"maxPerPod[{name}]",
+                    "must be a resource name such as example.com/gpu, with at most one * after the /",
+                )
+                for name in ("*/gpu", "nvidia.com/*g*")
+            ],
+        ),
+        "no-class": (
+            {"nvidia-a1000": 1, "what": 1},
+            [
+                (
+                    "maxPerPod[nvidia-a1000]",
+                    'must be a resource, a class or a family: did you mean "nvidia-a100"?',
+                ),
+                ("maxPerPod[what]", "must be a resource, a class or a family"),
+            ],
+        ),
+    },
+)
+def test_problems(limits: ResourceLimits, want: list[tuple[str, str]]) -> None:
+    found = [*limit_problems(limits, "maxPerPod"), *unknown_names(limits, CLASSES, "maxPerPod")]
+    assert found == want

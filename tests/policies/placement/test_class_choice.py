@@ -1,0 +1,71 @@
+"""What decides on the classes of a pod: its annotation, else the default of the policy if the pod chooses nothing itself."""
+
+from policies.gpus.classes import ClassCatalogue
+from policies.placement.class_choice import Choice, ClassSelection, choose
+from policies.placement.label_keys import LabelKeys
+from policies.pods.annotations import GPU_CLASS
+from tests.builders import CLASSES, JSON, RESOURCE_MAPPING, gpu_class, gpu_container, pod, view
+from tests.cases import cases
+
+CLAIMS = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]}
+PATH = f"metadata.annotations[{GPU_CLASS}]"
+SET = f"set {GPU_CLASS}: nvidia-a100-40gb or nvidia-a100-80gb or nvidia-t4"
+PRODUCT = {"nodeSelector": {"example.com/product": "T4"}}
+
+
+def annotated(name: str) -> JSON:
+    return {"annotations": {GPU_CLASS: name}}
+
+
+@cases(
+    ("tweaks", "default", "is_pinned", "want"),
+    {
+        "class": (annotated("nvidia-t4"), None, False, "nvidia-t4"),
+        "family": (annotated("nvidia-a100"), None, False, "nvidia-a100: nvidia-a100-40gb, nvidia-a100-80gb"),
+        "annotation-of-a-pinned-pod": (annotated("nvidia-t4"), "nvidia-a100", True, "nvidia-t4"),
+        "misspelt-class": (
+            annotated("nvidia-t5"),
+            None,
+            False,
+            f'{PATH} = "nvidia-t5": did you mean nvidia-t4? Must be a GPU class or a family of classes [gpu-class]',
+        ),
+        "class-without-the-resource": (
+            annotated("amd-mi300x"),
+            None,
+            False,
+            f'{PATH} = "amd-mi300x": {SET}; must be a class with nvidia.com/gpu [gpu-class]',
+        ),
+        "class-of-other-namespaces": (
+            annotated("nvidia-h100"),
+            None,
+            False,
+            f'{PATH} = "nvidia-h100": {SET}; must be a class that namespace team may use [gpu-class]',
+        ),
+        "default": ({}, "nvidia-t4", False, "nvidia-t4"),
+        "no-default": ({}, None, False, None),
+        "default-of-another-vendor": ({}, "amd-mi300x", False, None),
+        "pinned": ({}, "nvidia-t4", True, None),
+        "with-claims": (CLAIMS, "nvidia-t4", False, None),
+        "with-a-choice-of-hardware": (PRODUCT, "nvidia-t4", False, None),
+    },
+)
+def test_the_choice_of_a_pod(tweaks: JSON, default: str | None, is_pinned: bool, want: str | None) -> None:
+    gpu = RESOURCE_MAPPING.resource("nvidia.com/gpu")
+    selection = ClassSelection(
+        pod=view(pod(gpu_container(), **tweaks)),
+        catalogue=ClassCatalogue((*CLASSES, gpu_class("nvidia-h100", "nvidia-h100", 80))),
+        namespace="team",
+        allowed=("nvidia-t4", "nvidia-a100", "amd-*"),
+        default=default,
+        label_key="accelerator",
+        resources=(gpu,) if gpu else (),
+        hardware=LabelKeys(frozenset({"example.com/product"})),
+    )
+
+    chosen = choose(selection, None, is_pinned=is_pinned)
+
+    if isinstance(chosen, Choice):
+        family = f"{chosen.family}: " if chosen.family else ""
+        assert family + ", ".join(sorted(chosen.names)) == want
+    else:
+        assert (chosen and chosen.sentence()) == want

@@ -1,0 +1,23 @@
+"""A workload of an object that may be anything."""
+
+from typing import Any
+
+from policies.pods.workload import Workload
+from tests.cases import cases
+
+
+@cases(
+    ("data", "name"),
+    {
+        "named": ({"metadata": {"name": "chat"}}, "chat"),
+        "generated": ({"metadata": {"generateName": "chat-"}}, "chat-"),
+        "no-metadata": ({}, ""),
+        "metadata-of-another-type": ({"metadata": {"name": 1}}, ""),
+        "no-object": ("chat", ""),
+    },
+)
+def test_the_name_of_a_workload(data: Any, name: str) -> None:
+    found = Workload.of("apps", "Deployment", "team", data, ())
+
+    assert found.name == name
+    assert found.data == ({} if data == "chat" else data)
