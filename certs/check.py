@@ -77,7 +77,7 @@ def extension(certificate: x509.Certificate, kind: type[E]) -> E | None:
     """Return its extension of this kind; None if it has no such extension, or they cannot be read."""
     try:
         return certificate.extensions.get_extension_for_class(kind).value
-    except (x509.ExtensionNotFound, ValueError):
+    except (ValueError, x509.ExtensionNotFound, x509.DuplicateExtension, x509.UnsupportedGeneralNameType):
         return None
 
 

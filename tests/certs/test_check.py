@@ -37,6 +37,11 @@ CLIENT = (
     .sign(AUTHORITY.key, hashes.SHA256())
     .public_bytes(serialization.Encoding.PEM)
 )
+# The OID of keyUsage, 2.5.29.15, becomes that of subjectAltName, 2.5.29.17: two extensions of one kind, and no valid signature.
+_DER = SERVER.certificate.public_bytes(serialization.Encoding.DER)
+TWICE = x509.load_der_x509_certificate(_DER.replace(b"\x55\x1d\x0f", b"\x55\x1d\x11", 1)).public_bytes(
+    serialization.Encoding.PEM
+)
 
 
 def found(**given: Any) -> list[str]:
@@ -90,6 +95,10 @@ NOT_ISSUED = ["certificate: must be issued by the authority"]
                 "certificate: does not carry the name hook.ns.svc",
                 "certificate: extendedKeyUsage must include serverAuth",
             ],
+        ),
+        "an-extension-that-comes-twice": (
+            {"certificate": TWICE},
+            ["certificate: does not carry the name hook.ns.svc", *NOT_ISSUED],
         ),
         "nothing-is-what-it-should-be": (
             {"certificate": b"", "key": b"nonsense", "authority": b"\xff"},
