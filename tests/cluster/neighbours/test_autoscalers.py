@@ -23,7 +23,8 @@ POOL = {"karpenter.sh/nodepool": "gpu", "node.kubernetes.io/instance-type": "g6.
 
 @pytest.fixture
 def empty_pool(installed: ControlPlane) -> Iterator[ControlPlane]:
-    """Return a cluster without a node of the class; what is made of it goes with the test."""
+    """Return a cluster without a node of the class, and without pods of other tests that could take the GPUs of a new one."""
+    installed.kubectl("delete", "pods", "--all", "--all-namespaces", "--force", "--grace-period=0")
     yield installed
     installed.client().delete(f"/api/v1/nodes/{NODE}")
 

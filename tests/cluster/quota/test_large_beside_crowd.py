@@ -31,7 +31,7 @@ OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "0b5f9
 def team(full_plane: ControlPlane) -> Iterator[Namespace]:
     with Replicas(full_plane, 3, arguments=("--kubeconfig", full_plane.kubeconfig())) as replicas:
         replicas.register()
-        controller = Command(full_plane, "controller")
+        controller = Command(full_plane, "controller-of-a-crowd")
         controller.start()
         yield Namespace(full_plane)
         full_plane.processes.kill(controller.name)

@@ -44,7 +44,7 @@ def served(full_plane: ControlPlane) -> Iterator[Webhook]:
 
 @pytest.fixture(scope="module")
 def controller(full_plane: ControlPlane, served: Webhook) -> Iterator[Command]:  # noqa: ARG001 - its CRD
-    command = Command(full_plane, "controller")
+    command = Command(full_plane, "controller-of-leaks")
     command.start()
     yield command
     full_plane.processes.kill(command.name)
