@@ -59,9 +59,11 @@ def crowd(team: Namespace) -> Iterator[None]:
 
     thread = threading.Thread(target=come_and_go)
     thread.start()
-    yield
-    stopping.set()
-    thread.join()
+    try:
+        yield
+    finally:
+        stopping.set()
+        thread.join()
 
 
 def ask(team: Namespace, number: int) -> bool:
