@@ -29,7 +29,7 @@ test: $(READY) control-plane helm ## run the tests, on a real API server where o
 	$(PYTEST) -m "not slow"
 
 .PHONY: test-unit
-test-unit: $(READY) ## run the tests that need neither an API server nor other processes (1 minute)
+test-unit: $(READY) ## run the tests that need neither an API server nor other processes (2 minutes)
 	$(PYTEST) -m "not slow and not processes" --ignore tests/cluster
 
 .PHONY: test-all
